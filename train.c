@@ -241,6 +241,7 @@ static Devices open_devices(const Config *cfg, Comm *world)
     if (!cfg->numerics.check) return d;
     Config other = *cfg; // the other order of sums
     if (!kind) other.numerics.deterministic = !cfg->numerics.deterministic;
+    other.numerics.bf16_products = PRODUCTS_WIDENED; // the specification
     d.second = dev_cpu_create(threads);
     d.reference = run_device(&other, d.second);
     d.both = dev_check_create(d.own, d.reference);
@@ -294,6 +295,7 @@ static void add_observers(Run *run)
     if (cfg->run.account) run_observe(run, sharding_account());
     if (cfg->run.trace) run_observe(run, trace_observer());
     if (cfg->run.dump) run_observe(run, observers_dump());
+    if (run->loads.E) run_observe(run, observers_loads());
     if (cfg->run.noise_every) run_observe(run, observers_noise());
     if (cfg->run.norms_every) run_observe(run, observers_norms());
     if (cfg->monitor.agree_every) run_observe(run, observers_agree());

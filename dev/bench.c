@@ -16,11 +16,17 @@
 //   bytes of the weights x tokens per second / bytes per second of a sum over the same array, the medians of both
 //
 // Then the products of mixture of experts, with the rows sorted by expert, beside one sgemm of the same rows.
+//
+// Then bf16: its products by the processor's instruction (gemm_bf16.h) as a fraction of what a loop of that instruction
+// alone does, and beside the fp32 device's and the widened ones; and whole steps on the three devices. All take
+// turns, and times are of processors, all threads together.
 #include "ops/dev_cpu.h"
 #include "base/clock.h"
 #include "base/check.h"
 #include "base/options.h"
 #include "net/model.h"
+#include "ops/gemm_bf16.h"
+#include "ops/narrow.h"
 #include "train/optim.h"
 #include "train/run.h"
 #include "base/rng.h"
@@ -31,6 +37,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -193,7 +200,7 @@ static void experts_row(Dev *dev, size_t C, size_t OC)
     for (int e = 0; e <= EXPERTS; e++) offset[e] = e * ROWS;
     size_t R = EXPERTS * ROWS;
     ExpertArrays a = {calloc(EXPERTS * OC * C, 4), calloc(R * C, 4), calloc(R * OC, 4), C, OC,
-                      {offset, EXPERTS, R, OC * C}};
+                      {.offset = offset, .E = EXPERTS, .R = R, .stride = OC * C, .sources = 1}};
     if (!a.weight || !a.rows || !a.wide) die("bench: no memory for %d experts of %zu x %zu", EXPERTS, OC, C);
     for (size_t i = 0; i < EXPERTS * OC * C; i++) a.weight[i] = 1e-3f * (float)(i % 7);
     for (size_t i = 0; i < R * C; i++) a.rows[i] = 1e-3f * (float)(i % 5);
@@ -226,6 +233,169 @@ static void experts_table(int threads)
     dev_cpu_free(dev);
 }
 
+// ---- bf16
+
+enum { ON_HARDWARE, ON_FP32, ON_WIDENED, DEVICES, TURNS = 5 };
+
+// hardware, fp32, widened
+static void devices_open(Dev **dev, Dev *cpu)
+{
+    dev[ON_HARDWARE] = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_HARDWARE});
+    dev[ON_FP32] = cpu;
+    dev[ON_WIDENED] = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_WIDENED});
+}
+
+// Seconds of processors, of all threads: other programs on the machine change them little. But a thread that waits for
+// one that was interrupted may spin: on a busy machine measure with --threads 1.
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Of the instruction alone, a processor: multiplications and additions a second.
+static double bf16_peak(int threads)
+{
+    double sum = 0, t = processor_seconds();
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+    sum += gemm_bf16_loop(50000);
+    return sum / (processor_seconds() - t);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return x[n / 2];
+}
+
+typedef struct {
+    X *inp, *weight, *out;
+    float *dweight;
+} ProductArrays;
+
+static void run_product(Dev *dev, ProductArrays a, int which, size_t N, size_t C, size_t OC)
+{
+    if (which == 0) dev->matmul_forward(dev, a.out, a.inp, a.weight, NULL, N, C, OC, -1);
+    if (which == 1) dev->matmul_backward_input(dev, a.inp, a.out, a.weight, N, C, OC, -1);
+    if (which == 2) dev->matmul_backward_weight(dev, a.dweight, NULL, a.out, a.inp, N, C, OC, -1);
+}
+
+// Cells of the three products of a layer: of the peak; times as fast as fp32; times as fast as widened.
+static void product_row(const char *model, const char *layer, Dev **dev, size_t N, size_t C, size_t OC)
+{
+    ProductArrays a = {calloc(N * C, 4), calloc(OC * C, 4), calloc(N * OC, 4), calloc(OC * C, 4)};
+    if (!a.inp || !a.weight || !a.out || !a.dweight) die("bench: no memory for %zu x %zu x %zu", N, C, OC);
+    printf("| %-9s | %-5s | %4zu, %4zu, %5zu |", model, layer, N, C, OC);
+    for (int which = 0; which < 3; which++) {
+        double of_peak[TURNS], to[DEVICES][TURNS], time[DEVICES];
+        for (int i = -1; i < TURNS; i++) { // the first is the warm-up
+            for (int d = 0; d < DEVICES; d++) {
+                double t = processor_seconds();
+                run_product(dev[d], a, which, N, C, OC);
+                time[d] = processor_seconds() - t;
+            }
+            if (i < 0) continue;
+            of_peak[i] = 2.0 * (double)(N * C * OC) / time[ON_HARDWARE] / bf16_peak(dev[ON_FP32]->threads);
+            for (int d = 0; d < DEVICES; d++) to[d][i] = time[d] / time[ON_HARDWARE];
+        }
+        printf(" %3.0f%%, %4.2f, %4.2f |", 100 * median(of_peak, TURNS), median(to[ON_FP32], TURNS),
+               median(to[ON_WIDENED], TURNS));
+        fflush(stdout);
+    }
+    printf("\n");
+    free(a.inp), free(a.weight), free(a.out), free(a.dweight);
+}
+
+static void products_table(int threads)
+{
+    static const int models[] = {0, 1, 2}; // of `cases`
+    dev_cpu_blas_room(threads, false);
+    Dev *cpu = dev_cpu_create(threads), *dev[DEVICES];
+    devices_open(dev, cpu);
+    printf("\nAVX512-BF16: a loop of the instruction alone does %.0f GFLOP/s a processor; threads: %d\n\n"
+           "| model     | layer |    N, C, OC     | forward           | backward, input   | backward, weight  |\n"
+           "|---|---|---|---|---|---|\n", bf16_peak(cpu->threads) / 1e9, cpu->threads);
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        const Case *c = &cases[models[m]];
+        const ModelShape *s = &c->shape;
+        size_t N = c->B * c->T < 1024 ? c->B * c->T : 1024, C = s->channels, hd = s->heads * s->head_size;
+        product_row(c->name, "q,k,v", dev, N, C, (s->heads + 2 * s->kv_heads) * s->head_size);
+        product_row(c->name, "out", dev, N, hd, C);
+        product_row(c->name, "up", dev, N, C, s->ffn);
+        product_row(c->name, "down", dev, N, s->ffn, C);
+        product_row(c->name, "head", dev, N, C, s->vocab);
+    }
+    narrow_free(dev[ON_HARDWARE]), narrow_free(dev[ON_WIDENED]);
+    dev_cpu_free(cpu);
+}
+
+typedef struct {
+    Mem mem;
+    Model *model;
+    Optim optim;
+} Step;
+
+static double run_step(Step *s, const int32_t *token, const Case *c)
+{
+    size_t N = c->B * c->T;
+    double t = processor_seconds();
+    model_set_batch(s->model, token, NULL, token + N, c->B, c->T);
+    model_forward_backward(s->model, 1 / (float)N);
+    optim_step(&s->optim, s->model, 1e-4);
+    return processor_seconds() - t;
+}
+
+static void steps_row(const Case *c, int threads, int steps)
+{
+    size_t N = c->B * c->T;
+    Dev *cpu = dev_cpu_create(threads), *dev[DEVICES];
+    devices_open(dev, cpu);
+    Step step[DEVICES] = {0};
+    double *time = malloc(5 * (size_t)steps * sizeof *time), *to[DEVICES], *took[DEVICES];
+    int32_t *token = malloc(2 * N * sizeof *token);
+    if (!time || !token) die("bench: no memory for %zu tokens", N);
+    Rng rng = rng_make(1, "bench", 0);
+    for (size_t i = 0; i < 2 * N; i++) token[i] = (int32_t)rng_below(rng, i, c->shape.vocab);
+    for (int d = 0; d < DEVICES; d++) {
+        took[d] = time + d * steps, to[d] = time + (d == ON_FP32 ? 3 : 4) * steps;
+        step[d].model = model_create(&c->shape, dev[d], &step[d].mem, c->B, c->T, 1, true);
+        step[d].optim = optim_create(step[d].model, (OptimSettings){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                                                    .weight_decay = 0.1f, .clip = 1});
+    }
+    for (int i = -1; i < steps; i++) {
+        double t[DEVICES];
+        for (int d = 0; d < DEVICES; d++) t[d] = run_step(&step[d], token, c);
+        for (int d = 0; i >= 0 && d < DEVICES; d++) {
+            took[d][i] = t[d];
+            if (d != ON_HARDWARE) to[d][i] = t[d] / t[ON_HARDWARE];
+        }
+    }
+    printf("| %-9s | %2zu x %4zu |", c->name, c->B, c->T);
+    for (int d = 0; d < DEVICES; d++) printf(" %7.1f |", 1e3 * median(took[d], steps));
+    printf(" %4.2f | %4.2f |\n", median(to[ON_FP32], steps), median(to[ON_WIDENED], steps));
+    fflush(stdout);
+    for (int d = 0; d < DEVICES; d++) {
+        mem_free_all(&step[d].mem);
+        model_free(step[d].model);
+    }
+    free(time), free(token);
+    narrow_free(dev[ON_HARDWARE]), narrow_free(dev[ON_WIDENED]);
+    dev_cpu_free(cpu);
+}
+
+static void bf16_tables(int threads, int steps)
+{
+    if (!gemm_bf16_runs()) {
+        printf("\nbf16: this processor has no instruction for its products\n");
+        return;
+    }
+    products_table(threads);
+    printf("\n| model     |   B x T   | bf16 ms | fp32 ms | widened | fp32 / bf16 | widened / bf16 |\n"
+           "|---|---|---|---|---|---|---|\n");
+    for (size_t c = 1; c < 3; c++) steps_row(&cases[c], threads, steps > 0 ? steps : 5);
+}
+
 // Runs a case in a child process; returns whether it succeeded.
 static bool run_apart(const Case *c, int threads, int steps)
 {
@@ -241,9 +411,10 @@ static bool run_apart(const Case *c, int threads, int steps)
 }
 
 static const char help[] =
-    "usage: bench [gpt2-1024] [gpt2-64] [demo] [swiglu] [moe] [decode] [experts] [--steps N] [--threads N]\n"
+    "usage: bench [gpt2-1024] [gpt2-64] [demo] [swiglu] [moe] [decode] [experts] [bf16] [--steps N] [--threads N]\n"
     "Times training steps of these models on random tokens, and the machine's matmul on their shapes; decode: the\n"
-    "writing of text, and the machine's memory; experts: products of mixture of experts. Without a name: all.\n";
+    "writing of text, and the machine's memory; experts: products of mixture of experts; bf16: products and steps in\n"
+    "bf16 beside fp32. Without a name: all.\n";
 
 int main(int argc, char **argv)
 {
@@ -251,7 +422,8 @@ int main(int argc, char **argv)
     Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1),
                     OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024)};
     OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
-    bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, experts = false, ok = true;
+    bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, experts = false;
+    bool bf16 = false, ok = true;
     size_t models = 0;
     dev_cpu_choose_blas(argv); // before options_read reorders argv
     size_t n_words = options_read(&set, argc, argv);
@@ -259,6 +431,7 @@ int main(int argc, char **argv)
         size_t c = 0;
         if (strcmp(argv[i], "decode") == 0) { decode = true; continue; }
         if (strcmp(argv[i], "experts") == 0) { experts = true; continue; }
+        if (strcmp(argv[i], "bf16") == 0) { bf16 = true; continue; }
         while (c < sizeof cases / sizeof *cases && strcmp(argv[i], cases[c].name)) c++;
         if (c == sizeof cases / sizeof *cases) die_usage("bench: '%s' (try --help)", argv[i]);
         wanted[c] = true, models++;
@@ -271,5 +444,6 @@ int main(int argc, char **argv)
         if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps) && ok;
     if (!n_words || decode) decode_table(threads, steps > 0 ? steps : 100);
     if (!n_words || experts) experts_table(threads);
+    if (!n_words || bf16) bf16_tables(threads, steps);
     return ok ? 0 : 1;
 }

@@ -20,6 +20,7 @@
 #include "base/options.h"
 #include "dev/check/curves.h"
 #include "dev/check/judge.h"
+#include "dev/check/routing.h"
 #include "dev/check/twice.h"
 
 #include <fnmatch.h>
@@ -40,6 +41,7 @@ typedef struct {
 
 typedef struct {
     Judge judge;
+    Routing routing;          // which experts tokens chose; empty: there are none, or bits are compared
     Options o;
     DiffStats all;
     Judgement first_judged;
@@ -52,6 +54,7 @@ typedef struct {
     double blind_seen;
     int n_tensors, n_out, n_differ, n_equal, n_hidden; // n_equal: successive, not printed yet
     int n_apart;              // on one side only, or lacking something: not compared
+    int n_routed;             // of these, sums over tokens that chose other experts
     char group[16];
     // The row to be printed next: of the unit's tensors that differ within their bounds, the nearest to its bound.
     char unit[80], row[300];
@@ -231,14 +234,38 @@ static bool wanted(const Report *r, const char *name)
     return !r->o.only.n;
 }
 
-// A tensor that cannot be compared: of a whole dump each should be there; another program's file has what it has.
-static void row_apart(Report *r, const DiffTensor *t, const char *why)
+// Rows by slot, which ranks that divide the experts, or their columns, do not have (dump.h).
+static bool optional(const char *name)
+{
+    const char *last = strrchr(name, '.');
+    return last && (!strcmp(last, ".experts_pre") || !strcmp(last, ".experts_act") || !strcmp(last, ".experts_down"));
+}
+
+// A tensor that cannot be compared. must: of a whole dump each should be there; another program's file has what it has.
+static void row_apart(Report *r, const DiffTensor *t, const char *why, bool must)
 {
     char shape[80];
-    bool whole = (r->judge.a->header && r->judge.b->header) || r->judge.rule != JUDGE_ROUNDING;
+    bool whole = must && ((r->judge.a->header && r->judge.b->header) || r->judge.rule != JUDGE_ROUNDING);
     if (whole) note_out(r, t, NULL), r->n_tensors++;
     else r->n_apart++;
     if (whole || r->o.all) row_trouble(r, t->t.name, shape_text(shape, &t->t), why);
+}
+
+// Without what follows from choices of experts that differ.
+static Judgement judge_pair(const Report *r, const DiffTensor *a, const DiffTensor *b)
+{
+    const RoutingLayer *layer = routing_layer(&r->routing, a);
+    if (layer) return routing_judge(layer, a, b);
+    DiffTensor own_a = *a, own_b = *b;
+    void *masked_a = routing_masked(&r->routing, a), *masked_b = NULL;
+    if (masked_a) { // of both the same tokens: those of A's order
+        own_b.at = a->at;
+        masked_b = routing_masked(&r->routing, &own_b);
+        own_a.t.data = masked_a, own_b.t.data = masked_b;
+    }
+    Judgement j = judge(&r->judge, &own_a, &own_b);
+    free(masked_a), free(masked_b);
+    return j;
 }
 
 static void compare(Report *r, const DiffTensor *a)
@@ -247,7 +274,12 @@ static void compare(Report *r, const DiffTensor *a)
     const DiffTensor *b = diff_side_find(r->judge.b, a->t.name);
     const char *lacks = b ? judge_lacks(&r->judge, a) : "not in B";
     if (lacks) {
-        row_apart(r, a, lacks);
+        row_apart(r, a, lacks, b || !optional(a->t.name));
+        return;
+    }
+    if ((lacks = routing_lacks(&r->routing, a))) {
+        row_apart(r, a, lacks, false);
+        r->n_routed++;
         return;
     }
     const char *trouble = trouble_of(r, a, b, text);
@@ -257,7 +289,7 @@ static void compare(Report *r, const DiffTensor *a)
         row_trouble(r, a->t.name, shape_text(shape, &a->t), trouble);
         return;
     }
-    Judgement j = judge(&r->judge, a, b);
+    Judgement j = judge_pair(r, a, b);
     diff_stats_add(&r->all, &j.stats);
     r->n_differ += j.stats.n_differ > 0;
     note_seen(r, a, &j);
@@ -286,7 +318,10 @@ static void place_text(char text[120], const Report *r, const DiffTensor *t, siz
         if (ndim < 3) return;
         bool heads = D && last && begins(name, "forward.layers.") &&
                      (strchr("qkv", last[1]) || !strcmp(last, ".attn"));
+        bool chosen = last && (!strcmp(last, ".choice") || !strcmp(last, ".weights"));
         if (heads) snprintf(text + at, 120 - (size_t)at, ", head %zu, %zu", index[2] / D, index[2] % D);
+        else if (chosen) snprintf(text + at, 120 - (size_t)at, ", choice %zu", index[2]);
+        else if (last && !strcmp(last, ".router")) snprintf(text + at, 120 - (size_t)at, ", expert %zu", index[2]);
         else snprintf(text + at, 120 - (size_t)at, ", channel %zu", index[2]);
         return;
     }
@@ -371,9 +406,20 @@ static void print_notes(const Report *r)
                    side[i]->n_absent > 1 ? "s" : "", side[i]->absent);
         if (twice) printf("note: %zu elements of %c are in more than one file\n", twice, "AB"[i]);
     }
-    if (r->n_apart)
+    for (int i = 0; i < r->routing.n; i++) {
+        const RoutingLayer *l = &r->routing.layer[i];
+        if (!l->other && !l->order) continue;
+        printf("note: layers.%zu: %zu of %zu tokens chose other experts, %zu the same in another order: ", l->layer, l->other,
+               l->tokens, l->order);
+        if (l->far) printf("%zu of them by more than rounding\n", l->far);
+        else printf("ties, but for rounding\n");
+    }
+    if (r->n_routed)
+        printf("note: %d gradients, states and updates were not compared, nor activations that these tokens changed (in fp32 "
+               "ties are rare; with model.experts_active = model.experts there are none)\n", r->n_routed);
+    if (r->n_apart > r->n_routed)
         printf("note: %d tensors were not compared: one side does not have them, or lacks what their bound needs (--all "
-               "names them)\n", r->n_apart);
+               "names them)\n", r->n_apart - r->n_routed);
     if (r->first && r->judge.rule == JUDGE_ROUNDING && begins(r->first->t.name, "weight.") &&
         r->first_judged.stats.n)
         printf("note: the weights that went in differ already, so the rest may be right (dump an earlier update, "
@@ -448,6 +494,7 @@ static void print_json(const Report *r)
                           "apart", r->n_apart, "differ", r->n_differ, "out", r->n_out, "first",
                           r->first ? r->first->t.name : NULL, "systematic", kind);
     if (!o) die("diff: no memory for a line of JSON");
+    if (r->routing.n) json_object_set_new(o, "chose_otherwise", json_integer((json_int_t)r->routing.other));
     if (median >= 0 && isfinite(median)) json_object_set_new(o, "seen_median", json_real(median));
     if (r->blind && isfinite(r->blind_seen)) json_object_set_new(o, "seen_weakest", json_real(r->blind_seen));
     char *line = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(4));
@@ -478,12 +525,13 @@ static void print_head(const Report *r)
 static Verdict report(Judge j, Options o)
 {
     Report r = {.judge = j, .o = o};
+    if (j.rule == JUDGE_ROUNDING) r.routing = routing_read(j.a, j.b);
     if (!o.json && !o.quiet) print_head(&r);
     for (int i = 0; i < j.a->n; i++)
         if (wanted(&r, j.a->tensor[i].t.name)) compare(&r, &j.a->tensor[i]);
     for (int i = 0; i < j.b->n; i++)
         if (wanted(&r, j.b->tensor[i].t.name) && !diff_side_find(j.a, j.b->tensor[i].t.name))
-            row_apart(&r, &j.b->tensor[i], "not in A");
+            row_apart(&r, &j.b->tensor[i], "not in A", !optional(j.b->tensor[i].t.name));
     if (o.json) print_json(&r);
     else if (!o.quiet) {
         flush_rows(&r);
@@ -494,6 +542,7 @@ static Verdict report(Judge j, Options o)
         print_verdict(&r);
     }
     free(r.seen);
+    routing_free(&r.routing);
     return verdict_of(&r);
 }
 

@@ -1,8 +1,8 @@
 // mesh: draws the mesh of a job: which rank stands where, and in which groups.
 //
 // In the picture a frame is a replica, a row a stage, and a column a tp rank of a cp rank. Each rank's box shows the
-// model, with the part that the rank holds in blue (rows: stages; columns: tp slices), and a sequence, with the part
-// that it sees in orange.
+// model, with the part that the rank holds in blue (rows: stages; columns: tp slices), the experts (--ep), with the
+// rank's in green, and a sequence, with the part that it sees in orange.
 #include "base/check.h"
 #include "base/options.h"
 #include "parallel/cp.h"
@@ -23,7 +23,12 @@ static int number(const char *text)
 
 // ---- the picture
 
-enum { CELL = 74, CELL_HEIGHT = 92, PART_GAP = 18, ROW_GAP = 54, SIDE = 66, TOP = 118, REPLICA_GAP = 40, LINK = 6 };
+enum { CELL = 74, PART_GAP = 18, ROW_GAP = 54, SIDE = 66, TOP = 118, REPLICA_GAP = 40, LINK = 6 };
+
+static int cell_height(MeshShape s)
+{
+    return s.ep > 1 ? 104 : 92; // with a bar for the experts
+}
 
 static int part_width(MeshShape s) // of one cp rank: its tp ranks
 {
@@ -40,9 +45,9 @@ static double cell_x(MeshShape s, MeshPlace p)
     return SIDE + p.dp * (replica_width(s) + REPLICA_GAP) + p.cp * (part_width(s) + PART_GAP) + p.tp * CELL;
 }
 
-static double cell_y(MeshPlace p)
+static double cell_y(MeshShape s, MeshPlace p)
 {
-    return TOP + p.pp * (CELL_HEIGHT + ROW_GAP);
+    return TOP + p.pp * (cell_height(s) + ROW_GAP);
 }
 
 static void box(FILE *f, double x, double y, double w, double h, const char *fill)
@@ -57,11 +62,13 @@ static void frame(FILE *f, const char *class, double x, double y, double w, doub
             "stroke=\"%s\" stroke-width=\"1.6\"/>\n", class, x, y, w, h, fill, stroke);
 }
 
-// What a rank holds: its stage's rows and its tp slice's column of the model, and its cp part of a sequence.
+// What a rank holds: its stage's rows and its tp slice's column of the model, its ep part of the experts, and its cp
+// part of a sequence.
 static void draw_rank(FILE *f, MeshShape s, int rank)
 {
     MeshPlace p = mesh_place(s, rank);
-    double x = cell_x(s, p), y = cell_y(p), model = CELL - 30, left = x + 15, row = model / s.pp, column = model / s.tp;
+    double x = cell_x(s, p), y = cell_y(s, p), model = CELL - 30, left = x + 15;
+    double row = model / s.pp, column = model / s.tp, part = model / s.ep;
     char text[16];
     snprintf(text, sizeof text, "%d", rank);
     svg_text(f, x + CELL / 2.0, y + 20, "middle", 14, SVG_INK, true, text);
@@ -69,11 +76,13 @@ static void draw_rank(FILE *f, MeshShape s, int rank)
         for (int j = 0; j < s.tp; j++)
             box(f, left + j * column, y + 27 + i * row, column - 1, row - 1,
                 i == p.pp && j == p.tp ? SVG_BLUE : SVG_GRID);
+    for (int i = 0; s.ep > 1 && i < s.ep; i++)
+        box(f, left + i * part, y + 76, part - 1, 8, i == mesh_replica(s, p) % s.ep ? SVG_GREEN : SVG_GRID);
     double chunk = model / (2 * s.cp);
     size_t mine[2];
     for (int half = 0; half < 2; half++) mine[half] = cp_chunk(CP_ZIGZAG, p.cp, s.cp, half);
     for (int i = 0; i < 2 * s.cp; i++)
-        box(f, left + i * chunk, y + CELL_HEIGHT - 16, chunk - 1, 8,
+        box(f, left + i * chunk, y + cell_height(s) - 16, chunk - 1, 8,
             (size_t)i == mine[0] || (size_t)i == mine[1] ? SVG_ORANGE : SVG_GRID);
 }
 
@@ -95,20 +104,21 @@ static void draw_groups(FILE *f, MeshShape s)
             if (members[0] != r) continue;
             if (g == MESH_TP) {
                 double end = cell_x(s, mesh_place(s, members[n - 1])) + CELL;
-                frame(f, "tp", cell_x(s, p) + 3, cell_y(p), end - cell_x(s, p) - 6, CELL_HEIGHT, SVG_GREEN, "none");
+                frame(f, "tp", cell_x(s, p) + 3, cell_y(s, p), end - cell_x(s, p) - 6, cell_height(s), SVG_GREEN,
+                      "none");
             }
             for (int i = 1; i < n; i++) {
                 MeshPlace a = mesh_place(s, members[i - 1]), b = mesh_place(s, members[i]);
                 double ax = cell_x(s, a) + CELL / 2.0, bx = cell_x(s, b) + CELL / 2.0;
                 if (g == MESH_PP) {
                     fprintf(f, "<g class=\"pp\">\n");
-                    svg_line(f, ax, cell_y(a) + CELL_HEIGHT, bx, cell_y(b), SVG_BLUE, 1.6, NULL);
+                    svg_line(f, ax, cell_y(s, a) + cell_height(s), bx, cell_y(s, b), SVG_BLUE, 1.6, NULL);
                     fprintf(f, "</g>\n");
                 }
                 if (g == MESH_CP)
-                    elbow(f, "cp", ax - 12, bx - 16, cell_y(a), -LINK * (1 + s.tp - 1 - a.tp) - 3, SVG_ORANGE);
+                    elbow(f, "cp", ax - 12, bx - 16, cell_y(s, a), -LINK * (1 + s.tp - 1 - a.tp) - 3, SVG_ORANGE);
                 if (g == MESH_DP && a.pp == s.pp - 1)
-                    elbow(f, "dp", ax + 6, bx - 6, cell_y(a) + CELL_HEIGHT, 
+                    elbow(f, "dp", ax + 6, bx - 6, cell_y(s, a) + cell_height(s), 
                           LINK * (s.cp * s.tp - a.cp * s.tp - a.tp) + 6, SVG_GREY);
             }
         }
@@ -117,7 +127,7 @@ static void draw_groups(FILE *f, MeshShape s)
 
 static int bottom_of(MeshShape s)
 {
-    return TOP + s.pp * CELL_HEIGHT + (s.pp - 1) * ROW_GAP + (s.dp > 1 ? LINK * s.cp * s.tp + 6 : 0);
+    return TOP + s.pp * cell_height(s) + (s.pp - 1) * ROW_GAP + (s.dp > 1 ? LINK * s.cp * s.tp + 6 : 0);
 }
 
 static void draw_legend(FILE *f, MeshShape s)
@@ -129,11 +139,13 @@ static void draw_legend(FILE *f, MeshShape s)
                 {"pp group: the stages of one model", SVG_BLUE},
                 {"dp group: same weights, other samples (drawn for the last stage)", SVG_GREY},
                 {"of the model: the layers (rows) and slice (column) that the rank holds", NULL},
-                {"of a sequence: the tokens that it has, one chunk from each end, so that causal work is even", NULL}};
-    for (int i = 0; i < 6; i++) {
+                {"of a sequence: the tokens that it has, one chunk from each end, so that causal work is even", NULL},
+                {"of the experts of a layer (ep): those that the rank holds", NULL}};
+    static const char *const fill[] = {SVG_BLUE, SVG_ORANGE, SVG_GREEN};
+    for (int i = 0; i < (s.ep > 1 ? 7 : 6); i++) {
         double x = 24, y = bottom_of(s) + 36 + 20 * i;
         if (LINE[i].color) svg_line(f, x, y - 4, x + 22, y - 4, LINE[i].color, 2, NULL);
-        else box(f, x, y - 10, 22, 12, i == 4 ? SVG_BLUE : SVG_ORANGE);
+        else box(f, x, y - 10, 22, 12, fill[i - 4]);
         svg_text(f, x + 32, y, "start", 12, SVG_INK, false, LINE[i].text);
     }
 }
@@ -141,12 +153,13 @@ static void draw_legend(FILE *f, MeshShape s)
 static void draw(FILE *f, void *arg)
 {
     MeshShape s = *(const MeshShape *)arg;
-    char text[160];
-    snprintf(text, sizeof text, "%d ranks = dp %d x pp %d x cp %d x tp %d", mesh_size(s), s.dp, s.pp, s.cp, s.tp);
+    char text[160], ep[40] = "";
+    if (s.ep > 1) snprintf(ep, sizeof ep, ", ep %d within dp x cp", s.ep);
+    snprintf(text, sizeof text, "%d ranks = dp %d x pp %d x cp %d x tp %d%s", mesh_size(s), s.dp, s.pp, s.cp, s.tp, ep);
     svg_text(f, 24, 30, "start", 15, SVG_INK, true, text);
     for (int d = 0; d < s.dp; d++) {
         double x = cell_x(s, (MeshPlace){.dp = d});
-        snprintf(text, sizeof text, s.ep > 1 ? "replica dp %d, experts %d of %d" : "replica dp %d", d, d % s.ep, s.ep);
+        snprintf(text, sizeof text, "replica dp %d", d);
         svg_text(f, x + replica_width(s) / 2.0, 62, "middle", 13, SVG_INK, true, text);
         for (int c = 0; c < s.cp; c++) {
             snprintf(text, sizeof text, "cp %d", c);
@@ -155,7 +168,7 @@ static void draw(FILE *f, void *arg)
         }
     }
     for (int p = 0; p < s.pp; p++) {
-        double y = cell_y((MeshPlace){.pp = p}) + CELL_HEIGHT / 2.0;
+        double y = cell_y(s, (MeshPlace){.pp = p}) + cell_height(s) / 2.0;
         svg_text(f, 24, y - 3, "start", 12, SVG_GREY, false, "stage");
         snprintf(text, sizeof text, "pp %d", p);
         svg_text(f, 24, y + 13, "start", 12, SVG_GREY, false, text);
@@ -188,6 +201,7 @@ int main(int argc, char **argv)
     mesh_print(shape, stdout);
     if (svg && mesh_size(shape) > 64) die_usage("mesh: --svg of %d ranks (64 at most)", mesh_size(shape));
     int width = SIDE + shape.dp * (replica_width(shape) + REPLICA_GAP);
-    if (svg) svg_write(svg, width < 640 ? 640 : width, bottom_of(shape) + 156, "who stands where", draw, &shape);
+    int height = bottom_of(shape) + (ep > 1 ? 176 : 156);
+    if (svg) svg_write(svg, width < 640 ? 640 : width, height, "who stands where", draw, &shape);
     return 0;
 }

@@ -1,13 +1,13 @@
 // parity: trains a small model on every layout and compares every gradient with one rank's.
 //
-// DIR holds gpt.toml and llama.toml (test/parity.sh makes them, with their data). Each layout is a run of build/train
+// DIR holds gpt.toml, llama.toml and experts.toml (test/parity.sh makes them, with their data). Each layout is a run of build/train
 // under mpiexec: three steps of SGD, the third one dumped. Compared with the run of one rank: the losses and gradient
 // norms of all steps, and every element of the third gradient.
 //
 //   ==       equal to the last bit, losses and norms too
 //   0.012    largest |g - g1| / bound of a tensor, in norms; at most 1
 //
-// A layout has a value on each of nine axes, and a recipe. A choice by hand could miss the very pair that is wrong, and
+// A layout has a value on each of eleven axes, and a recipe. A choice by hand could miss the very pair that is wrong, and
 // all combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes, and
 // seeded random combinations of three axes or more: most faults of interaction need only two switches (Kuhn, Wallace
 // and Gallo, "Software fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. Only `refused`
@@ -65,23 +65,26 @@
 
 // Axes of a layout. Value 0 of each is the default, so that all zeros are one rank.
 typedef enum {
-    PARITY_DP, PARITY_TP, PARITY_CP, PARITY_PP, PARITY_ZERO, PARITY_RECOMPUTE, PARITY_MICRO, PARITY_DATA, PARITY_DTYPE,
-    PARITY_RECIPE, PARITY_AXES
+    PARITY_DP, PARITY_TP, PARITY_CP, PARITY_PP, PARITY_ZERO, PARITY_EP, PARITY_RECOMPUTE, PARITY_MICRO, PARITY_DATA,
+    PARITY_DTYPE, PARITY_ROUTE, PARITY_RECIPE, PARITY_AXES
 } ParityAxis;
+typedef enum { PARITY_GPT, PARITY_LLAMA, PARITY_EXPERTS, PARITY_FAMILIES } ParityFamily;
 
-enum { PARITY_RANKS = 8, PARITY_OPTIONS = 16 };
+enum { PARITY_RANKS = 8, PARITY_OPTIONS = 24, PARITY_EACH = 6 };
+
+static const char *const FAMILY[PARITY_FAMILIES] = {"gpt", "llama", "experts"}; // experts: llama, most layers with 8
 
 typedef struct {
-    bool llama;                // else GPT
+    ParityFamily family;
     bool fast;                 // else numerics.deterministic
     int value[PARITY_AXES];    // by axis, an index into the axis' values
 } ParityLayout;
 
-enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 7 };
+enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 11 };
 
 // A value of an axis. ranks: the factor by which it multiplies the ranks; stages and chunks: of a pipeline.
 typedef struct {
-    const char *name, *option[3];
+    const char *name, *option[PARITY_EACH];
     int ranks, stages, chunks;
 } Value;
 
@@ -106,11 +109,19 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
     [PARITY_ZERO] = {{"", {0}, 1}, {"zero1", {"--parallel.zero=1"}, 1}, {"zero2", {"--parallel.zero=2"}, 1},
                      {"zero3", {"--parallel.zero=3"}, 1},
                      {"zero3:naive", {"--parallel.zero=3", "--parallel.reshard=false", "--parallel.overlap=false"}, 1}},
+    [PARITY_EP] = {{"", {0}, 1}, {"ep2", {"--parallel.ep=2"}, 1}, {"ep4", {"--parallel.ep=4"}, 1}},
     [PARITY_RECOMPUTE] = {{"", {0}, 1}, {"selective", {"--memory.recompute=selective"}, 1},
                           {"full", {"--memory.recompute=full"}, 1}},
     [PARITY_MICRO] = {{"", {"--batch.micro=2"}, 1}, {"micro1", {"--batch.micro=1"}, 1}},
     [PARITY_DATA] = {{"", {0}, 1}, {"packed", {"--model.dropout=0.1", "--data.document_mask=true"}, 1}},
     [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1}},
+    [PARITY_ROUTE] = {{"", {0}, 1},
+                      {"capacity", {"--moe.capacity=1.1", "--moe.drop=lightest", "--moe.balance=sequence"}, 1},
+                      {"one", {"--model.experts_active=1", "--model.experts_renorm=false", "--moe.capacity=1.5",
+                               "--moe.balance=batch", "--moe.z_coef=0.01"}, 1},
+                      {"biased", {"--model.experts_score=sigmoid", "--model.experts_groups=4",
+                                  "--model.experts_groups_active=2", "--moe.balance=bias", "--moe.bias_rate=0.01",
+                                  "--model.experts_shared=24"}, 1}},
     [PARITY_RECIPE] = {{"", {0}, 1},
                        {"muon", {"--optim.name=muon"}, 1},
                        {"adafactor", {"--optim.name=adafactor"}, 1},
@@ -149,6 +160,9 @@ static const char *refused(const ParityLayout *l)
     for (int a = PARITY_DP; a <= PARITY_MICRO; a++) parted |= l->value[a] > 0;
     if (!parted) return "the others are compared with it";
     if (ranks_of(l) > PARITY_RANKS) return "more than 8 ranks";
+    if (l->family != PARITY_EXPERTS && (l->value[PARITY_EP] || l->value[PARITY_ROUTE])) return "there are no experts";
+    if (replicas % (1 << l->value[PARITY_EP])) return "fewer ranks with other tokens than parallel.ep";
+    if (l->value[PARITY_ROUTE] && l->fast) return "the bound is of the main loss alone";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
     if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
     if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
@@ -158,7 +172,7 @@ static const char *refused(const ParityLayout *l)
 static bool must_be_equal(const ParityLayout *l)
 {
     bool tp = value_of(l, PARITY_TP)->ranks > 1;
-    bool shared = l->llama && value_of(l, PARITY_TP)->ranks > 2; // two key/value heads
+    bool shared = l->family != PARITY_GPT && value_of(l, PARITY_TP)->ranks > 2; // two key/value heads
     return !l->fast && !shared && !(tp && l->value[PARITY_DTYPE]);
 }
 
@@ -171,7 +185,7 @@ static ParityLayout one_rank(const ParityLayout *layout)
 
 static void name_of(const ParityLayout *l, char *name, size_t n_name)
 {
-    int at = snprintf(name, n_name, "%s%s", l->llama ? "llama" : "gpt", l->fast ? " fast" : "");
+    int at = snprintf(name, n_name, "%s%s", FAMILY[l->family], l->fast ? " fast" : "");
     bool any = false;
     for (int a = 0; a < PARITY_AXES; a++) {
         const char *text = value_of(l, (ParityAxis)a)->name;
@@ -186,7 +200,7 @@ static int options_of(const ParityLayout *l, const char *option[PARITY_OPTIONS])
     int n = 0;
     if (!l->fast) option[n++] = "--numerics.deterministic=true";
     for (int a = 0; a < PARITY_AXES; a++)
-        for (int i = 0; i < 3 && value_of(l, (ParityAxis)a)->option[i]; i++) {
+        for (int i = 0; i < PARITY_EACH && value_of(l, (ParityAxis)a)->option[i]; i++) {
             check(n < PARITY_OPTIONS);
             option[n++] = value_of(l, (ParityAxis)a)->option[i];
         }
@@ -204,34 +218,36 @@ static void add(List *list, ParityLayout layout)
 {
     if (refused(&layout)) return;
     for (int i = 0; i < list->n; i++)
-        if (list->layout[i].llama == layout.llama && list->layout[i].fast == layout.fast &&
+        if (list->layout[i].family == layout.family && list->layout[i].fast == layout.fast &&
             !memcmp(list->layout[i].value, layout.value, sizeof layout.value)) return;
     check(list->n < MAX_LAYOUTS);
     list->layout[list->n++] = layout;
 }
 
-// Sets an axis' value. ZeRO alone gets two replicas.
+// Sets an axis' value. ZeRO alone gets two replicas, and experts as many as divide them.
 static ParityLayout with(ParityLayout layout, ParityAxis axis, int value)
 {
     layout.value[axis] = value;
-    if (axis == PARITY_ZERO && !layout.value[PARITY_DP]) layout.value[PARITY_DP] = 1;
+    int *dp = &layout.value[PARITY_DP], ep = layout.value[PARITY_EP];
+    if (axis == PARITY_ZERO && !*dp) *dp = 1;
+    if (*dp < ep && !layout.value[PARITY_CP]) *dp = ep;
     return layout;
 }
 
 static void add_singles(List *list)
 {
-    for (int family = 0; family < 2; family++)
+    for (int family = 0; family < PARITY_FAMILIES; family++)
         for (int fast = 0; fast < 2; fast++)
             for (int a = 0; a < PARITY_RECIPE; a++)
                 for (int v = 1; v < values_of((ParityAxis)a); v++) {
                     ParityLayout none;
                     memset(&none, 0, sizeof none);
-                    none.llama = family, none.fast = fast;
+                    none.family = (ParityFamily)family, none.fast = fast;
                     add(list, with(none, (ParityAxis)a, v));
                 }
 }
 
-// Every pair of values, with the model families and the modes in turn.
+// Every pair of values, with the model families and the modes in turn; of experts' with the only family that has them.
 static void add_pairs(List *list)
 {
     int turn = 0;
@@ -241,19 +257,23 @@ static void add_pairs(List *list)
                 for (int w = 1; w < values_of((ParityAxis)b); w++, turn++) {
                     ParityLayout none;
                     memset(&none, 0, sizeof none);
-                    none.llama = turn % 2, none.fast = turn % 6 == 5;
+                    bool experts = a == PARITY_EP || b == PARITY_EP || a == PARITY_ROUTE || b == PARITY_ROUTE;
+                    none.family = experts ? PARITY_EXPERTS : turn % 2 ? PARITY_LLAMA : PARITY_GPT;
+                    none.fast = turn % 6 == 5 && a != PARITY_ROUTE && b != PARITY_ROUTE;
                     add(list, with(with(none, (ParityAxis)a, v), (ParityAxis)b, w));
                 }
 }
 
-static void add_random(List *list)
+// Of models without experts, or of models whose experts ranks divide.
+static void add_random(List *list, bool experts)
 {
-    Rng rng = rng_make(1, "parity", 0);
+    Rng rng = rng_make(1, experts ? "parity experts" : "parity", 0);
     int wanted = list->n + RANDOM;
     for (uint64_t i = 0; list->n < wanted; i++) {
         ParityLayout layout;
         memset(&layout, 0, sizeof layout);
-        layout.llama = rng_below(rng, 16 * i, 2), layout.fast = rng_below(rng, 16 * i + 1, 4) == 0;
+        layout.family = experts ? PARITY_EXPERTS : rng_below(rng, 16 * i, 2) ? PARITY_LLAMA : PARITY_GPT;
+        layout.fast = rng_below(rng, 16 * i + 1, 4) == 0;
         int axes = 0;
         for (int a = 0; a < PARITY_RECIPE; a++) {
             int n = values_of((ParityAxis)a);
@@ -261,24 +281,27 @@ static void add_random(List *list)
             layout.value[a] = pick < n ? pick : 0;
             axes += layout.value[a] > 0;
         }
+        if (experts) layout.value[PARITY_EP] = 1 + (int)(i % 2);
         if (axes > 2) add(list, layout);
     }
 }
 
-// Each recipe with layouts of tp: values of dp, tp, cp, pp and zero. Key/value heads on several ranks add in another
+// Each recipe with layouts of tp and of ep: values of dp, tp, cp, pp, zero and ep. Key/value heads on several ranks add in another
 // order, so those are GPTs.
 static void add_recipes(List *list)
 {
-    static const int mesh[][PARITY_ZERO + 1] = {{0, 1, 0, 0, 0}, {0, 4, 0, 0, 0}, {1, 1, 0, 0, 1}, {1, 3, 0, 0, 3},
-                                                {1, 1, 1, 0, 2}, {0, 1, 0, 1, 0}, {1, 1, 0, 6, 1}, {2, 1, 0, 0, 4}};
+    static const int mesh[][PARITY_EP + 1] = {{0, 1}, {0, 4}, {1, 1, 0, 0, 1}, {1, 3, 0, 0, 3}, {1, 1, 1, 0, 2},
+                                              {0, 1, 0, 1}, {1, 1, 0, 6, 1}, {2, 1, 0, 0, 4}, {1, 0, 0, 0, 0, 1},
+                                              {2, 0, 0, 0, 3, 1}, {1, 1, 1, 0, 1, 2}, {1, 0, 0, 1, 2, 1}};
     for (int recipe = 1; recipe < values_of(PARITY_RECIPE); recipe++)
         for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
             ParityLayout layout;
             memset(&layout, 0, sizeof layout);
             memcpy(layout.value, mesh[i], sizeof mesh[i]);
             layout.value[PARITY_RECIPE] = recipe;
-            layout.llama = (i + (size_t)recipe) % 2;
-            if (!must_be_equal(&layout)) layout.llama = false;
+            layout.family = layout.value[PARITY_EP] ? PARITY_EXPERTS :
+                (i + (size_t)recipe) % 2 ? PARITY_LLAMA : PARITY_GPT;
+            if (!must_be_equal(&layout)) layout.family = PARITY_GPT;
             add(list, layout);
         }
 }
@@ -289,7 +312,8 @@ static ParityLayout *make_layouts(bool quick, int *n)
     if (!list.layout) die("parity: no memory for %d layouts", MAX_LAYOUTS);
     add_singles(&list);
     add_pairs(&list);
-    add_random(&list);
+    add_random(&list, false);
+    add_random(&list, true);
     add_recipes(&list);
     for (int i = 0; quick && i * QUICK < list.n; i++) list.layout[i] = list.layout[i * QUICK];
     *n = quick ? (list.n + QUICK - 1) / QUICK : list.n;
@@ -623,6 +647,7 @@ static void check_dump(const ParityReference *r, const Outcome *out, ParityVerdi
     for (int i = 0; i < r->out.dump.n; i++) {
         const SafeTensor *one = &r->out.dump.tensor[i].t;
         const DiffTensor *t = diff_side_find(&out->dump, one->name);
+        if (!t && strncmp(one->name, "forward.", 8) == 0 && strstr(one->name, ".experts")) continue; // dump.c
         bool same = t && t->t.n_bytes == one->n_bytes && !memcmp(t->t.data, one->data, one->n_bytes);
         v->equal &= same;
         v->n_tensors++;
@@ -671,7 +696,7 @@ typedef struct {
     bool quick, list;
     const char *only;
     int n_references;
-    ParityReference *reference[64];
+    ParityReference *reference[128];
 } Parity;
 
 // The name of a run's directory: the layout's, without spaces.
@@ -688,7 +713,7 @@ static bool train(const Parity *p, const ParityLayout *layout, const char *name)
     char file[PATH], run[NAME + 12], out[PATH], program[PATH], ranks[16];
     const char *argv[PARITY_OPTIONS + 12], *option[PARITY_OPTIONS];
     int n = 0, n_options = options_of(layout, option);
-    snprintf(file, sizeof file, "%s/%s.toml", p->dir, layout->llama ? "llama" : "gpt");
+    snprintf(file, sizeof file, "%s/%s.toml", p->dir, FAMILY[layout->family]);
     snprintf(run, sizeof run, "--run.name=%s", name);
     snprintf(out, sizeof out, "%s/%s.out", p->dir, name);
     snprintf(program, sizeof program, "%s/train", p->build);
@@ -725,7 +750,7 @@ static ParityReference *reference_of(Parity *p, const ParityLayout *layout)
     for (int i = 0; i < p->n_references; i++)
         if (!strcmp(reference_name(p->reference[i]), name)) return p->reference[i];
     if (!train(p, &one, name)) die("parity: %s, on one rank, failed: see %s/%s.out", name, p->dir, name);
-    check(p->n_references < 64);
+    check(p->n_references < 128);
     const ParityReference *exact = NULL; // of a 16-bit run: the same in fp32
     ParityLayout wide = one;
     wide.value[PARITY_DTYPE] = 0;
@@ -760,8 +785,8 @@ static bool compare(Parity *p, const ParityLayout *layout)
 
 static const char help[] =
     "usage: parity DIR [--quick] [--only WORD] [--list]\n"
-    "  DIR          holds gpt.toml and llama.toml: test/parity.sh makes them, with their data\n"
-    "  --quick      every seventh layout\n"
+    "  DIR          holds gpt.toml, llama.toml and experts.toml: test/parity.sh makes them, with their data\n"
+    "  --quick      every eleventh layout\n"
     "  --only WORD  those with the word in their names; --list: names alone\n"
     "  exit         0 all agree, 1 not, 2 usage\n";
 

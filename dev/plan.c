@@ -126,6 +126,7 @@ static void uncut(Config *cfg, Run *run, Dev *dev)
     plan_open(run, cfg, dev, 0);
     plan_close(run);
     cfg->parallel.ranks = cfg->parallel.dp = cfg->parallel.tp = cfg->parallel.cp = cfg->parallel.pp = 1;
+    cfg->parallel.ep = 1;
     cfg->parallel.sp = false;
     cfg->parallel.zero = 0, cfg->parallel.chunks = 1;
     cfg->parallel.schedule = PIPELINE_1F1B;
@@ -185,6 +186,14 @@ static long number_of_ranks(const char *text)
     return n;
 }
 
+// Ranks of one copy of the model, or of several that have its experts between them.
+static long fewest_ranks(const Config *cfg)
+{
+    long cp = cfg->parallel.cp, ep = cfg->parallel.ep, dp = 1;
+    while (dp * cp % ep) dp++;
+    return cfg->parallel.tp * cfg->parallel.pp * cp * dp;
+}
+
 int main(int argc, char **argv)
 {
     static Config cfg;
@@ -233,7 +242,7 @@ int main(int argc, char **argv)
         config_defaults(&cfg);
         if (ranks) config_set_derived(&cfg, "parallel.ranks", number_of_ranks(ranks));
         config_parse(&cfg, n, argv + 1);
-        if (!ranks) config_set_derived(&cfg, "parallel.ranks", cfg.parallel.tp * cfg.parallel.cp * cfg.parallel.pp);
+        if (!ranks) config_set_derived(&cfg, "parallel.ranks", fewest_ranks(&cfg));
         config_resolve(&cfg);
     }
     if (plan == FORMATS) formats_table_print(stdout);

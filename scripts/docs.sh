@@ -174,7 +174,7 @@ gen_mutate() {
 }
 
 # What was measured: the files that the commands wrote.
-measured='run|run-text|samples|bench|bench-data|bench-decode|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
+measured='run|run-text|samples|bench|bench-data|bench-decode|bench-products|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window'
 measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
 measured+='|journey-[a-z]+'
@@ -192,6 +192,7 @@ gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
 gen_bench-decode() { left_by bench_decode.md; } # build/bench decode | grep '^|' >runs/bench_decode.md
+gen_bench-products() { left_by bench_products.md; } # build/bench bf16 --threads 1 >runs/bench_products.md, with its commit
 gen_bench-sample() { left_by bench_sample.md; } # dev/reference/bench_sample.py >runs/bench_sample.md
 gen_bench-save() { [ -f runs/bench_save.txt ] && fenced cat runs/bench_save.txt; }
 gen_bench-data() { left_by bench_data.txt; } # make bench-data

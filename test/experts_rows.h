@@ -172,6 +172,16 @@ static void row_experts_combine(Run *r)
     expect_ref(r, "out", out, ref, err, s.N * WIDTH);
 }
 
+static void row_experts_pick(Run *r)
+{
+    Slots s = row_slots(r);
+    double *ref = run_zeros(r, s.R), *err = run_zeros(r, s.R);
+    float *out = run_out(r, s.R);
+    for (size_t i = 0; i < s.R; i++) ref[i] = s.slot[i] < 0 ? 0 : s.gate[s.slot[i]];
+    r->dev->experts_pick(r->dev, out, s.gate, s.slot, s.R);
+    expect_ref(r, "out", out, ref, err, s.R);
+}
+
 // One product more than in swiglu, hence u more; dgate: four factors and FN + 2 for the sigmoid.
 static void row_experts_swiglu_forward(Run *r)
 {
@@ -212,35 +222,55 @@ static void row_experts_swiglu_backward(Run *r)
     expect_ref(r, "dgate", dgate, g_ref, g_err, s.R); // of a dropped slot what it was
 }
 
-// ---- products. Dimensions: R, C, OC, E. The first experts have few rows or none, the last one most; some rows have no
-// expert.
+// ---- products. Dimensions: R, C, OC, E, sources, parts. The first groups have few rows or none, the last one most;
+// some rows have no expert.
 
-static DevExperts row_experts(Run *r)
+// Parts of two ranges each, one of either half of K terms, which they leave in another order.
+static DevParts row_parts(Run *r, size_t K, size_t n)
 {
-    size_t R = r->dim[0], E = r->dim[3], held = R - R / 8;
-    int32_t *offset = run_room(r, (E + 1) * sizeof *offset);
-    for (size_t e = 0; e < E; e++) offset[e] = (int32_t)(e * e * held / (E * E * (e % 2 ? 2 : 3)));
-    for (size_t e = 1; e < E; e++) offset[e] = offset[e] < offset[e - 1] ? offset[e - 1] : offset[e];
-    offset[E] = (int32_t)held;
-    return (DevExperts){offset, E, R, r->dim[1] * r->dim[2] + 5};
+    DevRange *range = run_room(r, 2 * n * sizeof *range);
+    for (size_t p = 0; p < n; p++) {
+        range[2 * p] = (DevRange){K / 2 * p / n, K / 2 * (p + 1) / n};
+        range[2 * p + 1] = (DevRange){K / 2 + (K - K / 2) * p / n, K / 2 + (K - K / 2) * (p + 1) / n};
+    }
+    return (DevParts){range, n, 2};
+}
+
+static DevExperts row_experts(Run *r, size_t K)
+{
+    size_t R = r->dim[0], E = r->dim[3], groups = E * r->dim[4], held = R - R / 8;
+    int32_t *offset = run_room(r, (groups + 1) * sizeof *offset);
+    for (size_t g = 0; g < groups; g++) offset[g] = (int32_t)(g * g * held / (groups * groups * (g % 2 ? 2 : 3)));
+    for (size_t g = 1; g < groups; g++) offset[g] = offset[g] < offset[g - 1] ? offset[g - 1] : offset[g];
+    offset[groups] = (int32_t)held;
+    return (DevExperts){offset, E, R, r->dim[1] * r->dim[2] + 5, r->dim[4], row_parts(r, K, r->dim[5])};
 }
 
 static void row_experts_product(Run *r, int which)
 {
     size_t C = r->dim[1], OC = r->dim[2];
-    DevExperts x = row_experts(r);
+    DevExperts x = row_experts(r, which == 0 ? C : OC);
     size_t n_w = x.E * x.stride, n_out = which == 0 ? x.R * OC : which == 1 ? x.R * C : n_w;
     const float *inp = run_in(r, "inp", x.R * C), *weight = run_in(r, "weight", n_w);
     const float *dout = run_in(r, "dout", x.R * OC);
     double *a = run_wide(r, inp, x.R * C), *w = run_wide(r, weight, n_w), *dy = run_wide(r, dout, x.R * OC);
     float *out = which == 2 ? run_copy(r, weight, n_w) : run_out(r, n_out);
     double *ref = which == 2 ? run_wide(r, weight, n_w) : run_zeros(r, n_out), *err = run_zeros(r, n_out);
-    for (size_t e = 0; e < x.E; e++) {
-        size_t first = (size_t)x.offset[e], n = (size_t)x.offset[e + 1] - first;
+    for (size_t g = 0; g < x.sources * x.E; g++) {
+        size_t first = (size_t)x.offset[g], n = (size_t)x.offset[g + 1] - first, e = g % x.E;
         const double *own_x = a + first * C, *own_y = dy + first * OC;
         if (which == 0) ref_matmul(ref + first * OC, err + first * OC, own_x, w + e * x.stride, NULL, n, C, OC);
         if (which == 1) ref_matmul_back_input(ref + first * C, err + first * C, own_y, w + e * x.stride, n, C, OC);
-        if (which == 2) ref_outer_sum(ref + e * x.stride, err + e * x.stride, own_y, own_x, n, OC, C);
+    }
+    for (size_t e = 0; which == 2 && e < x.E; e++) { // one sum over the rows of all sources
+        double *rows_x = run_zeros(r, x.R * C), *rows_y = run_zeros(r, x.R * OC);
+        size_t n = 0;
+        for (size_t g = e; g < x.sources * x.E; g += x.E)
+            for (int32_t i = x.offset[g]; i < x.offset[g + 1]; i++, n++) {
+                memcpy(rows_x + n * C, a + (size_t)i * C, C * sizeof *a);
+                memcpy(rows_y + n * OC, dy + (size_t)i * OC, OC * sizeof *dy);
+            }
+        ref_outer_sum(ref + e * x.stride, err + e * x.stride, rows_y, rows_x, n, OC, C);
     }
     if (which == 0) r->dev->experts_forward(r->dev, (X *)out, (const X *)inp, (const X *)weight, C, OC, x);
     if (which == 1) r->dev->experts_backward_input(r->dev, (X *)out, (const X *)dout, (const X *)weight, C, OC, x);

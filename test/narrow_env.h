@@ -18,6 +18,7 @@ typedef struct {
     Dev *cpu, *dev;
     Format format;
     bool whole; // scratch holds everything
+    bool exact; // products have the bits of the fp32 op
     void *pool[POOL];
     size_t n_pool;
 } Env;
@@ -135,20 +136,30 @@ static inline void close_env(Env *e)
     dev_cpu_free(e->cpu);
 }
 
-// A check in a storage type, with all scratch and with little, on one thread and two.
-static inline void run_check(void (*check_ops)(Env *), XType type)
+// A check in a storage type, with all scratch and with little, on one thread and two. Products by hardware have the
+// bits of the fp32 op whose order of sums is theirs: a deterministic device's. Widened ones have them while nothing is
+// cut.
+static inline void run_check_products(void (*check_ops)(Env *), XType type, Bf16Products products, bool deterministic)
 {
     for (int small = 0; small < 2; small++)
         for (int threads = 1; threads <= 2; threads++) {
             Env e = {.cpu = dev_cpu_create(threads), .whole = !small};
+            e.cpu->deterministic = deterministic;
             e.format = type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16;
-            e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = type, .chunk_floats = small ? SMALL : 0});
+            e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = type, .chunk_floats = small ? SMALL : 0,
+                                                         .products = products});
+            e.exact = ((Narrow *)e.dev)->hardware ? deterministic : e.whole;
             check_ops(&e);
             // Scratch stays within its bound; the longest thing that is never cut is a sequence of queries.
             for (int r = 0; small && r < NARROW_ROOMS; r++)
                 assert_true(((Narrow *)e.dev)->n_room[r] <= 37 * 32);
             close_env(&e);
         }
+}
+
+static inline void run_check(void (*check_ops)(Env *), XType type)
+{
+    run_check_products(check_ops, type, PRODUCTS_AUTO, false);
 }
 
 #endif

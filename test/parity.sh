@@ -1,6 +1,6 @@
 #!/bin/bash
-# test/parity.sh: build/parity on a corpus and two configurations of its own. `test/parity.sh --quick` runs a seventh of
-# the layouts; `make parity` runs all. --keep DIR leaves everything in DIR.
+# test/parity.sh: build/parity on a corpus and two configurations of its own. `test/parity.sh --quick` runs an eleventh
+# of the layouts; `make parity` runs all. --keep DIR leaves everything in DIR.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -13,8 +13,9 @@ parity_config() { # FAMILY
         '[model]' 'layers = 5' 'channels = 64' 'heads = 8' 'context = 32' '[batch]' 'tokens = 512' \
         '[optim]' 'name = "sgd"' 'lr = 0.05' 'warmup = 0' 'schedule = "constant"' 'weight_decay = 0' 'clip = 0' \
         '[eval]' 'tokens = 500' '[sample]' 'count = 0'
-    [ "$1" = llama ] && printf '%s\n' '[model]' 'norm = "rmsnorm"' 'activation = "swiglu"' 'position = "rope"' \
+    [ "$1" != gpt ] && printf '%s\n' '[model]' 'norm = "rmsnorm"' 'activation = "swiglu"' 'position = "rope"' \
         'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true' 'window = 11' 'window_pattern = "ssf"'
+    [ "$1" = experts ] && printf '%s\n' 'experts = 8' 'experts_ffn = 40' 'experts_dense = 1' '[moe]' 'balance = "none"'
     return 0
 }
 
@@ -38,4 +39,5 @@ uneven_corpus
 mkdir -p "$runs"
 parity_config gpt >"$work/gpt.toml"
 parity_config llama >"$work/llama.toml"
+parity_config experts >"$work/experts.toml"
 BUILD=$BUILD MPIEXEC=$launcher "$BUILD/parity" "$work" "${options[@]}"

@@ -421,24 +421,27 @@ static void test_other_switches(void **state)
     char error[1024], text[2048], path[400], value[64];
     fill(c, 1);
     c->state.config =
-        "[run]\nheads = 9\n[model]\nheads = 4  # tiny.toml:3\nnorm = \"rmsnorm\"  # x\n# bias = true\n";
+        "[run]\nheads = 9\n[model]\nheads = 4  # tiny.toml:3\nqk_norm = true\nnorm = \"rmsnorm\"  # x\n# bias = true\n";
     assert_true(ckpt_model_key(c->state.config, "heads", value, sizeof value));
     assert_string_equal(value, "4");
     assert_true(ckpt_model_key(c->state.config, "norm", value, sizeof value));
     assert_string_equal(value, "rmsnorm");
     assert_false(ckpt_model_key(c->state.config, "bias", value, sizeof value));
     assert_true(save_as_is(c, 1, error, sizeof error));
-    // The same but for where it came from, and a key that only one knows: loads.
-    CkptState got = {.config = "[model]\nheads = 4\nqk_norm = true\nnorm = \"rmsnorm\"\nrope_scaling = \"none\"\n"};
+    // The same but for where it came from, quotes, and a key that only one knows: loads.
+    CkptState got = {.config = "[model]\nheads = 4\nbias = true\nqk_norm = \"true\"\nnorm = \"rmsnorm\"\n"
+                               "rope_scaling = \"none\"\n"};
     assert_true(flat_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got));
     assert_int_equal(got.step, 1);
     snprintf(path, sizeof path, "%s/stderr", c->root);
-    const char *const other[3][2] = { // the checkpoint is older than rope_scaling and window
+    const char *const other[4][2] = { // the checkpoint is older than rope_scaling and window
         {"[model]\nheads = 8\n", "model.heads: the checkpoint was trained with 4, this run has 8"},
         {"[model]\nheads = 4\nrope_scaling = \"yarn\"\n",
          "model.rope_scaling: the checkpoint was trained with none, this run has yarn"},
+        {"[model]\nheads = 4\nqk_norm = \"whole\"\n",
+         "model.qk_norm: the checkpoint was trained with true, this run has whole"},
         {"[model]\nheads = 4\nwindow = 5\n", "model.window: the checkpoint was trained with 0, this run has 5"}};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             got.config = other[i][0];

@@ -234,7 +234,7 @@ static void check_arithmetic(const char *path, const char *text)
     assert_int_equal(cfg.model.bias, layernorm); // the sum below holds for the two families
     double block = HD * C + 2 * GD * C + C * HD + (swiglu ? 3 : 2) * C * F + 2 * C;
     if (cfg.model.bias) block += HD + 2 * GD + C + F + C + 2 * C;
-    if (cfg.model.qk_norm) block += 2 * (double)cfg.model.head_size;
+    if (cfg.model.qk_norm) block += cfg.model.qk_norm == QK_NORM_WHOLE ? HD + GD : 2 * (double)cfg.model.head_size;
     double E = (double)cfg.model.experts, expert = 3 * C * (double)cfg.model.experts_ffn, idle = 0; // in every layer
     if (E > 0) block += E * (expert + C) - 3 * C * F, idle = L * (E - (double)cfg.model.experts_active) * expert;
     double params = L * block + (layernorm ? 2 : 1) * C + V * C * (cfg.model.tie ? 1 : 2);
@@ -254,9 +254,8 @@ static void test_presets(void **state)
     (void)state;
     const char *known[] = {"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m",
                            "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama2-7b", "llama2-13b",
-                           "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b", "tiny",
-                           "tiny-llama", "tiny-moe",
-                           "stories", "text"};
+                           "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b",
+                           "qwen3-30b-a3b", "olmoe-1b-7b", "tiny", "tiny-llama", "tiny-moe", "stories", "text"};
     glob_t found;
     assert_int_equal(glob("scripts/presets/*.toml", 0, NULL, &found), 0);
     assert_true(found.gl_pathc >= sizeof known / sizeof *known);

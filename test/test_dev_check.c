@@ -49,13 +49,14 @@ static X *x_of(Dev *dev, float *room, const float *from, size_t n) // in place w
 static void use_experts(Dev *dev, Data *data, const X *a, const X *b, X *c, X *out)
 {
     DevRouter r = {.E = E, .k = K, .groups = 4, .best = 2, .sigmoid = true, .renorm = true, .scale = 2};
-    DevExperts x = {data->offset, E, SLOTS, OC * C};
+    DevExperts x = {data->offset, E, SLOTS, OC * C, 1, {0}};
     float *logits = data->stat, *gate = logits + N * E, *dgate = gate + SLOTS, *count = dgate + SLOTS;
     dev->router_forward(dev, logits, a, b, N, C, E);
     dev->route_forward(dev, data->choice, gate, logits, data->other, N, r);
     dev->experts_sort(dev, data->offset, data->row, data->slot, data->choice, gate, N, N / 2, K, E, 2, true);
     dev->experts_count(dev, count, data->choice, data->row, N, N / 2, K, E);
     dev->experts_gather(dev, c, a, data->slot, SLOTS, K, C);
+    dev->experts_pick(dev, dgate, gate, data->slot, SLOTS);
     dev->experts_forward(dev, out, c, b, C, OC, x);
     dev->experts_swiglu_forward(dev, c, out, gate, data->slot, SLOTS, OC / 2);
     dev->experts_swiglu_backward(dev, c, dgate, b, out, gate, data->slot, SLOTS, OC / 2);
@@ -330,6 +331,11 @@ static void slot_as_token(Dev *dev, X *out, const X *inp, const int32_t *slot, s
     for (size_t i = 0; i < r; i++) one[i] = slot[i] % N;
     right->experts_gather(right, out, inp, one, r, 1, c);
 }
+static void none_is_first(Dev *dev, float *out, const float *inp, const int32_t *index, size_t n)
+{
+    (void)dev;
+    for (size_t i = 0; i < n; i++) out[i] = inp[index[i] < 0 ? 0 : index[i]];
+}
 static void first_choice(Dev *dev, X *out, const X *inp, const int32_t *row, size_t n, size_t k, size_t c)
 {
     (void)dev;
@@ -394,6 +400,7 @@ static const struct Bug {
     BUG(route_backward, no_balance, "dlogits["), BUG(route_backward, no_z_loss, "dlogits["),
     BUG(experts_count, none_dropped, "count["), BUG(experts_sort, first_come, ""),
     BUG(experts_gather, slot_as_token, "out["), BUG(experts_combine, first_choice, "out["),
+    BUG(experts_pick, none_is_first, "out["),
     BUG(experts_forward, next_expert, "out["), BUG(experts_backward_input, next_expert_back, "dinp["),
     BUG(experts_backward_weight, row_lost, "dweight["), BUG(experts_swiglu_forward, unweighted, "out["),
     BUG(experts_swiglu_backward, gate_kept, "dgate["),

@@ -418,9 +418,143 @@ static void test_command_line(void **state)
     expect("error: nothing: cannot open: No such file");
 }
 
+// ---- choices of experts
+
+// What two programs say of a model with two layers of experts, 2 sequences of 4 tokens, 3 experts of which 2 are used.
+typedef struct {
+    float router[8][3], keys[8][3], down[8][4], experts[8][2], out[8][2], norm[8][2], router1[8][3];
+    float loss[8], backward[8][2], grad[4];
+    int32_t choice[8][2], choice1[8][2];
+    bool has_keys;
+} Routed;
+
+static Routed routed(void)
+{
+    Routed r = {.has_keys = false};
+    for (size_t n = 0; n < 8; n++) {
+        const float z[3] = {1, 0.5f, -1};
+        for (size_t e = 0; e < 3; e++) r.router[n][e] = r.router1[n][e] = r.keys[n][e] = z[e];
+        r.choice[n][1] = r.choice1[n][1] = 1;
+        for (size_t c = 0; c < 2; c++) r.experts[n][c] = r.out[n][c] = r.norm[n][c] = r.backward[n][c] = 1 + (float)n;
+        r.loss[n] = 2;
+        for (size_t c = 0; c < 4; c++) r.down[n][c] = 0.5f;
+    }
+    for (size_t i = 0; i < 4; i++) r.grad[i] = 1;
+    return r;
+}
+
+static void put_routed(const char *name, const Routed *r)
+{
+    char path[300];
+    const size_t three[3] = {2, 4, 3}, two[3] = {2, 4, 2}, slots[3] = {2, 4, 4}, four[1] = {4};
+    snprintf(path, sizeof path, "%s/%s.safetensors", dir, name);
+    SafeTensor t[] = {
+        {.name = "forward.layers.0.router", .dtype = ST_F32, .ndim = 3, .shape = three, .data = r->router},
+        {.name = "forward.layers.0.choice", .dtype = ST_I32, .ndim = 3, .shape = two, .data = r->choice},
+        {.name = "forward.layers.0.experts_down", .dtype = ST_F32, .ndim = 3, .shape = slots, .data = r->down},
+        {.name = "forward.layers.0.experts", .dtype = ST_F32, .ndim = 3, .shape = two, .data = r->experts},
+        {.name = "forward.layers.0.out", .dtype = ST_F32, .ndim = 3, .shape = two, .data = r->out},
+        {.name = "forward.layers.1.norm1", .dtype = ST_F32, .ndim = 3, .shape = two, .data = r->norm},
+        {.name = "forward.layers.1.router", .dtype = ST_F32, .ndim = 3, .shape = three, .data = r->router1},
+        {.name = "forward.layers.1.choice", .dtype = ST_I32, .ndim = 3, .shape = two, .data = r->choice1},
+        {.name = "loss", .dtype = ST_F32, .ndim = 2, .shape = two, .data = r->loss},
+        {.name = "backward.layers.0", .dtype = ST_F32, .ndim = 3, .shape = two, .data = r->backward},
+        {.name = "grad.layers.0.router.weight", .dtype = ST_F32, .ndim = 1, .shape = four, .data = r->grad},
+        {.name = "forward.layers.0.keys", .dtype = ST_F32, .ndim = 3, .shape = three, .data = r->keys},
+    };
+    assert_true(safetensors_write(path, t, r->has_keys ? 12 : 11, NULL, 0, NULL, NULL, NULL, 0));
+}
+
+static void expect_routed(const Routed *a, const Routed *b, int status, const char *text)
+{
+    put_routed("ra", a), put_routed("rb", b);
+    expect_status("ra.safetensors rb.safetensors", status);
+    expect(text);
+}
+
+// Token 2 of the first sequence has a tie of experts 1 and 2 but for rounding.
+static void make_tie(Routed *a, Routed *b)
+{
+    *a = *b = routed();
+    b->router[2][2] = 0.5f - 1e-7f, a->router[2][2] = 0.5f + 1e-7f;
+    a->choice[2][1] = 2;
+}
+
+static void test_ties_of_experts(void **state)
+{
+    (void)state;
+    Routed a, b;
+    make_tie(&a, &b);
+    for (size_t n = 2; n < 4; n++) { // what follows: the sum, the next layer from it on, choices there
+        a.norm[n][0] = 9, a.loss[n] = 5, a.router1[n][2] = 7, a.choice1[n][0] = 2;
+        if (n == 2) a.experts[n][1] = a.out[n][1] = 9;
+    }
+    for (size_t n = 0; n < 4; n++) a.backward[n][1] = 9;
+    a.grad[2] = 9;
+    expect_routed(&a, &b, 0, "rounding: ");
+    expect("note: layers.0: 1 of 8 tokens chose other experts, 0 the same in another order: ties, but for rounding");
+    expect("note: 1 gradients, states and updates were not compared");
+    assert_null(strstr(output, "note: layers.1"));
+    expect_status("ra.safetensors rb.safetensors --json", 0);
+    expect("\"chose_otherwise\":1");
+    expect_status("ra.safetensors rb.safetensors --exact", 1);
+
+    // What does not follow from it is compared.
+    float *places[] = {&a.out[3][0], &a.norm[1][0], &a.norm[4][0], &a.loss[1], &a.backward[4][0], &a.router[2][0]};
+    const char *first[] = {"forward.layers.0.out;", "forward.layers.1.norm1;", "forward.layers.1.norm1;", "loss;",
+                           "backward.layers.0;", "forward.layers.0.router;"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char text[100];
+        float was = *places[i];
+        *places[i] += 3;
+        snprintf(text, sizeof text, "DIFFERENT: first at %s", first[i]);
+        expect_routed(&a, &b, 1, text);
+        *places[i] = was;
+    }
+    // Another slot of the sequence, which one side's capacity drops; where no token chose otherwise, an error.
+    a.down[3][2] = a.down[3][3] = 0, a.experts[3][0] = a.out[3][0] = 2;
+    expect_routed(&a, &b, 0, "note: layers.0: 1 of 8 tokens chose other experts");
+    a.down[6][2] = a.down[6][3] = 0;
+    expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.0.experts_down;");
+    a.down[6][2] = a.down[6][3] = 0.5f;
+    a.choice1[5][1] = 2; // another token, whose scores are 1.5 apart
+    expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.1.choice;");
+    expect("note: layers.1: 1 of 8 tokens chose other experts, 0 the same in another order: 1 of them by more than ");
+    expect("sample 1, token 1, choice 1");
+}
+
+static void test_choices_that_are_no_ties(void **state)
+{
+    (void)state;
+    Routed a, b;
+    make_tie(&a, &b);
+    b.router[2][2] = a.router[2][2] = 0.25f; // of 0.5
+    expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.0.choice;");
+    expect_routed(&b, &a, 1, "DIFFERENT: first at forward.layers.0.choice;"); // the reference may be wrong, too
+    // In another order: near a tie the sums are alike, and gradients are compared.
+    a = b = routed();
+    b.router[2][1] = 1 - 1e-7f, a.router[2][1] = 1 + 1e-7f;
+    a.choice[2][0] = 1, a.choice[2][1] = 0;
+    expect_routed(&a, &b, 0, "note: layers.0: 0 of 8 tokens chose other experts, 1 the same in another order: ties");
+    a.experts[2][0] = 9;
+    expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.0.experts;");
+    a.experts[2][0] = b.experts[2][0], a.grad[0] = 9;
+    expect_routed(&a, &b, 1, "DIFFERENT: first at grad.layers.0.router.weight;");
+    a.grad[0] = 1, b.router[2][1] = a.router[2][1] = 0.75f;
+    expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.0.choice;");
+    // With biases the keys decide, whatever the router's outputs are.
+    make_tie(&a, &b);
+    a.has_keys = b.has_keys = true;
+    expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.0.choice;");
+    a.keys[2][2] = b.keys[2][2] = 0.5f;
+    a.router[2][2] = b.router[2][2] = -1;
+    expect_routed(&a, &b, 0, "ties, but for rounding");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ties_of_experts), cmocka_unit_test(test_choices_that_are_no_ties),
         cmocka_unit_test(test_identical),   cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_histogram),   cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_names_shapes_order), cmocka_unit_test(test_checkpoints),

@@ -106,9 +106,9 @@ static void test_mesh(void **state)
     // RANKS, options, frames of tp groups, links of cp and pp, links of dp in the last stage
     static const struct {
         const char *draw;
-        int tp, cp, pp, dp, ranks;
-    } CASE[] = {{"16 --pp 2 --cp 2 --tp 2 --svg", 8, 8, 8, 4, 16}, {"12 --pp 3 --tp 2 --svg", 6, 0, 8, 2, 12},
-                {"4 --ep 2 --svg", 4, 0, 0, 3, 4}, {"1 --svg", 1, 0, 0, 0, 1}};
+        int tp, cp, pp, dp, ranks, ep;
+    } CASE[] = {{"16 --pp 2 --cp 2 --tp 2 --svg", 8, 8, 8, 4, 16, 1}, {"12 --pp 3 --tp 2 --svg", 6, 0, 8, 2, 12, 1},
+                {"4 --ep 2 --svg", 4, 0, 0, 3, 4, 2}, {"1 --svg", 1, 0, 0, 0, 1, 1}};
     use("mesh");
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         char *text = picture(CASE[i].draw);
@@ -119,6 +119,8 @@ static void test_mesh(void **state)
         // each rank: one part of the model and two chunks of the sequence; and one box of each in the legend
         assert_int_equal(count(text, "fill=\"#2563a8\"/>"), CASE[i].ranks + 1);
         assert_int_equal(count(text, "fill=\"#d1571b\"/>"), 2 * CASE[i].ranks + 1);
+        // and, with ep, one part of the experts
+        assert_int_equal(count(text, "fill=\"#2f7d4f\"/>"), CASE[i].ep > 1 ? CASE[i].ranks + 1 : 0);
         free(text);
     }
     assert_int_equal(run("128 --svg x.svg"), 2);

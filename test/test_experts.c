@@ -139,6 +139,41 @@ static void test_capacity(void **state)
     device_free(d);
 }
 
+// Rows that say themselves which slots are dropped; and rows without slots, each of which has the weight of its number.
+static void test_rows_given(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, MANY = 400, F = 6 };
+    static const int32_t choice[ROWS] = {1, 0, 1, 1, 0, 0}, want[ROWS] = {2, -1, -1, 3, 0, 1};
+    static const float gate[ROWS] = {0.5f, 0.25f, 0.75f, 1, 2, 3};
+    Device d = device_make(0, 0);
+    int32_t offset[3], row[ROWS] = {5, -1, -1, 0, 0, 0}, slot[ROWS];
+    d.dev->experts_sort(d.dev, offset, row, slot, choice, gate, ROWS, ROWS, 1, 2, DEV_ROWS_GIVEN, true);
+    assert_memory_equal(row, want, sizeof row);
+    assert_true(offset[1] == 2 && offset[2] == 4);
+    static float wide[MANY * 2 * F], weight[MANY], out[2][MANY * F], dx[2][MANY * 2 * F], dgate[2][MANY];
+    static int32_t same[MANY];
+    for (size_t i = 0; i < MANY * 2 * F; i++) wide[i] = 1.0078125f * (float)(i % 7) - 3;
+    for (size_t i = 0; i < MANY; i++) same[i] = (int32_t)i, weight[i] = 0.25f * (float)(i % 11);
+    for (int which = 0; which < DEVICES; which++) {
+        Device e = device_make(which, 64); // several pieces
+        for (int i = 0; i < 2; i++) {
+            memset(out[i], 0, sizeof out[i]), memset(dx[i], 0, sizeof dx[i]);
+            e.dev->experts_swiglu_forward(e.dev, (X *)out[i], (X *)wide, weight, i ? NULL : same, MANY, F);
+            e.dev->experts_swiglu_backward(e.dev, (X *)dx[i], dgate[i], (X *)wide, (X *)wide, weight, i ? NULL : same,
+                                           MANY, F);
+        }
+        size_t held = 0; // of 16 bits every other number is 0, the same in gate and up
+        for (size_t i = 0; i < MANY * F; i++) held += out[0][i] != 0;
+        assert_true(held > MANY);
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+        assert_memory_equal(dx[0], dx[1], sizeof dx[0]);
+        assert_memory_equal(dgate[0], dgate[1], sizeof dgate[0]);
+        device_free(e);
+    }
+    device_free(d);
+}
+
 // Each token's rows, there and back, are k times the token; k is a power of two, so that this is exact.
 static void test_there_and_back(void **state)
 {
@@ -261,24 +296,33 @@ static void test_weights(void **state)
 
 // ---- the bits of the dense ops
 
-// Rows of each expert against the dense op on these rows. Experts without rows, and one with all.
+// Rows of each expert against the dense op on these rows. Experts without rows, and one with all; several sources; sums
+// in parts.
 static void same_as_dense(Dev *dev, DevExperts x, size_t C, size_t OC)
 {
-    size_t bytes = dev->x_bytes, n_w = x.E * x.stride, held = (size_t)x.offset[x.E];
+    static const DevRange halves[2][4] = {{{0, 30}, {60, 70}, {30, 60}, {70, 97}},
+                                          {{0, 7}, {9, 100}, {7, 9}, {100, 130}}};
+    const DevParts parts[2] = {{halves[0], 2, 2}, {halves[1], 2, 2}}; // of C and of OC
+    size_t bytes = dev->x_bytes, n_w = x.E * x.stride, groups = x.sources * x.E, held = (size_t)x.offset[groups];
     X *inp = normal(dev, "inp", x.R * C), *dout = normal(dev, "dout", x.R * OC), *weight = normal(dev, "weight", n_w);
     X *out = room(x.R * OC * bytes), *dinp = room(x.R * C * bytes), *want = room(x.R * (C > OC ? C : OC) * bytes);
     float *dw = room(n_w * 4), *dw_want = room(n_w * 4);
     for (size_t i = 0; i < n_w; i++) dw[i] = dw_want[i] = (float)rng_normal(rng_make(3, "dw", 0), i);
+    bool in_parts = x.parts.n > 0;
+    if (in_parts) x.parts = parts[0];
     dev->experts_forward(dev, out, inp, weight, C, OC, x);
+    if (in_parts) x.parts = parts[1];
     dev->experts_backward_input(dev, dinp, dout, weight, C, OC, x);
     dev->experts_backward_weight(dev, dw, dout, inp, C, OC, x);
-    for (size_t e = 0; e < x.E; e++) {
-        size_t r = (size_t)x.offset[e], n = (size_t)x.offset[e + 1] - r;
+    for (size_t g = 0; g < groups; g++) { // of an expert the rows of source 0 first
+        size_t r = (size_t)x.offset[g], n = (size_t)x.offset[g + 1] - r, e = g % x.E;
         X *w = at(dev, weight, e * x.stride), *a = at(dev, inp, r * C), *dy = at(dev, dout, r * OC);
         if (!n) continue;
-        dev->matmul_forward(dev, want, a, w, NULL, n, C, OC, -1);
+        if (in_parts) dev->matmul_parts_forward(dev, want, a, w, NULL, n, C, OC, parts[0], -1);
+        else dev->matmul_forward(dev, want, a, w, NULL, n, C, OC, -1);
         assert_memory_equal(want, at(dev, out, r * OC), n * OC * bytes);
-        dev->matmul_backward_input(dev, want, dy, w, n, C, OC, -1);
+        if (in_parts) dev->matmul_parts_backward_input(dev, want, dy, w, n, C, OC, parts[1], -1);
+        else dev->matmul_backward_input(dev, want, dy, w, n, C, OC, -1);
         assert_memory_equal(want, at(dev, dinp, r * C), n * C * bytes);
         dev->matmul_backward_weight(dev, dw_want + e * x.stride, NULL, dy, a, n, C, OC, -1);
     }
@@ -293,14 +337,31 @@ static void test_products_are_dense(void **state)
     (void)state;
     enum { C = 97, OC = 130 };
     static const int32_t some[] = {0, 0, 40, 40, 49, 200, 200}, one[] = {0, 300}, none[] = {0, 0, 0};
+    static const int32_t three[] = {0, 9, 9, 100, 100, 120, 170};
     for (int which = 0; which < DEVICES; which++)
         for (size_t chunk = 0; chunk <= 3000; chunk += 3000) {
             Device d = device_make(which, chunk);
-            same_as_dense(d.dev, (DevExperts){some, 6, 230, C * OC + 3}, C, OC);
-            same_as_dense(d.dev, (DevExperts){one, 1, 300, C * OC}, C, OC);
-            same_as_dense(d.dev, (DevExperts){none, 2, 20, C * OC}, C, OC);
+            same_as_dense(d.dev, (DevExperts){some, 6, 230, C * OC + 3, 1, {0}}, C, OC);
+            same_as_dense(d.dev, (DevExperts){one, 1, 300, C * OC, 1, {0}}, C, OC);
+            same_as_dense(d.dev, (DevExperts){none, 2, 20, C * OC, 1, {0}}, C, OC);
+            same_as_dense(d.dev, (DevExperts){three, 2, 180, C * OC + 1, 3, {0}}, C, OC);
+            same_as_dense(d.dev, (DevExperts){some, 6, 230, C * OC + 3, 1, {.n = 2}}, C, OC);
             device_free(d);
         }
+}
+
+static void test_pick(void **state)
+{
+    (void)state;
+    static const int32_t index[] = {2, -1, 0, 2};
+    const float from[] = {3, 5, 7};
+    for (int which = 0; which < DEVICES; which++) {
+        Device d = device_make(which, 0);
+        float to[] = {NAN, NAN, NAN, NAN, 9};
+        d.dev->experts_pick(d.dev, to, from, index, 4);
+        assert_true(to[0] == 7 && to[1] == 0 && to[2] == 3 && to[3] == 7 && to[4] == 9);
+        device_free(d);
+    }
 }
 
 static void test_swiglu_is_dense(void **state)
@@ -340,7 +401,8 @@ static void test_rows_by_themselves(void **state)
     float *inp = (float *)normal(dev, "inp", N * C), *dout = (float *)normal(dev, "dout", N * OC);
     float *weight = (float *)normal(dev, "weight", 2 * C * OC), *dz = (float *)normal(dev, "dz", N * E);
     static float a[N * OC], b[N * OC], w[2][2 * C * OC], z[2][E * C];
-    DevExperts x = {all, 2, N, C * OC}, y = {few, 2, FEW, C * OC}, last = {rest, 2, N - FEW, C * OC};
+    DevExperts x = {all, 2, N, C * OC, 1, {0}}, y = {few, 2, FEW, C * OC, 1, {0}};
+    DevExperts last = {rest, 2, N - FEW, C * OC, 1, {0}};
     dev->experts_forward(dev, XO(a), XI(inp), XI(weight), C, OC, x);
     dev->experts_forward(dev, XO(b), XI(inp), XI(weight), C, OC, y);
     assert_memory_equal(a, b, FEW * OC * 4);
@@ -368,9 +430,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_slot_has_one_row), cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_rows_given),
         cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_dropped_slots), cmocka_unit_test(test_ties),
         cmocka_unit_test(test_nan_logits), cmocka_unit_test(test_weights), cmocka_unit_test(test_products_are_dense),
-        cmocka_unit_test(test_swiglu_is_dense), cmocka_unit_test(test_rows_by_themselves),
+        cmocka_unit_test(test_pick), cmocka_unit_test(test_swiglu_is_dense),
+        cmocka_unit_test(test_rows_by_themselves),
     };
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
 }

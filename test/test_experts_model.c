@@ -47,17 +47,19 @@ static void run(Model *m, float *logits, double *loss)
     model_logits(m, logits);
 }
 
-static ModelShape with_experts(ModelExperts experts)
+static const ModelExperts ONE = {.n = 1, .k = 1, .every = 1, .renorm = true, .scale = 1};
+
+// n: experts, 0: none. Both kinds of network are F wide. A deterministic device adds 21 columns in one part, 96 in 8.
+static ModelShape with_experts(const ModelExperts *experts, size_t n, size_t F)
 {
     ModelShape s = llama;
-    s.layers = 3, s.ffn = 21, s.experts = experts;
+    s.layers = 3, s.ffn = F, s.experts = *experts;
+    s.experts.n = n, s.experts.ffn = F;
     return s;
 }
 
-static const ModelExperts ONE = {.n = 1, .k = 1, .ffn = 21, .every = 1, .renorm = true, .scale = 1};
-
 // Same bits: logits, loss, and all gradients; an expert's gradient times `times` is the dense one.
-static void expect_dense(const ModelExperts *experts, bool deterministic, bool zero_router, float times)
+static void expect_dense(const ModelExperts *experts, size_t F, bool deterministic, bool zero_router, float times)
 {
     float logits[2][N * 31];
     double loss[2];
@@ -65,7 +67,7 @@ static void expect_dense(const ModelExperts *experts, bool deterministic, bool z
     memset(mem, 0, sizeof mem);
     Dev *dev = dev_cpu_create(2);
     dev->deterministic = deterministic;
-    ModelShape shape[2] = {with_experts((ModelExperts){.n = 0}), with_experts(*experts)};
+    ModelShape shape[2] = {with_experts(experts, 0, F), with_experts(experts, experts->n, F)};
     Model *dense = make(&shape[0], dev, &mem[0], (ModelOptions){0});
     Model *m = make(&shape[1], dev, &mem[1], (ModelOptions){0});
     copy_dense(m, dense);
@@ -95,11 +97,13 @@ static void expect_dense(const ModelExperts *experts, bool deterministic, bool z
 static void test_one_expert_is_the_dense_layer(void **state)
 {
     (void)state;
-    for (int deterministic = 0; deterministic < 2; deterministic++) {
-        expect_dense(&ONE, deterministic, false, 1);
+    for (int i = 0; i < 4; i++) {
+        bool deterministic = i % 2;
+        size_t F = i < 2 ? 21 : 96;
+        expect_dense(&ONE, F, deterministic, false, 1);
         ModelExperts sigmoid = ONE;
         sigmoid.sigmoid = true; // its weight, divided by itself, is 1
-        expect_dense(&sigmoid, deterministic, false, 1);
+        expect_dense(&sigmoid, F, deterministic, false, 1);
     }
 }
 
@@ -108,14 +112,16 @@ static void test_one_expert_is_the_dense_layer(void **state)
 static void test_equal_experts_are_the_dense_layer(void **state)
 {
     (void)state;
-    for (int deterministic = 0; deterministic < 2; deterministic++) {
+    for (int i = 0; i < 4; i++) {
+        bool deterministic = i % 2;
+        size_t F = i < 2 ? 21 : 96;
         ModelExperts four = ONE;
         four.n = 4, four.k = 2;
-        expect_dense(&four, deterministic, true, 2);
+        expect_dense(&four, F, deterministic, true, 2);
         four.renorm = false, four.scale = 2; // 2 * 1/4
-        expect_dense(&four, deterministic, true, 2);
+        expect_dense(&four, F, deterministic, true, 2);
         four.balance = MOE_BALANCE_SEQUENCE, four.balance_coef = 1; // acts on the router alone, whose input has no part
-        expect_dense(&four, deterministic, true, 2);
+        expect_dense(&four, F, deterministic, true, 2);
     }
 }
 
@@ -218,11 +224,124 @@ static void test_loads_move_biases(void **state)
     LoadFigures f = loads_figures(&loads, 2);
     assert_true(f.slots == 100 && f.most == 2 && f.least == 0.5 && f.dropped == 0.07);
     assert_true(fabs(f.entropy - (0.2 * log(10) + 0.4 * log(2.5) + 0.4 * log(5)) / log(5)) < 1e-12);
+    assert_true(fabs(f.nats - f.entropy * log(5)) < 1e-12 && f.idle == 0);
+    assert_true(f.bias[0] == -0.25 && f.bias[1] == 0.25);
+    assert_true(isnan(f.largest)); // nobody watched
     assert_true(loads_figures(&loads, 1).slots == 0);
     loads_free(&loads);
     model_free(m);
     mem_free_all(&mem);
     dev_cpu_free(dev);
+}
+
+// ---- what the metrics have of every token
+
+// The means that loads_watch makes, from the routers' outputs as they are after forward: largest weight, balance loss,
+// mean square of log sum exp. In 2^-20, so equal for micro-batches of 1 and of 6 sequences.
+static void expect_sums(MoeBalance balance, bool sigmoid)
+{
+    LoadFigures got[2];
+    double want[3] = {0, 0, 0};
+    for (size_t each = 1; each <= 6; each += 5) {
+        ModelShape s = moe;
+        s.experts.balance = balance, s.experts.sigmoid = sigmoid, s.experts.z_coef = 0.5f, s.experts.balance_coef = 2;
+        Mem mem = {0};
+        Dev *dev = dev_cpu_create(2);
+        dev->deterministic = true;
+        Model *m = model_allocate_with(&s, dev, &mem, 6, T, true, (ModelOptions){.sequences = 6});
+        params_init(&m->params, 1, m->weights);
+        make_weights_lively(m);
+        Replicas alone = {.size = 1};
+        Loads loads = loads_create(&s);
+        for (size_t e = 0; e < 5; e++) loads.state[(2 * 2 + 1) * 5 + e] = 0.1 * (double)e; // f of layer 2 for `batch`
+        loads_tell(&loads, m);
+        loads_watch(&loads, m, true);
+        Step step = {.step = 3};
+        for (size_t b = 0; b < 6; b += each) run_batch(m, &step, each == 1 ? 5 - b : b, each, T); // in another order
+        for (size_t n = 0; each == 6 && n < 6 * T; n++) { // unit 3 is layer 2; its buffers are still there
+            BufferList list = m->unit[3].kind->saved(dev, &m->local, 6, T);
+            void *saved[UNIT_MAX_SAVED];
+            model_saved_at(&m->acts, 3, 0, saved);
+            const float *z = NULL, *g = NULL;
+            const int32_t *choice = NULL;
+            for (int i = 0; i < list.n; i++) {
+                if (!strcmp(list.name[i], "router")) z = (const float *)saved[i] + n * 5;
+                if (!strcmp(list.name[i], "gate")) g = (const float *)saved[i] + n * 2;
+                if (!strcmp(list.name[i], "choice")) choice = (const int32_t *)saved[i] + n / T * T * 2;
+            }
+            double sum = 0, exps = 0, mean = 0;
+            for (size_t e = 0; e < 5; e++) exps += exp(z[e]), sum += sigmoid ? 1 / (1 + exp(-z[e])) : exp(z[e]);
+            for (size_t e = 0; e < 5; e++) {
+                double f = 0.1 * (double)e;
+                if (balance == MOE_BALANCE_SEQUENCE) f = 0;
+                for (size_t i = 0; balance == MOE_BALANCE_SEQUENCE && i < T * 2; i++) f += choice[i] == (int)e;
+                if (balance == MOE_BALANCE_SEQUENCE) f /= T * 2;
+                mean += 5 * f * (sigmoid ? 1 / (1 + exp(-z[e])) : exp(z[e])) / sum;
+            }
+            want[0] += fmax(g[0], g[1]) / (6 * T), want[1] += 2 * mean / (6 * T);
+            want[2] += 0.5 * log(exps) * log(exps) / (6 * T);
+        }
+        loads_step(&loads, m, &alone, true);
+        got[each == 6] = loads_figures(&loads, 2);
+        assert_true(loads.own[2 * EXPERTS_SUMS] == 0); // begins again
+        loads_watch(&loads, m, false);
+        model_step_finish(m);
+        run_batch(m, &step, 0, 6, T);
+        assert_true(loads.own[2 * EXPERTS_SUMS] == 0);
+        loads_free(&loads);
+        model_free(m);
+        mem_free_all(&mem);
+        dev_cpu_free(dev);
+    }
+    assert_true(got[0].largest == got[1].largest && got[0].z == got[1].z && got[0].balance == got[1].balance);
+    bool none = balance == MOE_BALANCE_BIAS;
+    if (!(fabs(got[1].largest - want[0]) < 1e-6 && fabs(got[1].z - want[2]) < 1e-6 * (1 + want[2]) &&
+          fabs(got[1].balance - (none ? 0 : want[1])) < 2e-6))
+        fail_msg("%g %g %g, not %g %g %g", got[1].largest, got[1].balance, got[1].z, want[0], want[1], want[2]);
+}
+
+static void test_sums_over_tokens(void **state)
+{
+    (void)state;
+    expect_sums(MOE_BALANCE_SEQUENCE, false);
+    expect_sums(MOE_BALANCE_SEQUENCE, true);
+    expect_sums(MOE_BALANCE_BATCH, false);
+    expect_sums(MOE_BALANCE_BIAS, true);
+}
+
+// Loads of one layer with 5 experts, of which a token uses 2, over some steps; the words of the last.
+static bool judged(Loads *loads, const double count[5], int times, long steps, double least, char text[LOADS_TEXT])
+{
+    bool warned = false;
+    for (int i = 0; i < times; i++) {
+        memcpy(loads->count + 2 * 6, count, 5 * sizeof *count);
+        warned = loads_judge(loads, 2, steps, least, text);
+        if (i + 1 < times) assert_false(warned);
+    }
+    return warned;
+}
+
+static void test_idle_experts_are_reported_once(void **state)
+{
+    (void)state;
+    const double even[5] = {20, 20, 20, 20, 20}, two_idle[5] = {40, 0, 30, 30, 0}, one_idle[5] = {25, 25, 25, 25, 0};
+    const double low[5] = {49, 1, 48, 1, 1};
+    char text[LOADS_TEXT] = "";
+    Loads loads = loads_create(&moe);
+    assert_false(judged(&loads, even, 9, 3, 0.5, text));
+    assert_true(judged(&loads, two_idle, 3, 3, 0.2, text));
+    assert_string_equal(text, "experts of layers.2: for 3 steps no token has used 2 of them: 1 4");
+    assert_false(judged(&loads, two_idle, 9, 3, 0.2, text)); // known
+    assert_false(judged(&loads, one_idle, 9, 3, 0.2, text)); // 4 still is
+    assert_true(judged(&loads, two_idle, 3, 3, 0.2, text));  // 1 is again
+    assert_false(judged(&loads, even, 9, 3, 0.5, text));
+    assert_false(judged(&loads, low, 9, 3, 0.02, text));     // H = 0.837 of ln 2 .. ln 5: 0.157
+    assert_true(judged(&loads, low, 3, 3, 0.2, text));
+    assert_non_null(strstr(text, "as low as if 2.3 of 5 were used evenly"));
+    assert_false(judged(&loads, low, 9, 3, 0.2, text));
+    assert_false(judged(&loads, two_idle, 2, 0, 0.9, text)); // off
+    assert_false(loads_judge(&loads, 1, 1, 0.9, text));      // a layer without experts
+    loads_free(&loads);
 }
 
 // ---- what balances
@@ -306,6 +425,8 @@ int main(void)
         cmocka_unit_test(test_capacity_is_rounded_up_once),
         cmocka_unit_test(test_evaluation_drops_nothing),
         cmocka_unit_test(test_loads_move_biases),
+        cmocka_unit_test(test_sums_over_tokens),
+        cmocka_unit_test(test_idle_experts_are_reported_once),
         cmocka_unit_test(test_bias_moves_the_choice),
         cmocka_unit_test(test_shares_of_the_batch_are_read),
         cmocka_unit_test(test_micro_batches_do_not_change_bits),

@@ -37,6 +37,9 @@ static const char *const mixtral[] = {"norm=rmsnorm", "activation=swiglu", "posi
 static const char *const qwen_moe[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
                                        "tie=true", "qk_norm=true", "experts=3", "experts_active=1", "experts_ffn=32",
                                        NULL};
+#define OLMOE "norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=3", "tie=false", \
+    "qk_norm=whole", "experts=3", "experts_active=1", "experts_ffn=32", "experts_renorm=false"
+static const char *const olmoe[] = {OLMOE, NULL}, *const olmoe_ffn[] = {OLMOE, "ffn=32", NULL};
 static const char *const yarn[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
                                    "rope_scaling=yarn", "rope_factor=2.5", "rope_original=4", "rope_slow=2",
                                    "rope_fast=20", NULL};
@@ -187,8 +190,8 @@ static void test_experts(void **state)
     (void)state;
     static const char *const part[][2] = {{"blk.1.ffn_gate_exps.weight", "gate"}, {"blk.1.ffn_up_exps.weight", "up"},
                                           {"blk.1.ffn_down_exps.weight", "down"}};
-    for (int kind = 0; kind < 2; kind++) { // llama, qwen3moe
-        const char *const *settings = kind ? qwen_moe : mixtral;
+    for (int kind = 0; kind < 3; kind++) { // llama, qwen3moe, olmoe
+        const char *const *settings = kind == 2 ? olmoe : kind ? qwen_moe : mixtral;
         const size_t E = 3, W = kind ? 32 : 64;
         save(settings, GGUF_BF16);
         Made made;
@@ -208,10 +211,17 @@ static void test_experts(void **state)
                 assert_int_equal(((const uint16_t *)t->data)[i], bits);
             }
         }
-        expect_key(g, kind ? "qwen3moe.expert_count" : "llama.expert_count", E);
-        expect_key(g, kind ? "qwen3moe.expert_used_count" : "llama.expert_used_count", kind ? 1 : 2);
-        expect_key(g, kind ? "qwen3moe.expert_feed_forward_length" : "llama.expert_feed_forward_length", (double)W);
-        expect_key(g, kind ? "qwen3moe.feed_forward_length" : "llama.feed_forward_length", F);
+        if (kind == 2)
+            expect_tensor(g, made.m, "blk.1.attn_k_norm.weight", "layers.1.attn.k_norm.weight", H * D, 0, false);
+        static const char *const arch[] = {"llama", "qwen3moe", "olmoe"};
+        const struct { const char *key; double value; } keys[] = {
+            {"expert_count", E}, {"expert_used_count", kind ? 1 : 2}, {"expert_feed_forward_length", (double)W},
+            {"feed_forward_length", kind == 2 ? (double)W : F}};
+        for (int i = 0; i < 4; i++) {
+            char key[80];
+            snprintf(key, sizeof key, "%s.%s", arch[kind], keys[i].key);
+            expect_key(g, key, keys[i].value);
+        }
         gguf_close(g);
         drop(&made);
     }
@@ -306,7 +316,7 @@ static void expect_back(const char *const *settings, GgufType type, double bound
 static void test_back(void **state)
 {
     (void)state;
-    const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn, mixtral, qwen_moe};
+    const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn, mixtral, qwen_moe, olmoe_ffn};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_back(all[i], GGUF_F32, 0);
     expect_back(llama, GGUF_BF16, 1.0 / 256), expect_back(gpt2, GGUF_F16, 1.0 / 2048);
     // Only ffn.down has rows of whole blocks; the others are F16. It begins behind V C = 3240 elements, and elements
@@ -423,12 +433,12 @@ static void expect_refused(const char *text, long skip, const void *bytes, size_
     expect_refused_of(llama, text, skip, bytes, n, words);
 }
 
-static int save_other(void *setting)
+static int save_other(void *row) // "ARCHITECTURE SETTING"
 {
-    const char *settings[20] = {NULL};
+    const char *settings[20] = {NULL}, *const *all = strncmp(row, "olmoe", 5) ? qwen_moe : olmoe;
     int n = 0;
-    for (; qwen_moe[n]; n++) settings[n] = qwen_moe[n];
-    settings[n] = setting;
+    for (; all[n]; n++) settings[n] = all[n];
+    settings[n] = strchr(row, ' ') + 1;
     save(settings, GGUF_F32);
     return 0;
 }
@@ -444,10 +454,16 @@ static void test_refused_experts(void **state)
     expect_refused_of(qwen_moe, "qwen3moe.expert_feed_forward_length", 4, &five, 4, "up_exps.weight has another shape");
     expect_refused_of(qwen_moe, "qwen3moe.expert_count", 0, &(uint32_t){77}, 4, "expert_count: a value of type 77");
     static const char *const other[][2] = {
-        {"experts_dense=1", "model.experts_dense: llama.cpp's qwen3moe has experts in all"},
-        {"experts_every=2", "model.experts_every: llama.cpp's"},
-        {"experts_renorm=false", "model.experts_renorm: llama.cpp's"}};
-    for (int i = 0; i < 3; i++) expect_die(save_other, (void *)(uintptr_t)other[i][0], other[i][1]);
+        {"qwen3moe experts_dense=1", "model.experts_dense: llama.cpp's qwen3moe has experts in all"},
+        {"qwen3moe experts_every=2", "model.experts_every: llama.cpp's"},
+        {"qwen3moe experts_renorm=false", "model.experts_renorm: llama.cpp's qwen3moe has experts in all layers, and d"},
+        {"olmoe experts_renorm=true", "model.experts_renorm: llama.cpp's olmoe has experts in all layers, and does not"},
+        {"olmoe tie=true", "model.tie: llama.cpp's olmoe has a head of its own"},
+        {"olmoe kv_heads=1", "model.kv_heads: llama.cpp's olmoe"}};
+    expect_refused_of(qwen_moe, "general.quantization_version", -28, "qwen3moe.attention.clamp_kqv", 28,
+                      "qwen3moe.attention.clamp_kqv = 2: queries, keys and values are not clipped");
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        expect_die(save_other, (void *)(uintptr_t)other[i][0], other[i][1]);
 }
 
 static void test_refusals(void **state)

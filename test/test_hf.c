@@ -115,13 +115,14 @@ static void make_gpt2(List *s, SafeDtype t, bool prefix)
 #undef N
 }
 
-// The feed-forward of a layer with experts: Mixtral's, of width F, or Qwen3-MoE's, of width W.
-static void make_experts(List *s, SafeDtype t, int l, bool mixtral)
+// The feed-forward of a layer with experts: Mixtral's and OLMoE's, of width F, or Qwen3-MoE's, of width W.
+static void make_experts(List *s, SafeDtype t, int l, QkNorm qk)
 {
+    bool mixtral = qk == QK_NORM_NONE;
     static const char *const part[][3] = {
         {"gate", "gate_proj", "w1"}, {"up", "up_proj", "w3"}, {"down", "down_proj", "w2"}};
     const char *block = mixtral ? "block_sparse_moe" : "mlp";
-    size_t width = mixtral ? F : W;
+    size_t width = qk == QK_NORM_HEAD ? W : F;
     char name[100], ours[40];
     snprintf(name, sizeof name, "model.layers.%%d.%s.gate", block);
     add_linear(s, t, name, l, E, C, false, false, ONE("router"));
@@ -133,32 +134,34 @@ static void make_experts(List *s, SafeDtype t, int l, bool mixtral)
         }
 }
 
-// experts: those of which layers (bit l).
-static void make_llama_with(List *s, SafeDtype t, bool tie, bool bias, bool qk, int experts)
+// experts: those of which layers (bit l). Of OLMoE (qk whole) the heads are as wide together as the channels.
+static void make_llama_with(List *s, SafeDtype t, bool tie, bool bias, QkNorm qk, int experts)
 {
+    bool whole = qk == QK_NORM_WHOLE;
+    size_t D1 = whole ? C / H : D;
     static const char *const linear[][2] = {{"attn.q", "self_attn.q_proj"}, {"attn.k", "self_attn.k_proj"},
         {"attn.v", "self_attn.v_proj"}, {"attn.out", "self_attn.o_proj"}, {"ffn.gate", "mlp.gate_proj"},
         {"ffn.up", "mlp.up_proj"}, {"ffn.down", "mlp.down_proj"}};
-    static const size_t out[] = {H * D, G * D, G * D, C, F, F, C}, in[] = {C, C, C, H * D, C, C, F};
+    const size_t out[] = {H * D1, G * D1, G * D1, C, F, F, C}, in[] = {C, C, C, H * D1, C, C, F};
     char name[100];
     add_linear(s, t, "model.embed_tokens", -1, V, C, false, false, ONE("embed.tokens"));
     for (int l = 0; l < L; l++) {
         add_vector(s, t, "model.layers.%d.input_layernorm.weight", l, C, "attn_norm", 0);
         add_vector(s, t, "model.layers.%d.post_attention_layernorm.weight", l, C, "ffn_norm", 0);
-        if (experts >> l & 1) make_experts(s, t, l, !qk);
+        if (experts >> l & 1) make_experts(s, t, l, qk);
         for (int k = 0; k < (experts >> l & 1 ? 4 : 7); k++) {
             snprintf(name, sizeof name, "model.layers.%%d.%s", linear[k][1]);
             add_linear(s, t, name, l, out[k], in[k], false, bias, ONE(linear[k][0]));
         }
         if (!qk) continue;
-        add_vector(s, t, "model.layers.%d.self_attn.q_norm.weight", l, D, "attn.q_norm", 0);
-        add_vector(s, t, "model.layers.%d.self_attn.k_norm.weight", l, D, "attn.k_norm", 0);
+        add_vector(s, t, "model.layers.%d.self_attn.q_norm.weight", l, whole ? H * D1 : D, "attn.q_norm", 0);
+        add_vector(s, t, "model.layers.%d.self_attn.k_norm.weight", l, whole ? G * D1 : D, "attn.k_norm", 0);
     }
     add_vector(s, t, "model.norm.weight", -1, C, "final_norm", 0);
     if (!tie) add_linear(s, t, "lm_head", -1, V, C, false, false, ONE("head"));
 }
 
-static void make_llama(List *s, SafeDtype t, bool tie, bool bias, bool qk)
+static void make_llama(List *s, SafeDtype t, bool tie, bool bias, QkNorm qk)
 {
     make_llama_with(s, t, tie, bias, qk, 0);
 }
@@ -272,6 +275,8 @@ static void test_llama(void **state)
 #define MIXTRAL LIKE("mixtral") ", \"num_local_experts\": 3, \"num_experts_per_tok\": 2"
 #define QWEN3_MOE LIKE("qwen3_moe") ", \"num_experts\": 3, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 5"
 
+#define OLMOE LIKE("olmoe") ", \"head_dim\": null, \"num_experts\": 3, \"num_experts_per_tok\": 2"
+
 // The folder that we write of one that was read: the same tensors under the same names.
 static json_t *expect_written(const char *class, const char *keys, const List *s)
 {
@@ -347,6 +352,35 @@ static void test_experts(void **state)
         assert_int_equal(number_of(j, "decoder_sparse_step"), 1);
         assert_int_equal(json_array_size(json_object_get(j, "mlp_only_layers")), 1);
         assert_int_equal(json_integer_value(json_array_get(json_object_get(j, "mlp_only_layers"), 0)), 0);
+        json_decref(j);
+        while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+    }
+}
+
+static void test_olmoe(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {OLMOE, OLMOE ", \"norm_topk_prob\": true, \"router_aux_loss_coef\": 0.25"};
+    for (int k = 0; k < 2; k++) {
+        List s = {.n = 0};
+        Config cfg;
+        char error[500];
+        make_llama_with(&s, ST_F32, false, false, QK_NORM_WHOLE, 3);
+        write_config(keys[k]);
+        config_defaults(&cfg);
+        hf_config(dir, &cfg);
+        assert_true(cfg.model.qk_norm == QK_NORM_WHOLE && cfg.model.experts == E && cfg.model.experts_ffn == F);
+        assert_true(cfg.model.rope_theta == 1e4 && cfg.model.experts_every == 1 && cfg.model.experts_renorm == k);
+        assert_true(cfg.moe.balance_coef == (k ? 0.25 : 0.01)); // k / layers is 1
+        if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
+            fail_msg("%s", error);
+        expect_weights(keys[k]);
+        json_t *j = expect_written("OlmoeForCausalLM", keys[k], &s);
+        assert_string_equal(json_string_value(json_object_get(j, "model_type")), "olmoe");
+        assert_true(number_of(j, "num_experts") == E && number_of(j, "num_experts_per_tok") == 2);
+        assert_true(number_of(j, "intermediate_size") == F && !json_object_get(j, "moe_intermediate_size"));
+        assert_true(json_is_true(json_object_get(j, "norm_topk_prob")) == k && !json_object_get(j, "mlp_only_layers"));
+        assert_true(number_of(j, "router_aux_loss_coef") == (k ? 0.25 : 0.01));
         json_decref(j);
         while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
     }
@@ -546,13 +580,13 @@ static void test_refusals(void **state)
     } rows[] = {
         {"\"vocab_size\": 3", "config.json: model_type = null: a string is needed"},
         {"\"model_type\": \"mamba\"", "model_type = \"mamba\": not known here (gpt2, llama, mistral, qwen2, qwen3, "
-         "mixtral, qwen3_moe)"},
+         "mixtral, qwen3_moe, olmoe)"},
         {"\"model_type\": ", "config.json:1: "},
         {LIKE("olmo2"), "config.json: model_type = \"olmo2\": its blocks normalise what attention and the feed-forward "
          "give, not what they get"},
         {LIKE("gemma2"), "model_type = \"gemma2\": its blocks scale the embedding"},
         {LIKE("phi3"), "model_type = \"phi3\": its q, k and v are one matrix"},
-        {LIKE("olmoe"), "model_type = \"olmoe\": it normalises all queries of a token together"},
+        {OLMOE ", \"clip_qkv\": 8.0", "clip_qkv = 8.0: queries, keys and values are not clipped here"},
         {LIKE("qwen2_moe"), "model_type = \"qwen2_moe\": what all tokens' expert gives is multiplied by a sigmoid"},
         {LIKE("gpt_neox"), "model_type = \"gpt_neox\": its attention and feed-forward read the same input"},
         {LIKE("deepseek_v3"), "model_type = \"deepseek_v3\": its keys and values come from a smaller latent"},
@@ -609,10 +643,11 @@ static int save_model(void *setting)
     Config cfg;
     Mem mem = {0};
     char words[60], *value;
-    write_config(strncmp(setting, "qwen", 4) ? MIXTRAL : QWEN3_MOE);
+    bool qwen = !strncmp(setting, "qwen ", 5), olmo = !strncmp(setting, "olmo ", 5);
+    write_config(qwen ? QWEN3_MOE : olmo ? OLMOE : MIXTRAL);
     config_defaults(&cfg);
     hf_config(dir, &cfg);
-    snprintf(words, sizeof words, "%s", (char *)setting + (strncmp(setting, "qwen", 4) ? 0 : 5));
+    snprintf(words, sizeof words, "%s", (char *)setting + (qwen || olmo ? 5 : 0));
     if ((value = strchr(words, '='))) *value++ = 0, config_set(&cfg, words, value, "test");
     ModelShape shape = run_shape(&cfg);
     Model *m = model_allocate(&shape, dev_cpu_create(1), &mem, 1, T, false);
@@ -625,16 +660,21 @@ static void test_refused_out(void **state)
 {
     (void)state;
     static const char *const rows[][2] = {
-        {"model.experts_shared=4", "model.experts_shared: neither Mixtral's class"},
-        {"model.experts_score=sigmoid", "model.experts_score: neither"},
-        {"model.experts_groups=3", "model.experts_groups: neither"},
-        {"model.experts_scale=2", "model.experts_scale: neither"},
-        {"model.bias=true", "model.bias: neither"},
+        {"model.experts_shared=4", "model.experts_shared: none of Mixtral's class"},
+        {"model.experts_score=sigmoid", "model.experts_score: none of"},
+        {"model.experts_groups=3", "model.experts_groups: none of"},
+        {"model.experts_scale=2", "model.experts_scale: none of"},
+        {"model.bias=true", "model.bias: none of"},
         {"moe.balance=bias", "moe.balance = bias: experts are chosen with biases"},
         {"model.experts_renorm=false", "model.experts_renorm: without qk_norm it is Mixtral's class, which divides"},
         {"model.experts_dense=1", "model.experts_dense: without qk_norm it is Mixtral's class, which has experts"},
         {"model.experts_every=2", "model.experts_every: without qk_norm"},
-        {"qwen model.experts_scale=2", "model.experts_scale: neither"}};
+        {"qwen model.experts_scale=2", "model.experts_scale: none of"},
+        {"olmo model.experts_dense=1", "model.experts_dense: with qk_norm = whole it is OLMoE's class, which has expe"},
+        {"olmo model.experts_every=2", "model.experts_every: with qk_norm = whole"},
+        {"olmo model.experts=0", "model.qk_norm = whole: only OLMoE's class has it"},
+        {"olmo model.head_size=4", "model.qk_norm = whole: only OLMoE's class has it"},
+        {"olmo model.window=4", "model.window: only LLaMA's family"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_die(save_model, (void *)(uintptr_t)rows[i][0], rows[i][1]);
 }
@@ -643,7 +683,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
                                        IN_DIR(test_some_biases), IN_DIR(test_index), IN_DIR(test_windows),
-                                       IN_DIR(test_settings), IN_DIR(test_experts), IN_DIR(test_layers),
-                                       IN_DIR(test_refused_experts), IN_DIR(test_refused_out)};
+                                       IN_DIR(test_settings), IN_DIR(test_experts), IN_DIR(test_olmoe),
+                                       IN_DIR(test_layers), IN_DIR(test_refused_experts), IN_DIR(test_refused_out)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

@@ -93,6 +93,36 @@ static void test_fixed_stays(void **state)
     assert_int_equal(layout_search(&job, layout_search_all()).n, 0);
 }
 
+// Ranks divide the experts where that is open, in powers of two; else they stay as given.
+static void test_experts_are_divided(void **state)
+{
+    (void)state;
+    ModelShape s = small;
+    s.bias = false, s.tie = false, s.swiglu = true, s.rope = true;
+    s.experts = (ModelExperts){.n = 16, .k = 2, .ffn = 2048, .every = 1, .room = 2};
+    PlanJob job = job_of(&s, "H100", 16, 64);
+    job.machine.memory = 4e9;
+    LayoutSearch all = layout_search(&job, layout_search_all());
+    LayoutSearchFree without = layout_search_all();
+    without.ep = false;
+    LayoutSearch whole = layout_search(&job, without);
+    assert_true(all.n > 0 && all.tried > whole.tried);
+    int most = 1;
+    for (int i = 0; i < all.n; i++) {
+        const PlanLayout *l = &all.best[i].job.layout;
+        assert_int_equal(l->dp * l->cp % l->ep, 0);
+        most = l->ep > most ? l->ep : most;
+    }
+    assert_true(most > 1);
+    for (int i = 0; i < whole.n; i++) assert_int_equal(whole.best[i].job.layout.ep, 1);
+    assert_true(!whole.n || all.best[0].seconds <= whole.best[0].seconds);
+    job.layout.ep = 4;
+    LayoutSearch four = layout_search(&job, without);
+    assert_true(four.n > 0);
+    for (int i = 0; i < four.n; i++) assert_int_equal(four.best[i].job.layout.ep, 4);
+    assert_true(four.refused[PLAN_LAYOUT_EXPERTS] > 0); // fewer than four replicas
+}
+
 // The layouts that guides give for three models on A100. Within this part of the fastest that the search finds.
 static void test_guides_layouts(void **state)
 {
@@ -139,6 +169,7 @@ static void test_paragraph(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_is_missed), cmocka_unit_test(test_fixed_stays),
+                                       cmocka_unit_test(test_experts_are_divided),
                                        cmocka_unit_test(test_guides_layouts), cmocka_unit_test(test_paragraph)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

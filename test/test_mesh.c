@@ -26,8 +26,8 @@ static void each_shape(void (*test)(MeshShape s))
         for (int pp = 1; pp <= 3; pp++)
             for (int cp = 1; cp <= 2; cp++)
                 for (int tp = 1; tp <= 4; tp++)
-                    for (int ep = 1; ep <= dp; ep++) {
-                        if (dp % ep || dp * pp * cp * tp > MOST) continue;
+                    for (int ep = 1; ep <= dp * cp; ep++) {
+                        if (dp * cp % ep || dp * pp * cp * tp > MOST) continue;
                         MeshShape s = mesh_shape(dp * pp * cp * tp, pp, cp, ep, tp);
                         assert_true(s.dp == dp && s.pp == pp && s.cp == cp && s.ep == ep && s.tp == tp);
                         test(s);
@@ -65,9 +65,9 @@ static bool same_group(MeshShape s, MeshGroup group, MeshPlace a, MeshPlace b)
     case MESH_CP: return dp && pp && tp;
     case MESH_PP: return dp && cp && tp;
     case MESH_DP: return pp && cp && tp;
-    case MESH_EP: return pp && cp && tp && a.dp / s.ep == b.dp / s.ep;
+    case MESH_EP: return pp && tp && (a.dp * s.cp + a.cp) / s.ep == (b.dp * s.cp + b.cp) / s.ep;
     case MESH_REPLICAS: return pp && tp;
-    case MESH_EXPERT_REPLICAS: return pp && tp && a.dp % s.ep == b.dp % s.ep;
+    case MESH_EXPERT_REPLICAS: return pp && tp && (a.dp * s.cp + a.cp) % s.ep == (b.dp * s.cp + b.cp) % s.ep;
     case MESH_MODEL: return dp && cp;
     case MESH_ENDS: return dp && cp && tp && end_a && end_b;
     default: return false;
@@ -78,7 +78,7 @@ static void groups_are_right(MeshShape s)
 {
     const int size[MESH_GROUPS] = {
         [MESH_TP] = s.tp, [MESH_CP] = s.cp, [MESH_PP] = s.pp, [MESH_DP] = s.dp, [MESH_EP] = s.ep,
-        [MESH_REPLICAS] = s.dp * s.cp, [MESH_EXPERT_REPLICAS] = s.dp / s.ep * s.cp, [MESH_MODEL] = s.pp * s.tp,
+        [MESH_REPLICAS] = s.dp * s.cp, [MESH_EXPERT_REPLICAS] = s.dp * s.cp / s.ep, [MESH_MODEL] = s.pp * s.tp,
         [MESH_ENDS] = s.pp == 1 ? 1 : 2,
     };
     for (int g = 0; g < MESH_GROUPS; g++)
@@ -111,7 +111,7 @@ static void experts_cover(MeshShape s)
         int part[MOST], replicas[MOST], seen[MOST] = {0};
         int n = mesh_members(s, r, MESH_EP, part);
         for (int i = 0; i < n; i++) {
-            assert_int_equal(mesh_place(s, part[i]).dp % s.ep, i);
+            assert_int_equal(mesh_replica(s, mesh_place(s, part[i])) % s.ep, i);
             int k = mesh_members(s, part[i], MESH_EXPERT_REPLICAS, replicas);
             for (int j = 0; j < k; j++) seen[replicas[j]]++;
         }
@@ -129,7 +129,8 @@ static void test_experts(void **state)
 
 // ---- the groups as communicators, on threads
 
-static const MeshShape SHAPES[] = {{2, 2, 1, 1, 2}, {2, 1, 2, 2, 2}, {4, 1, 1, 2, 1}, {1, 3, 2, 1, 1}, {1, 1, 1, 1, 1}};
+static const MeshShape SHAPES[] = {{2, 2, 1, 1, 2}, {2, 1, 2, 2, 2}, {2, 1, 2, 4, 1}, {1, 2, 4, 2, 1}, {4, 1, 1, 2, 1},
+                                   {1, 3, 2, 1, 1}, {1, 1, 1, 1, 1}};
 
 static void split(Comm *world, void *arg)
 {
@@ -186,7 +187,7 @@ static void test_print(void **state)
     FILE *out = open_memstream(&text, &n);
     mesh_print(mesh_shape(8, 2, 1, 2, 2), out);
     fclose(out);
-    const char *want = "8 ranks = dp 2 x pp 2 x cp 1 x tp 2, ep 2 within dp\n"
+    const char *want = "8 ranks = dp 2 x pp 2 x cp 1 x tp 2, ep 2 within dp x cp\n"
                        "rank = ((dp*2 + pp)*1 + cp)*2 + tp\n"
                        "\n"
                        "dp 0   experts: part 0 of 2\n"
@@ -209,6 +210,13 @@ static void test_print(void **state)
                        "model            {0 1 2 3} {4 5 6 7}  (2 of 4)\n"
                        "ends             {0 2} {1 3} {4 6} {5 7}  (4 of 2)\n";
     assert_string_equal(text, want);
+    free(text);
+    out = open_memstream(&text, &n);
+    mesh_print(mesh_shape(8, 1, 2, 4, 1), out); // groups of two whole sequences
+    fclose(out);
+    assert_non_null(strstr(text, "dp 3   experts: parts 2 3 of 4"));
+    assert_non_null(strstr(text, "ep               {0 1 2 3} {4 5 6 7}  (2 of 4)"));
+    assert_non_null(strstr(text, "expert_replicas  {0 4} {1 5} {2 6} {3 7}  (4 of 2)"));
     free(text);
     each_shape(lines_up);
 }
@@ -239,7 +247,7 @@ static void test_refusals(void **state)
     Refused rows[] = {
         {6, 1, 1, 1, 4, "6 ranks are not a multiple of pp x cp x tp = 1 x 1 x 4 = 4 (start a multiple of 4 ranks)"},
         {12, 2, 2, 1, 2, "12 ranks are not a multiple of pp x cp x tp = 2 x 2 x 2 = 8"},
-        {8, 1, 1, 3, 2, "parallel.ep = 3 does not divide dp = 8 ranks / (pp x cp x tp = 2) = 4"},
+        {16, 1, 2, 3, 2, "parallel.ep = 3 does not divide dp x cp = 4 x 2 = 8"},
         {4, 0, 1, 1, 1, "parallel.pp = 0 on 4 ranks (1 to 4)"},
         {4, 1, 1, 1, 5, "parallel.tp = 5 on 4 ranks (1 to 4)"},
         {4, 1, -2, 1, 1, "parallel.cp = -2 on 4 ranks"},

@@ -69,7 +69,7 @@ static ModelShape shape_of(const Fixture *fx)
         .rope = whole(fx, "rope"),
         .bias = whole(fx, "bias"),
         .tie = whole(fx, "tie"),
-        .qk_norm = whole(fx, "qk_norm"),
+        .qk_norm = (QkNorm)whole(fx, "qk_norm"),
         .experts = experts_of(fx),
     };
 }

@@ -421,7 +421,8 @@ static void test_which_entries_are_the_inner_ones(void **state)
     static const size_t shared[] = {
         AT(sum_squares), AT(sum_squares_exact), AT(sgd), AT(adamw), AT(adamw8bit), AT(lion), AT(adafactor), AT(muon),
         AT(accumulate), AT(subtract), AT(clip_units), AT(to_device), AT(to_host), AT(zero), AT(copy),
-        AT(attention_merge), AT(route_forward), AT(route_backward), AT(experts_count), AT(experts_sort)};
+        AT(attention_merge), AT(route_forward), AT(route_backward), AT(experts_count), AT(experts_sort),
+        AT(experts_pick)};
 #undef AT
     Dev *cpu = dev_cpu_create(1), *dev = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16});
     for (size_t slot = offsetof(Dev, matmul_forward); slot < sizeof(Dev); slot += sizeof(void (*)(void))) {

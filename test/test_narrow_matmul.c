@@ -1,8 +1,10 @@
-// test_narrow_matmul: the matmuls of the narrow device in bf16 and fp16, and in fp8 with current and
-// delayed scales. How results are judged: narrow_env.h. In fp8 the operands of the fp32 op are quantised by
+// test_narrow_matmul: the matmuls of the narrow device in bf16, by hardware and widened, in fp16, and in fp8 with
+// current and delayed scales. How results are judged: narrow_env.h. In fp8 the operands of the fp32 op are quantised by
 // a search through all 256 patterns, so that the reference shares no code with the cast.
 #include "narrow_env.h"
 #include "ops/few_rows.h"
+#include "ops/gemm_bf16.h"
+#include "train/run.h"
 
 // ---- matmul
 
@@ -20,7 +22,7 @@ static void check_matmul(Env *e)
         dev->matmul_forward(dev, XO(out), XI(inp), XI(weight), bias_arg, N, C, OC, -1);
         ref_matmul(ref, err, wider(e, inp, N * C), wider(e, weight, OC * C), with_bias ? wider(e, bias, OC) : NULL,
                    N, C, OC);
-        if (e->whole) same_bits("matmul", out, rounded(e, z, n), N16(n));
+        if (e->exact) same_bits("matmul", out, rounded(e, z, n), N16(n));
         between(e, "matmul", out, ref, err, n);
         dev->matmul_gelu_forward(dev, XO(act), XO(pre), XI(inp), XI(weight), bias_arg, N, C, OC, -1);
         same_bits("pre", pre, out, N16(n));
@@ -36,11 +38,11 @@ static void check_matmul(Env *e)
     ref_matmul_back_input(dref, derr, wider(e, dout, n), wider(e, weight, OC * C), N, C, OC);
     cpu->matmul_backward_input(cpu, XO(dz), XI(dy), XI(w), N, C, OC, -1);
     dev->matmul_backward_input(dev, XO(dinp), XI(dout), XI(weight), N, C, OC, -1);
-    if (e->whole) same_bits("dinp", dinp, rounded(e, dz, N * C), N16(N * C));
+    if (e->exact) same_bits("dinp", dinp, rounded(e, dz, N * C), N16(N * C));
     between(e, "dinp", dinp, dref, derr, N * C);
     cpu->matmul_gelu_backward_input(cpu, XO(dz), XI(dy), XI(w), XI(wide(e, fed, N * C)), N, C, OC, -1);
     dev->matmul_gelu_backward_input(dev, XO(dinp), XI(dout), XI(weight), XI(fed), N, C, OC, -1);
-    if (e->whole) same_bits("dpre", dinp, rounded(e, dz, N * C), N16(N * C));
+    if (e->exact) same_bits("dpre", dinp, rounded(e, dz, N * C), N16(N * C));
     for (size_t i = 0; i < N * C; i++) {
         double slope_err, slope = ref_gelu_grad(formats_decode(e->format, fed[i]), &slope_err);
         derr[i] = derr[i] * fabs(slope) + fabs(dref[i]) * (slope_err + U * fabs(slope));
@@ -59,7 +61,7 @@ static void check_matmul(Env *e)
     ref_outer_sum(bref, berr, wider(e, dout, n), ones, N, OC, 1);
     cpu->matmul_backward_weight(cpu, dw, db, XI(dy), XI(x), N, C, OC, -1);
     dev->matmul_backward_weight(dev, dw2, db2, XI(dout), XI(inp), N, C, OC, -1);
-    if (e->whole) same_bits("dweight", dw2, dw, OC * C * 4);
+    if (e->exact) same_bits("dweight", dw2, dw, OC * C * 4);
     near_float("dweight", dw2, wref, werr, OC * C);
     near_float("dbias", db2, bref, berr, OC);
 }
@@ -67,7 +69,9 @@ static void check_matmul(Env *e)
 static void test_matmul(void **state)
 {
     (void)state;
-    run_check(check_matmul, X_BF16);
+    run_check_products(check_matmul, X_BF16, PRODUCTS_WIDENED, false);
+    run_check_products(check_matmul, X_BF16, PRODUCTS_AUTO, false);
+    run_check_products(check_matmul, X_BF16, PRODUCTS_AUTO, true);
     run_check(check_matmul, X_FP16);
 }
 
@@ -95,8 +99,113 @@ static void check_few_rows(Env *e)
 static void test_few_rows(void **state)
 {
     (void)state;
-    run_check(check_few_rows, X_BF16);
+    run_check_products(check_few_rows, X_BF16, PRODUCTS_WIDENED, false);
+    run_check_products(check_few_rows, X_BF16, PRODUCTS_AUTO, false);
+    run_check_products(check_few_rows, X_BF16, PRODUCTS_AUTO, true);
     run_check(check_few_rows, X_FP16);
+}
+
+// ---- products by hardware against widened ones, in the same order of sums: the same bits
+
+typedef struct {
+    uint16_t *out, *pre, *alone, *dinp, *dpre, *rows, *drows;
+    float *dweight, *dbias, *dexperts;
+} Results;
+
+static Results all_products(Env *e, Dev *dev, size_t N, size_t C, size_t OC)
+{
+    uint16_t *inp = input(e, "inp", N * C), *weight = input(e, "weight", 2 * OC * C), *bias = input(e, "bias", OC);
+    uint16_t *dout = input(e, "dout", N * OC), *fed = input(e, "fed", N * C);
+    Results r = {output(e, N * OC), output(e, N * OC), output(e, N * OC), output(e, N * C), output(e, N * C),
+                 output(e, N * OC), output(e, N * C), floats(e, "dw", OC * C), floats(e, "db", OC),
+                 floats(e, "de", 2 * OC * C)};
+    int32_t offset[] = {0, (int32_t)(N / 3), (int32_t)(N - N / 4)}; // the last rows belong to no expert
+    DevExperts x = {.offset = offset, .E = 2, .R = N, .stride = OC * C, .sources = 1};
+    dev->matmul_gelu_forward(dev, XO(r.out), XO(r.pre), XI(inp), XI(weight), XI(bias), N, C, OC, -1);
+    dev->matmul_forward(dev, XO(r.alone), XI(inp), XI(weight), NULL, N, C, OC, -1);
+    dev->matmul_backward_input(dev, XO(r.dinp), XI(dout), XI(weight), N, C, OC, -1);
+    dev->matmul_gelu_backward_input(dev, XO(r.dpre), XI(dout), XI(weight), XI(fed), N, C, OC, -1);
+    dev->matmul_backward_weight(dev, r.dweight, r.dbias, XI(dout), XI(inp), N, C, OC, -1);
+    dev->experts_forward(dev, XO(r.rows), XI(inp), XI(weight), C, OC, x);
+    dev->experts_backward_input(dev, XO(r.drows), XI(dout), XI(weight), C, OC, x);
+    dev->experts_backward_weight(dev, r.dexperts, XI(dout), XI(inp), C, OC, x);
+    return r;
+}
+
+static void test_hardware_has_the_bits_of_the_widened_product(void **state)
+{
+    (void)state;
+    const size_t shapes[][3] = {{1, 1, 1},     {4, 7, 3},     {13, 33, 65},   {24, 64, 96},  {31, 513, 31},
+                                {265, 40, 97}, {5, 1000, 700}, {300, 70, 600}, {530, 24, 1100}, {9, 1030, 520}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int threads = 1; threads <= 4; threads++) {
+            Env e = {.cpu = dev_cpu_create(threads), .format = FORMAT_BF16};
+            e.cpu->deterministic = true;
+            size_t N = shapes[i][0], C = shapes[i][1], OC = shapes[i][2];
+            Dev *spec = narrow_create(e.cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_WIDENED});
+            e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_BF16});
+            assert_false(((Narrow *)spec)->hardware);
+            assert_true(((Narrow *)e.dev)->hardware == gemm_bf16_runs());
+            Results want = all_products(&e, spec, N, C, OC), got = all_products(&e, e.dev, N, C, OC);
+            same_bits("out", got.out, want.out, N16(N * OC));
+            same_bits("pre", got.pre, want.pre, N16(N * OC));
+            same_bits("out without bias", got.alone, want.alone, N16(N * OC));
+            same_bits("dinp", got.dinp, want.dinp, N16(N * C));
+            same_bits("dpre", got.dpre, want.dpre, N16(N * C));
+            same_bits("dweight", got.dweight, want.dweight, OC * C * 4);
+            same_bits("dbias", got.dbias, want.dbias, OC * 4);
+            same_bits("experts", got.rows, want.rows, N16(N * OC));
+            same_bits("experts, dinp", got.drows, want.drows, N16(N * C));
+            same_bits("experts, dweight", got.dexperts, want.dexperts, 2 * OC * C * 4);
+            narrow_free(spec);
+            close_env(&e);
+        }
+}
+
+static void test_a_run_asks_for_the_products_of_its_settings(void **state)
+{
+    (void)state;
+    for (int products = PRODUCTS_AUTO; products <= PRODUCTS_WIDENED; products++) {
+        if (products == PRODUCTS_HARDWARE && !gemm_bf16_runs()) continue;
+        Config cfg = {.numerics = {.dtype = CONFIG_DTYPE_BF16, .bf16_products = (Bf16Products)products}};
+        Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
+        bool hardware = products != PRODUCTS_WIDENED && gemm_bf16_runs();
+        assert_true(((Narrow *)dev)->hardware == hardware && run_bf16_products(&cfg) == hardware);
+        cfg.numerics.dtype = CONFIG_DTYPE_FP32;
+        assert_false(run_bf16_products(&cfg));
+        run_device_free(dev, cpu);
+    }
+}
+
+// Infinity and NaN reach what they should, through the bias and the rounding too; so does a sum that overflows bf16.
+static void test_what_is_not_finite_passes(void **state)
+{
+    (void)state;
+    for (int deterministic = 0; deterministic < 2; deterministic++)
+        for (size_t N = 4; N <= 20; N += 16) { // few rows, and more
+            Env e = {.cpu = dev_cpu_create(2), .format = FORMAT_BF16};
+            e.cpu->deterministic = deterministic;
+            e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_BF16});
+            size_t C = 35, OC = 9;
+            uint16_t *inp = input(&e, "inp", N * C), *weight = input(&e, "weight", OC * C);
+            uint16_t *bias = input(&e, "bias", OC), *out = output(&e, N * OC);
+            inp[1 * C + 34] = 0x7fc0;                     // NaN: row 1
+            inp[2 * C + 3] = 0xff80;                      // -infinity: row 2
+            bias[5] = 0x7f80;                             // infinity: column 5
+            inp[3 * C] = 0x5f80, weight[7 * C] = 0x5f80;  // 2^64 2^64 overflows: row 3, column 7
+            e.dev->matmul_forward(e.dev, XO(out), XI(inp), XI(weight), XI(bias), N, C, OC, -1);
+            for (size_t r = 0; r < N; r++)
+                for (size_t c = 0; c < OC; c++) {
+                    float x = formats_decode(FORMAT_BF16, out[r * OC + c]);
+                    float minus = -formats_decode(FORMAT_BF16, weight[c * C + 3]);
+                    if (r == 1) assert_true(isnan(x));
+                    else if (r == 2 && c == 5) assert_true(minus > 0 ? isinf(x) : isnan(x));
+                    else if (r == 2) assert_true(isinf(x) && (x > 0) == (minus > 0));
+                    else if (c == 5 || (r == 3 && c == 7)) assert_true(isinf(x) && x > 0);
+                    else assert_true(isfinite(x));
+                }
+            close_env(&e);
+        }
 }
 
 // ---- fp8
@@ -214,6 +323,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul), cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_hardware_has_the_bits_of_the_widened_product),
+        cmocka_unit_test(test_a_run_asks_for_the_products_of_its_settings),
+        cmocka_unit_test(test_what_is_not_finite_passes),
         cmocka_unit_test(test_fp8),
         cmocka_unit_test(test_fp8_error_bound),
     };

@@ -49,6 +49,27 @@ fast_mode_rounds() {
     differ "$(weights fast-8 10)" "$(weights fast-2 10)"
 }
 
+# Products by the processor's instruction are the widened ones in another order of sums. In deterministic mode the order
+# is the same, so a run is the same; in the other mode each op is within its bound. On a processor without the
+# instruction both are widened.
+bf16_products() {
+    local way
+    for way in auto widened; do
+        brief gpt "products-$way" --numerics.deterministic=true --run.stop_at=8 --numerics.dtype=bf16 \
+            --numerics.bf16_products=$way
+    done
+    grep 'matmul: .*; bf16 matrices: widened to fp32, ' "$runs/products-widened/log.txt"
+    cmp "$(weights products-auto 8)" "$(weights products-widened 8)"
+    if grep -qw avx512_bf16 /proc/cpuinfo; then
+        grep 'matmul: .*; bf16 matrices: AVX512-BF16, ' "$runs/products-auto/log.txt"
+    else
+        refuses 'numerics.bf16_products = hardware: this processor' gpt --numerics.dtype=bf16 \
+            --numerics.bf16_products=hardware
+    fi
+    brief llama products-checked --run.stop_at=2 --numerics.dtype=bf16 --numerics.check=true
+    grep -E '[0-9]+ ops, 0 beyond their bound' "$runs/products-checked/log.txt"
+}
+
 # ---- stopping and going on
 
 # 12 steps and 12 more are 24 steps: weights, optimizer state, the scales of the number formats, and every
@@ -271,6 +292,7 @@ passes 'gpt: deterministic: threads and micro-batches do not change a bit' deter
 deeper passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
 deeper passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dtype=bf16
 passes 'without it micro-batches round' fast_mode_rounds
+passes 'bf16: products by hardware are the widened ones' bf16_products
 passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
 deeper passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
 passes 'fp8, delayed scales: the same' fp8_resumes

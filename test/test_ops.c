@@ -80,8 +80,10 @@ static const Row rows[] = {
     // N, heads, D, ld
     ROW(head_norm_forward, "ops_norm", "head_norm", 7, 3, 10, 41),
     ROW(head_norm_forward, NULL, NULL, 131, 5, 64, 400),
+    ROW(head_norm_forward, NULL, NULL, 61, 1, 1037, 1100),
     ROW(head_norm_backward, "ops_norm", "head_norm", 7, 3, 10, 41),
     ROW(head_norm_backward, NULL, NULL, 131, 5, 64, 400),
+    ROW(head_norm_backward, NULL, NULL, 61, 1, 1037, 1100),
     ROW(rope_forward, "ops_norm", "rope", 7, 3, 10, 41),
     ROW(rope_forward, NULL, NULL, 131, 5, 64, 400),
     ROW(rope_backward, "ops_norm", "rope", 7, 3, 10, 41),
@@ -144,12 +146,18 @@ static const Row rows[] = {
     ROW(experts_count, NULL, NULL, 600, 100, 3, 8, 20),
     ROW(experts_gather, NULL, NULL, 600, 100, 3, 8, 20),
     ROW(experts_combine, NULL, NULL, 600, 100, 3, 8, 20),
+    ROW(experts_pick, NULL, NULL, 600, 100, 3, 8, 20),
     ROW(experts_swiglu_forward, NULL, NULL, 600, 100, 3, 8, 20),
     ROW(experts_swiglu_backward, NULL, NULL, 600, 100, 3, 8, 20),
     // R, C, OC, E
-    ROW(experts_forward, NULL, NULL, 701, 97, 133, 5),
-    ROW(experts_backward_input, NULL, NULL, 701, 133, 97, 5),
-    ROW(experts_backward_weight, NULL, NULL, 701, 97, 133, 5),
+    ROW(experts_forward, NULL, NULL, 701, 97, 133, 5, 1, 0),
+    ROW(experts_forward, NULL, NULL, 701, 97, 133, 3, 4, 4),
+    ROW(experts_forward, NULL, NULL, 301, 97, 133, 5, 1, 7),
+    ROW(experts_backward_input, NULL, NULL, 701, 133, 97, 5, 1, 0),
+    ROW(experts_backward_input, NULL, NULL, 701, 133, 97, 3, 4, 4),
+    ROW(experts_backward_input, NULL, NULL, 301, 133, 97, 5, 1, 7),
+    ROW(experts_backward_weight, NULL, NULL, 701, 97, 133, 5, 1, 0),
+    ROW(experts_backward_weight, NULL, NULL, 701, 97, 133, 3, 4, 0),
     ROW(softmax_xent, "ops_loss", "xent", 9, 31), // N, V
     ROW(softmax_xent, NULL, NULL, 67, 1031),
     ROW(xent_max, NULL, NULL, 9, 31), // N, V

@@ -325,6 +325,61 @@ static void test_events(void **state)
     assert_false(has("The newest"));
 }
 
+// Two layers of three experts over 5 steps, and of 300 over 200; the worst of the layers is in the charts.
+static void write_experts(Metrics *m, int64_t step, const char *name, const char *text, double most, double entropy)
+{
+    metrics_write(m, &(MetricsRow){.event = METRICS_EXPERTS, .step = step, .name = name, .text = text, .load_max = most,
+                                   .load_min = 0.25, .entropy = entropy, .idle = 1, .dropped = 0.125, .z_loss = 0.5,
+                                   .balance_loss = NAN, .bias_min = -0.5, .bias_max = 0.25});
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 5);
+    write_train(m, 1, 2);
+    for (int i = 1; i <= 5; i++) {
+        write_experts(m, i, "layers.0", i < 3 ? "10 20 30" : "0 60 0", 1.5, 0.9);
+        write_experts(m, i, "layers.<1>", "10 10 40", 2.5, i < 5 ? 0.875 : 0.95);
+    }
+    metrics_close(m);
+    make();
+    assert_true(has("<section id=\"experts\">") && !has("Other measurements") && !has("<td>experts</td>"));
+    assert_int_equal(points("experts.load_max"), 5);
+    assert_int_equal(points("experts.gate_max"), 0); // 0 and NAN are not written
+    assert_int_equal(points("experts.balance_loss"), 0);
+    assert_true(in_series("experts.load_max", 1, 0) == 2.5 && in_series("experts.entropy", 1, 0) == 0.875);
+    assert_true(in_series("experts.entropy", 1, 4) == 0.9 && in_series("experts.entropy", 0, 4) == 5);
+    assert_true(in_series("experts.idle", 1, 0) == 2 && in_series("experts.bias_min", 1, 0) == -0.5);
+    assert_true(has("<tr><td>layers.&lt;1&gt;</td><td class=\"n\">2.5</td><td class=\"n\">0.25</td><td class=\"n\">1</td>"
+                    "<td class=\"n\">0.95</td><td class=\"n\">0.125</td><td class=\"n\"></td><td class=\"n\"></td>"
+                    "<td class=\"n\">0.5</td>"));
+    // Steps 1 and 2 are 10 20 30 of a mean of 20: all between half and twice; then the second has three times the mean.
+    assert_true(has("<path class=\"l0\" d=\"M2 0h3v1h-3zM2 2h3v1h-3z\"></path><path class=\"l1\" d=\"\"></path>"
+                    "<path class=\"l2\" d=\"M0 0h2v1h-2zM0 1h2v1h-2zM0 2h2v1h-2z\"></path>"
+                    "<path class=\"l3\" d=\"M2 1h3v1h-3z\"></path><path class=\"l4\" d=\"\"></path>"));
+    assert_int_equal(count(page, "class=\"map\""), 2);
+
+    char text[300 * 4 + 10] = "";
+    for (int e = 0; e < 300; e++) strcat(text, e == 299 ? "99 " : e == 5 ? "0 " : "2 ");
+    m = begin("r", 200);
+    write_train(m, 1, 2);
+    for (int i = 1; i <= 200; i++)
+        for (int l = 0; l < 20; l++) {
+            char name[20];
+            snprintf(name, sizeof name, "layers.%d", l);
+            write_experts(m, i, name, text, 2, 0.5);
+        }
+    metrics_close(m);
+    make();
+    assert_int_equal(points("experts.idle"), 200);
+    assert_int_equal(count(page, "class=\"map\""), 12);
+    assert_int_equal(count(page, "viewBox=\"0 0 25 60\""), 12); // 8 lines a column, 5 experts a row
+    assert_int_equal(count(page, "<path class=\"l0\" d=\"M0 1h25v1h-25z\"></path>"), 12); // expert 5
+    assert_int_equal(count(page, "<path class=\"l4\" d=\"M0 59h25v1h-25z\"></path>"), 12);
+    assert_true(has("Neighbours share a row"));
+}
+
 // F0 on stage 0 from 100 to 110 us, B0 on stage 1 from 110 to 130: half of two stages' 30 us is idle.
 static void test_pipeline(void **state)
 {
@@ -617,6 +672,7 @@ int main(void)
         PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_pairs), PAGE_TEST(test_states),
         PAGE_TEST(test_resumed), PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words),
         PAGE_TEST(test_time_left), PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline),
+        PAGE_TEST(test_experts),
         PAGE_TEST(test_settings),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);

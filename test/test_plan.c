@@ -34,6 +34,7 @@ static const char *const cases[][18] = {
     {GPT, "--model.vocab=70000", "--model.activation=swiglu", "--batch.micro=30", "--batch.tokens=600"},
     {LLAMA, "--model.vocab=37"},
     {LLAMA, "--model.vocab=37", "--model.kv_heads=1", "--model.qk_norm=true"},
+    {LLAMA, "--model.vocab=37", "--model.kv_heads=2", "--model.qk_norm=whole"},
     {LLAMA, "--model.vocab=37", "--model.tie=true", "--model.kv_heads=2", "--batch.micro=3", "--model.ffn=7"},
     {LLAMA, "--model.vocab=37", "--model.bias=true", "--batch.micro=1", "--model.layers=1"},
     {LLAMA, "--model.vocab=37", "--model.window=3", "--model.window_pattern=sf"},

@@ -8,6 +8,7 @@
 #include "parallel/pipeline.h"
 #include "dev/plan/plan.h"
 #include "dev/plan/plan_layout.h"
+#include "dev/plan/sharding.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -125,6 +126,17 @@ static void configure(const PlanJob *job)
     if (l->sp) config_set(&cfg, "parallel.sp", "true", "test");
     if (l->pp > 1) config_set(&cfg, "parallel.schedule", pipeline_table_name(l->schedule), "test");
     if (l->pp > 1) set_key("parallel.chunks", "%ld", l->chunks);
+    const ModelExperts *e = &s->experts;
+    if (e->n) {
+        const long experts[] = {(long)e->n, (long)e->k, (long)e->ffn, (long)e->shared, (long)e->dense, (long)e->every,
+                                l->ep};
+        static const char *const names[] = {"model.experts", "model.experts_active", "model.experts_ffn",
+                                            "model.experts_shared", "model.experts_dense", "model.experts_every",
+                                            "parallel.ep"};
+        for (int i = 0; i < 7; i++) set_key(names[i], "%ld", experts[i]);
+        config_set(&cfg, "model.bias", "false", "test");
+        if (e->room > 0) config_set(&cfg, "moe.room", "1.5", "test");
+    }
     if (!s->tie) config_set(&cfg, "model.tie", "false", "test");
     if (s->swiglu) config_set(&cfg, "model.activation", "swiglu", "test");
     config_set(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32", "test");
@@ -202,6 +214,64 @@ static void test_bytes_are_the_runs(void **state)
         compared++;
     }
     assert_int_equal(compared, 72);
+}
+
+// Experts that ranks divide: the sum over the replicas of the stage, and a rank's rows for those of others.
+static void test_divided_experts_are_the_runs(void **state)
+{
+    (void)state;
+    static const struct {
+        int dp, cp, pp, ep, zero;
+        double room;
+        RecomputeMode recompute;
+    } cases[] = {{2, 1, 1, 2, 0, 0, RECOMPUTE_NONE},      {4, 1, 1, 2, 1, 0, RECOMPUTE_SELECTIVE},
+                 {8, 1, 1, 4, 2, 1.5, RECOMPUTE_NONE},    {4, 1, 2, 4, 3, 0, RECOMPUTE_FULL},
+                 {2, 2, 1, 4, 1, 0, RECOMPUTE_SELECTIVE}, {2, 2, 2, 2, 3, 1.5, RECOMPUTE_NONE}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ModelShape s = {.layers = 6, .channels = 64, .heads = 8, .kv_heads = 8, .head_size = 8,
+                        .ffn = 96, .vocab = 101, .context = 32, .swiglu = true,
+                        .experts = {.n = 8, .k = 2, .ffn = 24, .shared = 16 * (i % 2), .dense = 1, .every = 1 + i % 2,
+                                    .room = cases[i].room}};
+        PlanJob job = job_of(&s, cases[i].dp, 1, cases[i].pp, 1);
+        PlanLayout *l = &job.layout;
+        l->cp = cases[i].cp, l->gpus *= l->cp, l->ep = cases[i].ep, l->zero = cases[i].zero;
+        l->recompute = cases[i].recompute;
+        plan_layout_must(&job, false);
+        configure(&job);
+        Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
+        PlanBytes b = plan_layout_bytes(&job);
+        const double bytes[] = {b.parameters, b.gradients, b.optimizer};
+        const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
+        MeshShape mesh = mesh_shape(l->gpus, l->pp, l->cp, l->ep, 1);
+        double held[3] = {0};
+        for (int rank = 0; rank < l->gpus; rank++) {
+            if (mesh_place(mesh, rank).pp != b.stage) continue;
+            plan_open(&planned, &cfg, dev, rank);
+            for (int k = 0; k < 3; k++) held[k] += (double)planned.mem.tag_bytes[tags[k]];
+            assert_true(b.activations == (double)planned.mem.tag_bytes[MEM_ACTS]);
+            plan_close(&planned);
+        }
+        for (int k = 0; k < 3; k++)
+            if (!(fabs(bytes[k] * l->dp * l->cp - held[k]) <= 1e-9 * held[k]))
+                fail_msg("case %zu: %s: planned %.1f, held %.1f", i, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp,
+                         held[k]);
+        run_device_free(dev, cpu);
+    }
+}
+
+// Nine blocks between embedding and head, in segments of three. Blocks that run again evict the first of a segment from
+// its slot, and it is gathered once more; divided experts only where blocks with experts do so.
+static void test_experts_in_slots(void **state)
+{
+    (void)state;
+    size_t all[9], some[9];
+    for (int i = 0; i < 9; i++) all[i] = 7, some[i] = i % 3 ? 0 : 7;
+    ShardingChunk c = {.n = 11, .units = 11, .embedding = true, .head = true, .block = all};
+    assert_int_equal(sharding_again(c, 3, false), 2 * 7); // the last segment has just run
+    c.apart = true;
+    assert_int_equal(sharding_again(c, 3, false), 2 * 7);
+    c.block = some; // one block of each segment
+    assert_int_equal(sharding_again(c, 3, false), 0);
 }
 
 // In a V the fullest stage may be in the middle: with fewer layers on stage 0, and a slot more on stage 2 than on 3.
@@ -283,6 +353,17 @@ static void test_refusals(void **state)
     refused(job, PLAN_LAYOUT_SCHEDULE, "chunks are of a pipeline");
     job = job_of(&llama, 8, 1, 1, 1);
     refused(job, PLAN_LAYOUT_MEMORY, "A100-80 has 80");
+    job.layout.ep = 2;
+    refused(job, PLAN_LAYOUT_EXPERTS, "--ep 2: does not divide the model's 0 experts (try --ep 1)");
+    job.shape.experts = (ModelExperts){.n = 6, .k = 2, .ffn = 4096, .every = 1};
+    refused(job, PLAN_LAYOUT_MEMORY, "--moe.room=2");
+    job.layout.ep = 4;
+    refused(job, PLAN_LAYOUT_EXPERTS, "--ep 4: does not divide the model's 6 experts (try --ep 2)");
+    job.layout.ep = 6;
+    refused(job, PLAN_LAYOUT_EXPERTS, "--ep 6: does not divide dp 8 * cp 1 ranks, over which experts are spread (try "
+            "--ep 2)");
+    job.layout.ep = 1, job.layout.tp = 8, job.layout.gpus = 64, job.shape.experts.shared = 12;
+    refused(job, PLAN_LAYOUT_EXPERTS, "--tp 8: does not divide the width of experts, 4096, and of shared ones, 12");
 }
 
 int main(void)
@@ -290,6 +371,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages_add_up),
                                        cmocka_unit_test(test_slots_are_the_tables),
                                        cmocka_unit_test(test_bytes_are_the_runs),
+                                       cmocka_unit_test(test_divided_experts_are_the_runs),
+                                       cmocka_unit_test(test_experts_in_slots),
                                        cmocka_unit_test(test_fullest_stage),
                                        cmocka_unit_test(test_bytes), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);

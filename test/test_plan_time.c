@@ -146,6 +146,53 @@ static void test_context_parallel(void **state)
     assert_true(t.context[0] > 0 && t.context[1] > t.context[0]);
 }
 
+// ep: rows go there and back in either direction; the expert that all tokens use hides what it takes as long as.
+static void test_expert_parallel(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(8, 1, 1, 1, 8);
+    job.shape.experts = (ModelExperts){.n = 8, .k = 2, .ffn = 4096, .every = 1};
+    PlanTime one = plan_time(&job, true);
+    assert_true(one.experts[0] == 0 && one.rows[1] == 0);
+    job.layout.ep = 8;
+    PlanTime t = plan_time(&job, true);
+    // 4096 tokens send 2 rows of 4096 elements in 2 bytes, 7/8 of them to the 7 others; and as many weights in 4.
+    double rate = 450e9 * roofline_constants().inside, sent = 4096 * 2 * 0.875;
+    double call = 7 * 1.5e-6, rows = call + sent * 8192 / rate, weights = call + sent * 4 / rate;
+    double numbers = call + 7 * 4 / rate;
+    for (int back = 0; back < 2; back++) near(t.experts[back], 2 * rows + weights + numbers, 1e-6);
+    near(t.chunk[ROOFLINE_F], 32 * (t.block.seconds[ROOFLINE_F] + t.experts[0]), 1e-12);
+    near(t.chunk[ROOFLINE_B], 32 * (t.block.seconds[ROOFLINE_B] + t.experts[1]), 1e-12);
+    // Half of the layers: half of the rows.
+    job.shape.experts.every = 2;
+    near(plan_time(&job, true).experts[0], t.experts[0] / 2, 1e-9);
+    job.shape.experts.every = 1;
+    // A block that runs again sends its rows again.
+    job.layout.recompute = RECOMPUTE_FULL;
+    near(plan_time(&job, true).experts[1], t.experts[1] + t.experts[0], 1e-9);
+    job.layout.recompute = RECOMPUTE_NONE;
+    job.shape.experts.shared = 4096; // longer than the rows, on these links
+    PlanTime hidden = plan_time(&job, true);
+    near(hidden.experts[0], numbers, 1e-6);
+    near(hidden.rows[0], t.rows[0], 1e-12);
+    job.machine.inside.bandwidth /= 1000;
+    PlanTime slow = plan_time(&job, true);
+    assert_true(slow.experts[0] < slow.rows[0] && slow.experts[0] > 0.95 * slow.rows[0]);
+}
+
+// A rank updates all that is not divided, and its experts; with ZeRO a part of each.
+static void test_experts_are_updated(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(8, 1, 1, 1, 8);
+    job.shape.experts = (ModelExperts){.n = 8, .k = 2, .ffn = 4096, .every = 1}, job.layout.ep = 4;
+    double P = (double)plan_layout_params(&job, 0), Px = (double)plan_layout_experts(&job, 0);
+    near(Px, 32 * 2 * 3 * 4096.0 * 4096, 0);
+    near(plan_time(&job, true).optimizer, roofline_adamw(&job.machine, P, 2), 1e-12);
+    job.layout.zero = 1;
+    near(plan_time(&job, true).optimizer, roofline_adamw(&job.machine, (P - Px) / 8 + Px / 2, 2), 1e-12);
+}
+
 // ---- failures
 
 static void test_failures(void **state)
@@ -177,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_one_rank_is_the_roofline), cmocka_unit_test(test_bubbles),
         cmocka_unit_test(test_tensor_parallel),          cmocka_unit_test(test_gradients_hide),
         cmocka_unit_test(test_gradients_by_hand),        cmocka_unit_test(test_context_parallel),
+        cmocka_unit_test(test_expert_parallel),          cmocka_unit_test(test_experts_are_updated),
         cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,6 +144,85 @@ static void test_replica_bytes(void **state)
     }
 }
 
+// ---- experts
+
+// 3 layers, of which the last 2 have experts; 4 replicas of one sequence of 16 tokens a micro-batch, 3 of them.
+static PlanJob routed_job(void)
+{
+    ModelShape s = {.layers = 3, .channels = 12, .heads = 2, .kv_heads = 2, .head_size = 6, .ffn = 20, .vocab = 31,
+                    .context = 16, .swiglu = true, .rope = true,
+                    .experts = {.n = 8, .k = 2, .ffn = 10, .dense = 1, .every = 1}};
+    PlanJob job = job_of(&s, 16, 1, 1, 1, 4);
+    job.batch = 12, job.layout.ep = 4;
+    return job;
+}
+
+// A rank sends 32 rows of 48 bytes, their weights, or the numbers of rows of 8 experts; 3/4 of them to others.
+static void test_expert_bytes_by_hand(void **state)
+{
+    (void)state;
+    PlanJob job = routed_job();
+    PlanTraffic t = plan_traffic(&job);
+    size_t row = 32 * 48, weights = 32 * 4, numbers = 8 * 4, calls = 4 * 3 * 2; // ranks, micro-batches, layers
+    assert_int_equal(sent(&t, "ep", COMM_ALL_TO_ALL), calls * 3 * (4 * row + 2 * weights + 2 * numbers) / 4);
+    // of a layer with experts: 4 * 12 * 12 of attention, 2 norms, a router of 8 rows; 3 matrices of each of 2 experts
+    size_t attn = 4 * 12 * 12 + 2 * 12, experts = 2 * 3 * 10 * 12;
+    size_t P = 2 * 31 * 12 + 12 + 3 * attn + 3 * 20 * 12 + 2 * 8 * 12;
+    assert_int_equal(plan_layout_experts(&job, 0), 2 * experts);
+    assert_int_equal(plan_layout_params(&job, 0), P + 2 * experts);
+    assert_int_equal(sent(&t, "dp", COMM_ALL_REDUCE), 2 * 3 * 4 * P);
+    assert_int_equal(sent(&t, "experts", COMM_ALL_REDUCE), 0); // each has its own
+    job.layout.ep = 2;
+    t = plan_traffic(&job);
+    assert_int_equal(sent(&t, "ep", COMM_ALL_TO_ALL), calls * (4 * row + 2 * weights + 2 * numbers) / 2);
+    assert_int_equal(sent(&t, "experts", COMM_ALL_REDUCE), 2 * 2 * 1 * 4 * 2 * 2 * experts); // 2 groups of 2 ranks
+    // Again: the first of the two layers. The other, the last block of all, is still in memory.
+    job.layout.recompute = RECOMPUTE_FULL;
+    t = plan_traffic(&job);
+    assert_int_equal(sent(&t, "ep", COMM_ALL_TO_ALL),
+                     (calls * (4 * row + 2 * weights + 2 * numbers) + 4 * 3 * (row + weights + numbers)) / 2);
+    job.layout.recompute = RECOMPUTE_SELECTIVE; // the first of the two sorts its slots again
+    t = plan_traffic(&job);
+    assert_int_equal(sent(&t, "ep", COMM_ALL_TO_ALL),
+                     (calls * (4 * row + 2 * weights + 2 * numbers) + 4 * 3 * numbers) / 2);
+}
+
+// tp ranks each send all rows, and have a slice of each expert. cp ranks have a part of each sequence: its rows.
+static void test_expert_bytes_scale(void **state)
+{
+    (void)state;
+    PlanJob job = routed_job();
+    job.layout.ep = 2;
+    PlanTraffic one = plan_traffic(&job);
+    size_t experts = plan_layout_experts(&job, 0);
+    job.layout.tp = 2, job.layout.gpus = 8;
+    PlanTraffic t = plan_traffic(&job);
+    assert_int_equal(sent(&t, "ep", COMM_ALL_TO_ALL), 2 * sent(&one, "ep", COMM_ALL_TO_ALL));
+    assert_int_equal(sent(&t, "experts", COMM_ALL_REDUCE), sent(&one, "experts", COMM_ALL_REDUCE));
+    assert_int_equal(2 * plan_layout_experts(&job, 0), experts);
+    job.layout.tp = 1, job.layout.cp = 2, job.layout.dp = 2, job.layout.gpus = 4, job.layout.micro = 2;
+    t = plan_traffic(&job);
+    assert_int_equal(sent(&t, "ep", COMM_ALL_TO_ALL), sent(&one, "ep", COMM_ALL_TO_ALL));
+    assert_int_equal(sent(&t, "experts", COMM_ALL_REDUCE), sent(&one, "experts", COMM_ALL_REDUCE));
+    // two sorts of 3 micro-batches' 2 layers; each rank sends the choices and weights of 32 slots
+    assert_int_equal(sent(&t, "cp", COMM_ALL_GATHER), 4 * 2 * 3 * 2 * 2 * 4 * 16 * 2);
+}
+
+// With backward of weights apart, a block adds the gradients of its two norms twice.
+static void test_split_blocks_add_twice(void **state)
+{
+    (void)state;
+    PlanJob job = routed_job();
+    job.shape.experts = (ModelExperts){.n = 0}, job.layout.ep = 1;
+    job.layout.tp = 2, job.layout.sp = true, job.layout.pp = 3, job.layout.dp = 1, job.layout.gpus = 6;
+    PlanTraffic one = plan_traffic(&job);
+    job.layout.schedule = PIPELINE_ZB_H1;
+    PlanTraffic two = plan_traffic(&job);
+    size_t norms = 3 * 2 * 12; // of 3 layers; 12 micro-batches
+    assert_int_equal(sent(&two, "tp", COMM_ALL_REDUCE), sent(&one, "tp", COMM_ALL_REDUCE) + 12 * 2 * 4 * norms);
+    assert_int_equal(sent(&two, "tp", COMM_ALL_GATHER), sent(&one, "tp", COMM_ALL_GATHER));
+}
+
 // ---- seconds
 
 static void near(double a, double b)
@@ -193,13 +272,57 @@ static void test_groups_on_nodes(void **state)
     assert_int_equal(plan_traffic_group(&job, MESH_REPLICAS).inside, 4);
 }
 
+// Every group of replicas and experts, on nodes of 8, as the mesh has it: rank 0's members among the first 8 ranks.
+static void test_groups_are_the_meshs(void **state)
+{
+    (void)state;
+    const MeshGroup groups[] = {MESH_EP, MESH_EXPERT_REPLICAS, MESH_REPLICAS};
+    int tried = 0, split = 0;
+    for (int tp = 1; tp <= 8; tp *= 2)
+        for (int cp = 1; cp <= 8; cp *= 2)
+            for (int pp = 1; pp <= 4; pp *= 2)
+                for (int dp = 1; dp <= 16; dp *= 2)
+                    for (int ep = 1; ep <= dp * cp; ep *= 2) {
+                        PlanJob job = job_of(&wide, 64, tp, pp, cp, dp);
+                        job.layout.ep = ep;
+                        MeshShape mesh = mesh_shape(job.layout.gpus, pp, cp, ep, tp);
+                        int members[mesh_size(mesh)];
+                        for (int g = 0; g < 3; g++, tried++) {
+                            PlanGroup where = plan_traffic_group(&job, groups[g]);
+                            int n = mesh_members(mesh, 0, groups[g], members), inside = 0;
+                            for (int i = 0; i < n; i++) inside += members[i] < 8;
+                            assert_int_equal(where.size, n);
+                            assert_int_equal(where.inside, inside);
+                            split += inside > 1 && inside < n;
+                        }
+                    }
+    assert_true(tried > 1000 && split > 50);
+}
+
+// 4 ranks on a node and 4 on another: 3/7 of the bytes by the node's link, meanwhile 4/7 by the card.
+static void test_all_to_all_by_hand(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(&wide, 64, 2, 1, 1, 8);
+    job.layout.ep = 8;
+    RooflineConstants k = roofline_constants();
+    PlanGroup g = plan_traffic_group(&job, MESH_EP);
+    assert_int_equal(g.inside, 4);
+    near(plan_traffic_seconds(&g, COMM_ALL_TO_ALL, 7e8, NULL), 4 * 5e-6 + 4e8 / (25e9 * k.between));
+    g.out.bandwidth *= 1000;
+    near(plan_traffic_seconds(&g, COMM_ALL_TO_ALL, 7e8, NULL), 3 * 1.5e-6 + 3e8 / (300e9 * k.inside));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor_bytes_are_counted), cmocka_unit_test(test_tensor_bytes_scale),
         cmocka_unit_test(test_context_bytes),            cmocka_unit_test(test_pipeline_bytes),
-        cmocka_unit_test(test_replica_bytes),            cmocka_unit_test(test_seconds_by_hand),
-        cmocka_unit_test(test_groups_on_nodes),
+        cmocka_unit_test(test_replica_bytes),            cmocka_unit_test(test_expert_bytes_by_hand),
+        cmocka_unit_test(test_expert_bytes_scale),       cmocka_unit_test(test_split_blocks_add_twice),
+        cmocka_unit_test(test_seconds_by_hand),
+        cmocka_unit_test(test_groups_on_nodes),          cmocka_unit_test(test_groups_are_the_meshs),
+        cmocka_unit_test(test_all_to_all_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

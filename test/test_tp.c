@@ -12,13 +12,13 @@
 static void test_deterministic_is_one_rank(void **state)
 {
     (void)state;
-    for (int f = 0; f < 3; f++) {
-        Case c = {.shape = f < 2 ? families[f] : &wide, .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
+    for (int f = 0; f < 4; f++) {
+        Case c = {.shape = f < 3 ? families[f] : &wide, .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
                   .documents = true};
         Outcome one = run(c);
         assert_true(one.loss > 0.1 && one.eval_loss > 0.1 && one.logit_norm > 0.1);
-        for (c.ranks = f == 2 ? 8 : 2; c.ranks <= (int)c.shape->kv_heads; c.ranks *= 2)
-            for (int k = 0; k < (f == 2 ? 2 : 6); k++) {
+        for (c.ranks = f == 3 ? 8 : 2; c.ranks <= (int)c.shape->kv_heads; c.ranks *= 2)
+            for (int k = 0; k < (f == 3 ? 2 : 6); k++) {
                 c.sequence = k % 2;
                 c.micro = k < 4 ? 2 : 4;
                 c.recompute = (RecomputePolicy){.mode = k < 2 ? RECOMPUTE_NONE : k < 4 ? RECOMPUTE_SELECTIVE
@@ -41,7 +41,7 @@ static void test_deterministic_is_one_rank(void **state)
 static void test_replicas(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         Case c = {.shape = families[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f};
         Outcome one = run(c);
         c.ranks = c.dp = 2;
@@ -60,8 +60,8 @@ static void test_replicas(void **state)
 static void test_fast_is_close(void **state)
 {
     (void)state;
-    const ModelShape *shapes[] = {&gpt, &llama, &biased};
-    for (int f = 0; f < 3; f++)
+    const ModelShape *shapes[] = {&gpt, &llama, &biased, &moe};
+    for (int f = 0; f < 4; f++)
         for (int drop = 0; drop < 2; drop++) {
             Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .dropout = drop ? 0.2f : 0, .documents = drop};
             double bound = 2 * chain(&c) * (FLT_EPSILON / 2) * sum_of_norms(&c);
@@ -87,7 +87,7 @@ static void test_fast_is_close(void **state)
 static void test_narrow_is_close(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         Case c = {.shape = families[f], .ranks = 1, .micro = 2};
         Outcome exact = run(c);
         c.x_type = X_BF16;
@@ -113,24 +113,27 @@ static void test_narrow_is_close(void **state)
 static void test_bytes_sent(void **state)
 {
     (void)state;
-    for (int k = 0; k < 4; k++) {
-        Case c = {.shape = &gpt, .ranks = 2 + 2 * (k / 2), .micro = 2, .sequence = k % 2};
+    for (int k = 0; k < 8; k++) {
+        const ModelShape *s = k < 4 ? &gpt : &moe;
+        Case c = {.shape = s, .ranks = 2 + 2 * (k / 2 % 2), .micro = 2, .sequence = k % 2};
         Outcome r = run(c);
-        size_t p = (size_t)c.ranks, L = gpt.layers, C = gpt.channels, N = c.micro * T, micros = SAMPLES / c.micro;
-        size_t stream = 4 * N * C, loss = 3 * 4 * N, norms = 4 * 2 * C; // bytes; norms: weight and bias of one
+        size_t p = (size_t)c.ranks, L = s->layers, C = s->channels, N = c.micro * T, micros = SAMPLES / c.micro;
+        size_t stream = 4 * N * C, loss = 3 * 4 * N, norms = 4 * (s->bias ? 2 : 1) * C; // bytes; norms: of one
         size_t sums = 2 * L + 2 * L + 2; // two a block and way; the embedding's, forward; the head's, back
+        size_t shared = s->experts.n ? L : 0, gates = shared * 4 * N * s->experts.k; // calls; bytes
         const CommCount *n = r.count;
         if (!c.sequence) {
-            assert_int_equal(n[COMM_ALL_REDUCE].calls, p * micros * (sums + 3));
-            assert_int_equal(n[COMM_ALL_REDUCE].sent, micros * 2 * (p - 1) * (sums * stream + loss));
+            assert_int_equal(n[COMM_ALL_REDUCE].calls, p * micros * (sums + shared + 3 + shared));
+            assert_int_equal(n[COMM_ALL_REDUCE].sent,
+                             micros * 2 * (p - 1) * ((sums + shared) * stream + loss + gates));
             assert_int_equal(n[COMM_ALL_GATHER].calls + n[COMM_REDUCE_SCATTER].calls, 0);
         } else {
             assert_int_equal(n[COMM_ALL_GATHER].calls, p * micros * sums);
-            assert_int_equal(n[COMM_REDUCE_SCATTER].calls, p * micros * sums);
+            assert_int_equal(n[COMM_REDUCE_SCATTER].calls, p * micros * (sums + shared));
             assert_int_equal(n[COMM_ALL_GATHER].sent + n[COMM_REDUCE_SCATTER].sent,
-                             micros * 2 * (p - 1) * sums * stream); // those of the sums above
-            assert_int_equal(n[COMM_ALL_REDUCE].calls, p * micros * (3 + L + 1));
-            assert_int_equal(n[COMM_ALL_REDUCE].sent, micros * 2 * (p - 1) * (loss + (2 * L + 1) * norms));
+                             micros * (p - 1) * (2 * sums + shared) * stream); // those of the sums above
+            assert_int_equal(n[COMM_ALL_REDUCE].calls, p * micros * (3 + L + 1 + shared));
+            assert_int_equal(n[COMM_ALL_REDUCE].sent, micros * 2 * (p - 1) * (loss + (2 * L + 1) * norms + gates));
         }
         release(&r);
     }
@@ -215,6 +218,10 @@ static void test_refusals(void **state)
     expect_die(refuse, &r, "model.heads");
     r.shape = gpt, r.shape.ffn = 18;
     expect_die(refuse, &r, "model.ffn");
+    r.shape = moe, r.shape.experts.ffn = 26;
+    expect_die(refuse, &r, "model.experts_ffn");
+    r.shape = moe, r.shape.experts.shared = 6;
+    expect_die(refuse, &r, "model.experts_shared");
     r.shape = gpt, r.shape.heads = 12, r.shape.kv_heads = 6;
     expect_die(refuse, &r, "model.kv_heads = 6, parallel.tp = 4: neither divides the other");
     r.shape = gpt, r.shape.vocab = 3;

@@ -150,6 +150,12 @@ if [ -n "$launcher" ]; then
             grep -aqE '[0-9]+ ops, 0 beyond' "$log" && travels_by staged
     }
     step 'checked: 4 ranks, tp = 2, zero = 3, bf16' checked_ranks
+    checked_experts() {
+        ranks 2 r4 --parallel.ep=2 --model.experts=4 --model.experts_shared=16 --moe.capacity=1.25 \
+            --model.activation=swiglu --model.bias=false --run.steps=1 --numerics.check=true &&
+            grep -aqE '[0-9]+ ops, 0 beyond' "$log" && travels_by staged
+    }
+    step 'checked: 2 ranks that divide the experts' checked_experts
     checked_ranks_fp8() {
         ranks 4 r3 --parallel.tp=2 --parallel.zero=3 --numerics.check=true --run.steps=1 "${fp8[@]}" &&
             grep -aqE '[0-9]+ ops, 0 beyond' "$log"

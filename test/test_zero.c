@@ -263,15 +263,15 @@ static void spy_before(void *self, int unit, UnitPass pass)
     Spy *s = self;
     int next = unit + (pass == PASS_FORWARD ? 1 : -1);
     s->inner.before(s->inner.self, unit, pass);
-    if (next >= 0 && next < s->zero->model->n_units) s->early_weights += in_slot(s->zero->weights, ZERO_SLOTS, next);
-    if (pass == PASS_FORWARD && unit > 1) s->late_weights += in_slot(s->zero->weights, ZERO_SLOTS, unit - 1);
+    if (next >= 0 && next < s->zero->model->n_units) s->early_weights += in_slot(s->zero->weights, s->zero->n_slots, next);
+    if (pass == PASS_FORWARD && unit > 1) s->late_weights += in_slot(s->zero->weights, s->zero->n_slots, unit - 1);
 }
 
 static void spy_after(void *self, int unit, UnitPass pass)
 {
     Spy *s = self;
     s->inner.after(s->inner.self, unit, pass);
-    if (pass == PASS_BACKWARD) s->early_grads += in_slot(s->zero->grads, ZERO_SLOTS, unit);
+    if (pass == PASS_BACKWARD) s->early_grads += in_slot(s->zero->grads, s->zero->n_slots, unit);
 }
 
 static void play_spied(Comm *world, void *arg)

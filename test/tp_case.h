@@ -39,7 +39,12 @@ static const ModelShape wide = { // for 8 ranks
 static const ModelShape biased = { // shared key/value heads with biases
     .layers = 1, .channels = 10, .heads = 4, .kv_heads = 1, .head_size = 4, .ffn = 12, .vocab = 29, .context = T,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .qk_norm = true};
-static const ModelShape *const families[] = {&gpt, &llama};
+static const ModelShape moe = { // experts that drop slots, are balanced, and have one for all tokens beside them
+    .layers = 2, .channels = 12, .heads = 4, .kv_heads = 4, .head_size = 4, .ffn = 24, .vocab = 31, .context = T,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true,
+    .experts = {.n = 4, .k = 2, .ffn = 24, .shared = 20, .every = 1, .renorm = true, .scale = 1.5f, .capacity = 1.25,
+                .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.05f, .z_coef = 0.01f}};
+static const ModelShape *const families[] = {&gpt, &llama, &moe};
 
 typedef struct {
     const ModelShape *shape;
@@ -114,6 +119,7 @@ static double run_samples(Model *m, Ddp *ddp, Comm *dp, const Case *c, bool trai
         model_set_batch(m, token + i * T, c->positions ? pos + i * T : NULL, target + i * T, c->micro, T);
         if (c->documents) model_set_documents(m, first + i * T);
         model_set_dropout(m, c->dropout, 5, 0, i);
+        model_set_each(m, 1.0f / SAMPLES);
         if (train) model_forward_backward(m, 1 / (float)valid);
         else loss += model_evaluate(m);
     }
@@ -157,7 +163,7 @@ static void play(Comm *world, void *arg)
     out->part[0][rank] = copy_of(m->weights, m->params.n_elems);
     out->acts[rank] = mem.tag_bytes[MEM_ACTS];
     out->comm[rank] = mem.tag_bytes[MEM_COMM];
-    Ddp *ddp = ddp_create(m, dp, !c->deterministic, 400, false);
+    Ddp *ddp = ddp_create(m, dp, NULL, !c->deterministic, 400, false);
     comm_reset_counts(world);
     KvCache cache = model_cache_create(m);
     mem_seal(&mem);

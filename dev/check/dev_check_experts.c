@@ -283,7 +283,7 @@ static void rows(Dev *dev, bool forward, X *out, const X *inp, const X *weight, 
     X *want = dev_check_room(&c, R * W * c.fast->x_bytes), *size = dev_check_room(&c, R * W * sizeof(float));
     const X *a = (X *)dev_check_wide(&c, x, R * K, true), *b = (X *)dev_check_wide(&c, w, n_weight, true);
     DevExperts host = experts;
-    host.offset = dev_check_i(&c, experts.offset, experts.E + 1);
+    host.offset = dev_check_i(&c, experts.offset, experts.sources * experts.E + 1);
     if (forward) {
         c.ref->experts_forward(c.ref, want, x, w, K, W, host);
         c.fast->experts_forward(c.fast, out, inp, weight, K, W, experts);
@@ -316,13 +316,15 @@ static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, con
     const X *x = dev_check_x(&c, inp, R * C), *dy = dev_check_x(&c, dout, R * OC);
     float *want = dev_check_f(&c, dweight, n), *size = dev_check_abs(&c, want, n);
     DevExperts host = experts;
-    host.offset = dev_check_i(&c, experts.offset, experts.E + 1);
+    host.offset = dev_check_i(&c, experts.offset, experts.sources * experts.E + 1);
     c.ref->experts_backward_weight(c.ref, want, dy, x, C, OC, host);
     c.fast->experts_backward_weight(c.fast, dweight, dout, inp, C, OC, experts);
     c.wide->experts_backward_weight(c.wide, size, (X *)dev_check_wide(&c, dy, R * OC, true),
                                     (X *)dev_check_wide(&c, x, R * C, true), C, OC, host);
     for (size_t e = 0; e < host.E; e++) {
-        size_t held = (size_t)(host.offset[e + 1] - host.offset[e]);
+        size_t held = 0;
+        for (size_t g = e; g < host.sources * host.E; g += host.E)
+            held += (size_t)(host.offset[g + 1] - host.offset[g]);
         most = held > most ? held : most;
     }
     dev_check_expect_f(&c, "dweight", want, dweight, n, errors(&c, size, n, most + 1));
@@ -356,6 +358,7 @@ static void experts_sort(Dev *dev, int32_t *offset, int32_t *row, int32_t *slot,
     size_t R = N * k;
     int32_t *want[3] = {dev_check_room(&c, (E + 1) * sizeof **want), dev_check_room(&c, R * sizeof **want),
                         dev_check_room(&c, R * sizeof **want)};
+    if (cap == DEV_ROWS_GIVEN) want[1] = dev_check_i(&c, row, R);
     c.ref->experts_sort(c.ref, want[0], want[1], want[2], dev_check_i(&c, choice, R), dev_check_f(&c, gate, R), N, T, k,
                         E, cap, by_gate);
     c.fast->experts_sort(c.fast, offset, row, slot, choice, gate, N, T, k, E, cap, by_gate);
@@ -402,11 +405,30 @@ static void experts_combine(Dev *dev, X *out, const X *inp, const int32_t *row, 
     dev_check_end(&c);
 }
 
+static void experts_pick(Dev *dev, float *out, const float *inp, const int32_t *index, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "experts_pick");
+    const int32_t *from = dev_check_i(&c, index, n);
+    float *want = dev_check_room(&c, n * sizeof *want);
+    c.ref->experts_pick(c.ref, want, dev_check_f(&c, inp, end_of(from, n)), from, n);
+    c.fast->experts_pick(c.fast, out, inp, index, n);
+    dev_check_expect_f(&c, "out", want, out, n, NULL);
+    dev_check_end(&c);
+}
+
+// The slots of R rows; NULL: row i is slot i.
+static const int32_t *slots_of(DevCheckCall *c, const int32_t *slot, size_t R)
+{
+    int32_t *own = slot ? dev_check_i(c, slot, R) : dev_check_room(c, R * sizeof *own);
+    for (size_t i = 0; !slot && i < R; i++) own[i] = (int32_t)i;
+    return own;
+}
+
 static void experts_swiglu_forward(Dev *dev, X *out, const X *gate_up, const float *gate, const int32_t *slot, size_t R,
                                    size_t F)
 {
     DevCheckCall c = dev_check_begin(dev, "experts_swiglu_forward");
-    const int32_t *s = dev_check_i(&c, slot, R);
+    const int32_t *s = slots_of(&c, slot, R);
     X *want = dev_check_room(&c, R * F * c.fast->x_bytes);
     c.ref->experts_swiglu_forward(c.ref, want, dev_check_x(&c, gate_up, R * 2 * F), dev_check_f(&c, gate, end_of(s, R)),
                                   s, R, F);
@@ -422,7 +444,7 @@ static void experts_swiglu_backward(Dev *dev, X *dgate_up, float *dgate, const X
                                     const float *gate, const int32_t *slot, size_t R, size_t F)
 {
     DevCheckCall c = dev_check_begin(dev, "experts_swiglu_backward");
-    const int32_t *s = dev_check_i(&c, slot, R);
+    const int32_t *s = slots_of(&c, slot, R);
     size_t n = end_of(s, R);
     const X *x = dev_check_x(&c, gate_up, R * 2 * F), *dy = dev_check_x(&c, dout, R * F);
     const float *weight = dev_check_f(&c, gate, n);
@@ -456,6 +478,7 @@ void dev_check_experts_fill(Dev *dev)
     dev->experts_sort = experts_sort;
     dev->experts_gather = experts_gather;
     dev->experts_combine = experts_combine;
+    dev->experts_pick = experts_pick;
     dev->experts_forward = experts_forward;
     dev->experts_backward_input = experts_backward_input;
     dev->experts_backward_weight = experts_backward_weight;

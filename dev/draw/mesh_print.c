@@ -7,12 +7,15 @@ void mesh_print(MeshShape s, FILE *out)
     int width = 3, wide;
     for (int n = mesh_size(s); n >= 100; n /= 10) width++;
     wide = s.tp * (width + 1) > 5 ? s.tp * (width + 1) : 5; // columns of one cp rank
-    fprintf(out, "%d ranks = dp %d x pp %d x cp %d x tp %d, ep %d within dp\n", mesh_size(s), s.dp, s.pp, s.cp, s.tp,
-            s.ep);
+    fprintf(out, "%d ranks = dp %d x pp %d x cp %d x tp %d, ep %d within dp x cp\n", mesh_size(s), s.dp, s.pp, s.cp,
+            s.tp, s.ep);
     fprintf(out, "rank = ((dp*%d + pp)*%d + cp)*%d + tp\n", s.pp, s.cp, s.tp);
     for (int d = 0; d < s.dp; d++) {
         fprintf(out, "\ndp %d", d);
-        if (s.ep > 1) fprintf(out, "   experts: part %d of %d", d % s.ep, s.ep);
+        if (s.ep > 1) fprintf(out, s.cp > 1 ? "   experts: parts" : "   experts: part");
+        for (int c = 0; s.ep > 1 && c < s.cp; c++)
+            fprintf(out, " %d", mesh_replica(s, (MeshPlace){.dp = d, .cp = c}) % s.ep);
+        if (s.ep > 1) fprintf(out, " of %d", s.ep);
         fprintf(out, "\n%6s", "");
         for (int c = 0; c < s.cp; c++) fprintf(out, " | cp %-*d", wide - 4, c);
         fprintf(out, " |\n");

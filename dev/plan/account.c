@@ -25,11 +25,11 @@
 #include <string.h>
 
 static const char *const group_name[ACCOUNT_GROUPS] = {
-    [ACCOUNT_DP] = "dp", [ACCOUNT_TP] = "tp", [ACCOUNT_CP] = "cp", [ACCOUNT_PP] = "pp", [ACCOUNT_ENDS] = "ends",
-    [ACCOUNT_CONTROL] = "control"};
+    [ACCOUNT_DP] = "dp", [ACCOUNT_EXPERTS] = "experts", [ACCOUNT_TP] = "tp", [ACCOUNT_CP] = "cp", [ACCOUNT_EP] = "ep",
+    [ACCOUNT_PP] = "pp", [ACCOUNT_ENDS] = "ends", [ACCOUNT_CONTROL] = "control"};
 static const MeshGroup group_of[ACCOUNT_CONTROL] = {
-    [ACCOUNT_DP] = MESH_REPLICAS, [ACCOUNT_TP] = MESH_TP, [ACCOUNT_CP] = MESH_CP, [ACCOUNT_PP] = MESH_PP,
-    [ACCOUNT_ENDS] = MESH_ENDS};
+    [ACCOUNT_DP] = MESH_REPLICAS, [ACCOUNT_EXPERTS] = MESH_EXPERT_REPLICAS, [ACCOUNT_TP] = MESH_TP,
+    [ACCOUNT_CP] = MESH_CP, [ACCOUNT_EP] = MESH_EP, [ACCOUNT_PP] = MESH_PP, [ACCOUNT_ENDS] = MESH_ENDS};
 
 AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control)
 {

@@ -1,10 +1,11 @@
 // layout_search: all layouts, their refusals by reason, the fastest that fit. See layout_search.h.
 //
 // The sizes are few: tp a power of two within a node, pp a divisor of the rest up to 64 stages, cp a power of two where
-// sequences are long, ZeRO's stages, chunks, micro-batches, recomputation. Some 10^4 to 10^5 combinations, each a few
-// microseconds of arithmetic: so all are tried, and the answer to "why not another one?" is a count or a time, not a
-// rule of thumb. Of the rules that the guides teach one is built in, tp within a node; the others (pp only when needed,
-// the smallest tp that fits) are not, and where the prediction agrees with them, that is a result.
+// sequences are long, ep a power of two where the model has experts, ZeRO's stages, chunks, micro-batches,
+// recomputation. Some 10^4 to 10^5 combinations, each a few microseconds of arithmetic: so all are tried, and the
+// answer to "why not another one?" is a count or a time, not a rule of thumb. Of the rules that the guides teach one is
+// built in, tp within a node; the others (pp only when needed, the smallest tp that fits) are not, and where the
+// prediction agrees with them, that is a result.
 //
 // Ranking is by 1f1b's or interleaved's formula; those in the shape of a V are simulated with a few micro-batches. The
 // ten best are then simulated from their schedules' tables, with all of them.
@@ -22,8 +23,8 @@
 
 LayoutSearchFree layout_search_all(void)
 {
-    return (LayoutSearchFree){.tp = true, .pp = true, .cp = true, .zero = true, .chunks = true, .vees = true,
-                              .micro = true, .recompute = true};
+    return (LayoutSearchFree){.tp = true, .pp = true, .cp = true, .ep = true, .zero = true, .chunks = true,
+                              .vees = true, .micro = true, .recompute = true};
 }
 
 static void keep(LayoutSearch *s, const PlanJob *job, double seconds)
@@ -101,13 +102,27 @@ static void try_zero(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
     for (job.layout.zero = least; job.layout.zero <= most; job.layout.zero++) try_chunks(s, job, is_free);
 }
 
+// Powers of two that the experts and the ranks allow; others would only be refused.
+static void try_experts(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
+{
+    size_t E = job.shape.experts.n, replicas = (size_t)(job.layout.dp * job.layout.cp);
+    if (!is_free.ep || !E) {
+        try_zero(s, job, is_free);
+        return;
+    }
+    for (size_t ep = 1; E % ep == 0 && replicas % ep == 0; ep *= 2) {
+        job.layout.ep = (int)ep;
+        try_zero(s, job, is_free);
+    }
+}
+
 static void try_pipeline(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 {
     int left = job.layout.gpus / (job.layout.tp * job.layout.cp);
     for (int pp = is_free.pp ? 1 : job.layout.pp; pp <= (is_free.pp ? PIPELINE_MAX_STAGES : job.layout.pp); pp++) {
         if (left % pp || pp > left || (is_free.pp && (size_t)pp > job.shape.layers)) continue;
         job.layout.pp = pp, job.layout.dp = left / pp;
-        try_zero(s, job, is_free);
+        try_experts(s, job, is_free);
     }
 }
 
@@ -144,7 +159,7 @@ static void explain_memory(const PlanJob *job, FILE *out)
     PlanBytes b = plan_layout_bytes(job);
     double state = b.parameters + b.gradients + b.optimizer;
     PlanJob one = *job;
-    one.layout.tp = one.layout.pp = one.layout.cp = one.layout.chunks = 1, one.layout.zero = 0;
+    one.layout.tp = one.layout.pp = one.layout.cp = one.layout.ep = one.layout.chunks = 1, one.layout.zero = 0;
     one.layout.schedule = PIPELINE_1F1B, one.layout.sp = false;
     one.layout.dp = one.layout.gpus;
     double whole = 0, P = (double)plan_layout_params(&one, 0);
@@ -168,6 +183,11 @@ void layout_search_explain(const LayoutSearch *s, FILE *out)
     else fprintf(out, "tp %d stays within the node; its sums take %.1f%% of a block's time. ", l->tp,
                  100 * (t.tensor[0] + t.tensor[1]) / (t.chunk[0] + t.chunk[1] + t.chunk[2]) *
                      (double)plan_layout_chunk(job));
+    double rows = t.rows[0] + t.rows[1], waited = t.experts[0] + t.experts[1];
+    if (l->ep > 1)
+        fprintf(out, "%d ranks have the %zu experts of a layer between them; rows travel for %.2g ms a block and "
+                "micro-batch, of which %.2g ms are not hidden. ", l->ep, job->shape.experts.n, 1e3 * rows,
+                1e3 * waited);
     if (l->pp == 1) fprintf(out, "No pipeline is needed, so there is no bubble. ");
     else fprintf(out, "%d stages of %d chunks with %ld micro-batches idle for %.1f%% of the step. ", l->pp, l->chunks,
                  plan_layout_micros(job), 100 * t.bubble);
@@ -177,7 +197,7 @@ void layout_search_explain(const LayoutSearch *s, FILE *out)
     fprintf(out, "A step takes %.3g s: MFU %.1f%%. ", t.step, 100 * t.mfu);
     for (int i = 1; i < s->n; i++) {
         const PlanLayout *o = &s->best[i].job.layout;
-        if (o->tp == l->tp && o->pp == l->pp && o->cp == l->cp) continue;
+        if (o->tp == l->tp && o->pp == l->pp && o->cp == l->cp && o->ep == l->ep) continue;
         plan_layout_text(&s->best[i].job, text, sizeof text);
         fprintf(out, "The next that is cut otherwise, %s, takes %.1f%% longer. ", text,
                 100 * (s->best[i].seconds / s->best[0].seconds - 1));

@@ -10,7 +10,7 @@ extern "C" {
 
 // What is searched; the rest stays as the job has it. dp = gpus / (tp cp pp).
 typedef struct {
-    bool tp, pp, cp, zero, chunks, vees, micro, recompute; // vees: the schedules zb-v, v-half and v-min too
+    bool tp, pp, cp, ep, zero, chunks, vees, micro, recompute; // vees: the schedules zb-v, v-half and v-min too
     bool any_memory; // what does not fit is not refused
 } LayoutSearchFree;
 

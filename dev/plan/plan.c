@@ -266,7 +266,8 @@ static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy p
     for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "%c%s", "KERZ"[i], mark);
     formula(l, name[0], "(H + 2G) D + H D + C + %s%s%s", two, F, experts ? " + 2 k Fx" : "");
     formula(l, name[1], "2 C + %s%s%s", F, experts ? " + k Fx" : "", qk);
-    formula(l, name[2], "4 (H + 4)%s%s", s->qk_norm ? " + 4 (H + G)" : "", experts ? " + 4 (X + 2 k)" : "");
+    formula(l, name[2], "4 (H + 4)%s%s", s->qk_norm == QK_NORM_HEAD ? " + 4 (H + G)" : s->qk_norm ? " + 8" : "",
+            experts ? " + 4 (X + 2 k)" : "");
     if (!policy.compress) return;
     // 1 byte an element, and a scale of 4 bytes per 256
     char cheap[80], own[80];
@@ -383,7 +384,7 @@ static void store_letters(PlanLetters *l, const Run *run)
 {
     const Zero *zero = ranks_of(&run->replicas)->zero;
     size_t all = 0, most = 0, weights = 0;
-    for (int u = 0; u < run->model->n_units; u++) {
+    for (int u = 0; u < run->model->params.n_units; u++) {
         size_t item = optim_item_bytes(&run->optim, u), own = zero->cut.at[u + 1] - zero->cut.at[u];
         all += item;
         if (item > most) most = item;
@@ -539,7 +540,7 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
 // Whether the model is cut over ranks: its buffers are then only counted, as the guides' letters do not describe them.
 static bool in_parts(const Config *cfg)
 {
-    return cfg->parallel.tp * cfg->parallel.cp * cfg->parallel.pp > 1;
+    return cfg->parallel.tp * cfg->parallel.cp * cfg->parallel.pp * cfg->parallel.ep > 1;
 }
 
 PlanFormula plan_checked(const Run *run, MemTag tag)

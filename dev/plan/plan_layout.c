@@ -4,13 +4,15 @@
 //
 // What a rank holds, in bytes (x: of a weight; P: parameters of its stage and its part of each matrix; N = dp cp):
 //
-//     weights, gradients, AdamW      x P + 4 P + 12 P, divided by N from ZeRO's stage 3, 2 and 1 on (doc/zero.md)
+//     weights, gradients, AdamW      x P + 4 P + 12 P, divided by N from ZeRO's stage 3, 2 and 1 on (doc/zero.md);
+//                                    experts that ep ranks divide by N / ep
 //     activations                    what a chunk saves for one micro-batch (recompute_slot_bytes) * its slots
 //     slots                          gpipe m; 1f1b p - s; interleaved 2 p or p (below); others as their table says
 //
-// The sizes are the trainer's: the parameters of a part come from model_describe on tp_shape, activations from
-// recompute_bytes, sharded state from sharding_memory. Only scratch is estimated: one set of a micro-batch's widest
-// buffers.
+// The sizes are the trainer's: the parameters of a part come from model_describe on tp_shape and ep_shape, activations
+// from recompute_bytes, sharded state from sharding_memory. Only scratch is estimated: one set of a micro-batch's
+// widest buffers. Rows of other ranks' tokens have the room that the trainer gives them: for all that can come, or
+// moe.room.
 //
 // All stages have the same number of layers, except that the first and the last chunk may have one less, to make room
 // for embedding and head (LLaMA-3's 126 layers on 16 stages are 128 less two).
@@ -23,6 +25,8 @@
 #include "dev/plan/plan_layout.h"
 
 #include "base/check.h"
+#include "net/experts.h"
+#include "parallel/ep.h"
 #include "parallel/pipeline.h"
 #include "dev/plan/sharding.h"
 
@@ -35,8 +39,9 @@ enum { LOGIT_ROWS = 640 }; // rows of logits that the head makes at a time (doc/
 
 PlanLayout plan_layout_default(void)
 {
-    return (PlanLayout){.gpus = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1, .reshard = true, .schedule = PIPELINE_1F1B,
-                        .chunks = 1, .micro = 1, .recompute = RECOMPUTE_SELECTIVE, .fused_attention = true,
+    return (PlanLayout){.gpus = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .reshard = true,
+                        .schedule = PIPELINE_1F1B, .chunks = 1, .micro = 1,
+                        .recompute = RECOMPUTE_SELECTIVE, .fused_attention = true,
                         .overlap_pp = true, .overlap_dp = true, .grad_bytes = 4};
 }
 
@@ -45,7 +50,8 @@ const char *plan_layout_reason(PlanLayoutReason reason)
     static const char *const text[PLAN_LAYOUT_REASONS] = {
         [PLAN_LAYOUT_FITS] = "fits",
         [PLAN_LAYOUT_RANKS] = "sizes do not multiply to the number of accelerators",
-        [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads, or tp or cp would divide experts",
+        [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads",
+        [PLAN_LAYOUT_EXPERTS] = "ep does not divide experts or dp cp, or tp their width",
         [PLAN_LAYOUT_SEQUENCE] = "cp or sp does not divide the sequence",
         [PLAN_LAYOUT_LAYERS] = "layers do not divide over stages and chunks",
         [PLAN_LAYOUT_BATCH] = "the batch does not divide over replicas and micro-batches",
@@ -82,9 +88,15 @@ static bool has_last_piece(const PlanLayout *l, int stage)
     return stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1); // a V ends where it began
 }
 
-size_t plan_layout_piece(const PlanJob *job, bool first, bool last)
+ModelPiece plan_layout_piece(const PlanJob *job, int stage, int chunk)
 {
-    return plan_layout_chunk(job) - (last && lacking(job) > 0) - (first && lacking(job) > 1);
+    const PlanLayout *l = &job->layout;
+    size_t p = (size_t)l->pp, s = (size_t)stage, c = (size_t)chunk, most = plan_layout_chunk(job), lack = lacking(job);
+    size_t piece = pipeline_table_is_vee(l->schedule) && c ? 2 * p - 1 - s : c * p + s;
+    ModelPiece is = {.embedding = piece == 0, .head = piece == pieces(job) - 1};
+    is.first = piece * most - (piece > 0 && lack > 1);
+    is.layers = most - (is.head && lack > 0) - (is.embedding && lack > 1);
+    return is;
 }
 
 size_t plan_layout_layers(const PlanJob *job, int stage)
@@ -96,42 +108,77 @@ size_t plan_layout_layers(const PlanJob *job, int stage)
     return layers;
 }
 
-// Elements of the embedding, of a block with experts or without, and of the head.
-static void count_units(ModelShape one, bool experts, size_t n[3])
+ModelShape plan_layout_part(const PlanJob *job, int rank)
+{
+    const PlanLayout *l = &job->layout;
+    ModelShape part = tp_shape(&job->shape, rank, l->tp, l->sp);
+    return l->ep > 1 ? ep_shape(&part, 0, l->ep) : part;
+}
+
+// Elements of the embedding, of a block with one expert or without, of the head, and of that expert alone. (A layer may
+// have hundreds, and the search asks often.)
+static void count_units(ModelShape one, bool experts, size_t n[4])
 {
     Params params;
     Unit *unit;
     one.layers = 1;
-    if (!experts) one.experts.n = 0;
-    one.experts.dense = 0, one.experts.every = 1;
+    one.experts.n = experts, one.experts.ranks = 1, one.experts.dense = 0, one.experts.every = 1;
     model_describe(&one, &params, &unit);
     for (int i = 0; i < 3; i++) {
         size_t begin, end;
         params_unit_range(&params, i, &begin, &end);
         n[i] = end - begin;
     }
+    n[3] = 0;
+    for (int i = 0; experts && i < 3; i++) n[3] += params.row[unit[1].row[W_EXPERTS_IN] + i].n_elems; // gate, up, down
     free(unit);
     params_free(&params);
 }
 
-// Where only some layers have experts, a block is the mean of all.
+size_t plan_layout_mixed(const ModelShape *s)
+{
+    size_t layers = 0;
+    for (size_t l = 0; l < s->layers; l++) layers += unit_has_experts(s, l);
+    return layers;
+}
+
 PlanUnits plan_layout_units(const PlanJob *job)
 {
-    ModelShape one = tp_shape(&job->shape, job->layout.tp - 1, job->layout.tp, false); // the last part is the largest
-    size_t n[3], with[3], experts = 0, L = job->shape.layers;
-    for (size_t l = 0; l < L; l++) experts += unit_has_experts(&job->shape, l);
+    ModelShape one = plan_layout_part(job, job->layout.tp - 1); // the last part is the largest
+    size_t n[4];
+    PlanUnits u = {.positions = one.rope ? 0 : one.context * one.channels};
     count_units(one, false, n);
-    count_units(one, true, with);
-    n[1] = (experts * with[1] + (L - experts) * n[1]) / L;
-    return (PlanUnits){.embedding = n[0], .block = n[1], .head = n[2],
-                       .positions = one.rope ? 0 : one.context * one.channels};
+    u.embedding = n[0], u.block = n[1], u.head = n[2];
+    if (!one.experts.n) return u;
+    count_units(one, true, n);
+    size_t experts = unit_own_experts(&one.experts) * n[3];
+    u.routed = n[1] - n[3] + (one.experts.n - 1) * one.channels; // the router has a row for each
+    if (job->layout.ep > 1) u.experts = experts;
+    else u.routed += experts;
+    return u;
+}
+
+size_t plan_layout_routed(const PlanJob *job, int stage)
+{
+    size_t n = 0;
+    for (int c = 0; job->shape.experts.n && c < job->layout.chunks; c++) {
+        ModelPiece piece = plan_layout_piece(job, stage, c);
+        for (size_t i = 0; i < piece.layers; i++) n += unit_has_experts(&job->shape, piece.first + i);
+    }
+    return n;
+}
+
+size_t plan_layout_experts(const PlanJob *job, int stage)
+{
+    return job->layout.ep > 1 ? plan_layout_routed(job, stage) * plan_layout_units(job).experts : 0;
 }
 
 size_t plan_layout_params(const PlanJob *job, int stage)
 {
     PlanUnits u = plan_layout_units(job);
     const PlanLayout *l = &job->layout;
-    size_t n = plan_layout_layers(job, stage) * u.block;
+    size_t routed = plan_layout_routed(job, stage);
+    size_t n = (plan_layout_layers(job, stage) - routed) * u.block + routed * (u.routed + u.experts);
     if (stage == 0) n += u.embedding;
     if (has_last_piece(l, stage)) n += u.head;
     return n;
@@ -199,7 +246,7 @@ static const PipelineTable *table_of(const PlanJob *job)
 static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
 {
     const PlanLayout *l = &job->layout;
-    ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
+    ModelShape part = plan_layout_part(job, l->tp - 1);
     RecomputePolicy policy = {.mode = l->recompute};
     Dev dev = {.x_bytes = job->x_bytes}; // the only member that those functions read
     size_t B = (size_t)l->micro, T = job->T / (size_t)l->cp, N = B * T, v = (size_t)l->chunks, all = 0;
@@ -207,13 +254,11 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
     size_t segment = recompute_segment(policy, plan_layout_chunk(job));
     bool simple = l->pp == 1 || l->schedule == PIPELINE_1F1B || l->schedule == PIPELINE_INTERLEAVED;
     for (size_t c = 0; simple && c < v; c++) {
-        bool head = stage == l->pp - 1 && c == v - 1, first = stage == 0 && c == 0;
-        size_t layers = plan_layout_piece(job, first, head);
+        ModelPiece p = plan_layout_piece(job, stage, (int)c);
         size_t slots = plan_layout_slots(job, stage, (int)c);
-        size_t at = (c * (size_t)l->pp + (size_t)stage) * plan_layout_chunk(job);
-        all += slots * recompute_slot_bytes(&part, &dev, policy, segment, at, layers, head, N);
-        b->activations += (double)(slots * layers * N) * more_saved(job, &part);
-        if (l->pp > 1) b->communication += (double)(slots * stream * (head ? 1 : 2));
+        all += slots * recompute_slot_bytes(&part, &dev, policy, segment, p.first, p.layers, p.head, N);
+        b->activations += (double)(slots * p.layers * N) * more_saved(job, &part);
+        if (l->pp > 1) b->communication += (double)(slots * stream * (p.head ? 1 : 2));
     }
     if (simple) b->activations += (double)(all + recompute_pool_bytes(&part, &dev, policy, segment, N));
     if (simple) return;
@@ -232,7 +277,8 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     const PlanLayout *l = &job->layout;
     size_t P = plan_layout_params(job, stage), x = job->x_bytes, N = (size_t)l->dp * (size_t)l->cp;
     size_t master = x < 4 ? 4 : 0; // beside narrow weights
-    ShardingCase is = {.ranks = N, .params = P, .stage = N > 1 ? l->zero : 0, .x_bytes = x, .state = (8 + master) * P};
+    ShardingCase is = {.ranks = N, .params = P, .experts = plan_layout_experts(job, stage), .ep = (size_t)l->ep,
+                       .stage = N > 1 ? l->zero : 0, .x_bytes = x, .state = (8 + master) * P};
     PlanBytes b = {.stage = stage};
     b.parameters = (double)sharding_memory(&is, MEM_PARAMS).all / (double)N;
     b.gradients = (double)sharding_memory(&is, MEM_GRADS).all / (double)N;
@@ -242,16 +288,20 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     b.parameters += (double)(x * tied), b.gradients += (double)(4 * tied);
     if (stage == 0) b.communication += (double)(4 * plan_layout_tied(job, l->pp - 1)); // where its gradient arrives
 
-    ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
+    ModelShape part = plan_layout_part(job, l->tp - 1);
     double wide = (double)(2 * part.channels + (2 * part.heads + 2 * part.kv_heads) * part.head_size +
                            unit_widest_ffn(&part) * (part.swiglu ? 3 : 1));
-    if (part.experts.n) wide += (double)(part.experts.k * (part.channels + 3 * part.experts.ffn));
+    if (part.experts.n) {
+        size_t own = part.experts.k, came = experts_rows(&part.experts); // of a token: rows of slots; and to this rank
+        wide += (double)((own + (l->ep > 1 ? came : 0)) * part.channels + came * 3 * part.experts.ffn);
+    }
     double rows = (double)l->micro * (double)job->T / l->cp;
     b.scratch = rows * ((double)x * wide + 16) + (double)(x * LOGIT_ROWS * part.vocab);
     PlanUnits u = plan_layout_units(job);
-    size_t unit = u.block > u.embedding ? u.block : u.embedding;
-    if (N > 1 && l->zero == 3) b.communication += (double)(4 * x * unit); // slots (doc/zero.md)
-    if (N > 1 && l->zero >= 2) b.communication += (double)(4 * l->grad_bytes * unit);
+    size_t block = u.block > u.routed ? u.block : u.routed, unit = block > u.embedding ? block : u.embedding;
+    size_t slots = 4 * unit + 2 * u.experts; // doc/zero.md
+    if (N > 1 && l->zero == 3) b.communication += (double)(x * slots);
+    if (N > 1 && l->zero >= 2) b.communication += (double)(l->grad_bytes * slots);
     b.total = b.parameters + b.gradients + b.optimizer + b.activations + b.scratch + b.communication;
     return b;
 }
@@ -283,6 +333,12 @@ static PlanLayoutReason refuse(PlanLayoutReason reason, char *why, size_t n, con
     return reason;
 }
 
+// The largest number that divides both.
+static int common(int a, int b)
+{
+    return b ? common(b, a % b) : a;
+}
+
 static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
 {
     const PlanLayout *l = &job->layout;
@@ -292,9 +348,15 @@ static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
         return refuse(PLAN_LAYOUT_HEADS, why, n,
                       "--tp %d: the model has %zu heads, %zu key/value heads and ffn %zu, which "
                       "it must divide (try a power of two up to %zu)", l->tp, s->heads, s->kv_heads, s->ffn, s->heads);
-    if (s->experts.n && tp * cp > 1)
-        return refuse(PLAN_LAYOUT_HEADS, why, n,
-                      "--tp %d --cp %d: a model with experts is not divided so (try --pp, --zero)", l->tp, l->cp);
+    if (l->ep > 1 && (!s->experts.n || s->experts.n % (size_t)l->ep))
+        return refuse(PLAN_LAYOUT_EXPERTS, why, n, "--ep %d: does not divide the model's %zu experts (try --ep %d)",
+                      l->ep, s->experts.n, s->experts.n ? common(l->ep, (int)s->experts.n) : 1);
+    if (l->ep > 1 && l->dp * l->cp % l->ep)
+        return refuse(PLAN_LAYOUT_EXPERTS, why, n, "--ep %d: does not divide dp %d * cp %d ranks, over which experts "
+                      "are spread (try --ep %d)", l->ep, l->dp, l->cp, common(l->ep, l->dp * l->cp));
+    if (s->experts.n && (s->experts.ffn % tp || s->experts.shared % tp))
+        return refuse(PLAN_LAYOUT_EXPERTS, why, n, "--tp %d: does not divide the width of experts, %zu, and of shared "
+                      "ones, %zu", l->tp, s->experts.ffn, s->experts.shared);
     if (job->T % (2 * cp) && cp > 1)
         return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--cp %d: sequences of %zu tokens are cut into 2 cp pieces (try a "
                       "power of two)", l->cp, job->T);
@@ -333,7 +395,7 @@ static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
 PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, size_t n)
 {
     const PlanLayout *l = &job->layout;
-    if (l->dp < 1 || l->tp < 1 || l->pp < 1 || l->cp < 1 || l->gpus != l->dp * l->tp * l->pp * l->cp)
+    if (l->dp < 1 || l->tp < 1 || l->pp < 1 || l->cp < 1 || l->ep < 1 || l->gpus != l->dp * l->tp * l->pp * l->cp)
         return refuse(PLAN_LAYOUT_RANKS, why, n, "--gpus %d: is not dp %d * tp %d * pp %d * cp %d", l->gpus, l->dp,
                       l->tp,
                       l->pp, l->cp);
@@ -349,8 +411,8 @@ PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, s
     if (b.total > PLAN_LAYOUT_USABLE * job->machine.memory)
         return refuse(PLAN_LAYOUT_MEMORY, why, n,
                       "memory: %.1f GB on stage %d's ranks, %s has %.0f (try more --tp or --pp, "
-                      "--zero 1, --recompute full)", b.total / 1e9, b.stage, job->machine.name,
-                      job->machine.memory / 1e9);
+                      "--zero 1, --recompute full%s)", b.total / 1e9, b.stage, job->machine.name,
+                      job->machine.memory / 1e9, l->ep > 1 && !(job->shape.experts.room > 0) ? ", --moe.room=2" : "");
     return PLAN_LAYOUT_FITS;
 }
 
@@ -365,7 +427,9 @@ void plan_layout_text(const PlanJob *job, char *text, size_t n)
     static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
     const PlanLayout *l = &job->layout;
     bool said = l->schedule == (l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B); // by the chunks
-    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d zero %d micro %ld recompute %s", l->dp, l->tp,
+    char ep[24] = "";
+    if (l->ep > 1) snprintf(ep, sizeof ep, " ep %d", l->ep);
+    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d micro %ld recompute %s", l->dp, l->tp,
              l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
-             l->zero, l->micro, mode[l->recompute]);
+             ep, l->zero, l->micro, mode[l->recompute]);
 }

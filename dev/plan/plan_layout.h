@@ -16,6 +16,7 @@ extern "C" {
 
 typedef struct {
     int gpus, dp, tp, pp, cp; // gpus = dp tp pp cp
+    int ep;                   // ranks of dp cp that have a layer's experts between them (mesh.h); 1: each has all
     bool sp;                  // sequence parallelism, with tp
     int zero;                 // stage, over the dp cp replicas
     bool reshard;
@@ -44,13 +45,14 @@ typedef struct {
 
 // Why a layout is refused, for counts of the reasons.
 typedef enum {
-    PLAN_LAYOUT_FITS, PLAN_LAYOUT_RANKS, PLAN_LAYOUT_HEADS, PLAN_LAYOUT_SEQUENCE, PLAN_LAYOUT_LAYERS, PLAN_LAYOUT_BATCH,
-    PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_MEMORY, PLAN_LAYOUT_REASONS
+    PLAN_LAYOUT_FITS, PLAN_LAYOUT_RANKS, PLAN_LAYOUT_HEADS, PLAN_LAYOUT_EXPERTS, PLAN_LAYOUT_SEQUENCE,
+    PLAN_LAYOUT_LAYERS, PLAN_LAYOUT_BATCH, PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_MEMORY, PLAN_LAYOUT_REASONS
 } PlanLayoutReason;
 
-// Parameters that one rank of a tp group (the one with the most) holds of each unit.
+// Parameters that one rank of a tp group (the one with the most) holds of each unit. block: with one network; routed:
+// with experts, and with these themselves only where ep is 1; else they are apart, in `experts`.
 typedef struct {
-    size_t embedding, block, head, positions;
+    size_t embedding, block, routed, experts, head, positions;
 } PlanUnits;
 
 // Bytes of the rank that needs the most, by purpose.
@@ -75,9 +77,16 @@ void plan_layout_must(const PlanJob *job, bool memory);
 long plan_layout_micros(const PlanJob *job);        // micro-batches of a step, on each replica
 size_t plan_layout_layers(const PlanJob *job, int stage);
 size_t plan_layout_chunk(const PlanJob *job);       // layers of the largest chunk
-size_t plan_layout_piece(const PlanJob *job, bool first, bool last); // of the model's first piece, of its last
+ModelPiece plan_layout_piece(const PlanJob *job, int stage, int chunk); // its slots are not set
+// The shape of what rank `rank` of a tp group and any of an ep group holds.
+ModelShape plan_layout_part(const PlanJob *job, int rank);
+size_t plan_layout_mixed(const ModelShape *shape);   // layers with experts, of the whole model
 PlanUnits plan_layout_units(const PlanJob *job);
+// Parameters of a rank of a stage: all; those of experts that ep ranks divide (0 with ep 1), which it shares with
+// dp cp / ep ranks instead of dp cp.
 size_t plan_layout_params(const PlanJob *job, int stage);
+size_t plan_layout_experts(const PlanJob *job, int stage);
+size_t plan_layout_routed(const PlanJob *job, int stage); // layers with experts
 // Elements of the copy of a tied head on another stage than the embedding; it has a gradient but no optimizer state.
 size_t plan_layout_tied(const PlanJob *job, int stage);
 // Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.

@@ -25,6 +25,7 @@ const char *const plan_options_help =
     "  --gpu NAME          accelerator: H100 (default), A100-80, A100-40, H200, B200, V100, A10G, cpu (measured here)\n"
     "  --gpus N            how many (1)\n"
     "  --tp --pp --cp --dp N   sizes of the groups; dp is what is left\n"
+    "  --ep N              ranks of dp cp that divide the experts among them (parallel.ep)\n"
     "  --sp                sequence parallelism with --tp (on by default; --no-sp)\n"
     "  --vpp N             chunks of a stage (1); more: the schedule interleaved\n"
     "  --schedule NAME     gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min\n"
@@ -44,7 +45,7 @@ const char *const plan_options_help =
 typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
 typedef struct {
-    int gpus, tp, pp, cp, dp, vpp, zero, micro, batch, seed, sp, no_sp, json, explain;
+    int gpus, tp, pp, cp, dp, ep, vpp, zero, micro, batch, seed, sp, no_sp, json, explain;
     double price, tokens, save, restart, mtbf, flops, params, served, loss, jitter, days;
     const char *gpu, *schedule, *recompute, *attention, *overlap, *link, *write;
 } Given;
@@ -57,7 +58,8 @@ static const struct {
 } option[] = {
     {"gpus", SIZE, offsetof(Given, gpus), 1},       {"tp", SIZE, offsetof(Given, tp), 1},
     {"pp", SIZE, offsetof(Given, pp), 1},           {"cp", SIZE, offsetof(Given, cp), 1},
-    {"dp", SIZE, offsetof(Given, dp), 1},           {"vpp", SIZE, offsetof(Given, vpp), 1},
+    {"dp", SIZE, offsetof(Given, dp), 1},           {"ep", SIZE, offsetof(Given, ep), 1},
+    {"vpp", SIZE, offsetof(Given, vpp), 1},
     {"zero", SIZE, offsetof(Given, zero), 0},       {"micro", SIZE, offsetof(Given, micro), 1},
     {"batch", SIZE, offsetof(Given, batch), 1},     {"sp", FLAG, offsetof(Given, sp), 0},
     {"no-sp", FLAG, offsetof(Given, no_sp), 0},     {"json", FLAG, offsetof(Given, json), 0},
@@ -165,9 +167,11 @@ static int or_one(int given)
 
 // Takes from the configuration what the command line leaves open of the layout. The keys are then unset, because the
 // configuration is resolved for one rank, and the layout is checked here.
-static void take_layout(Config *cfg, Given *g)
+static void take_layout(PlanOptions *o, Given *g)
 {
-    static const char *const groups[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.schedule"};
+    Config *cfg = &o->cfg;
+    static const char *const groups[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.schedule",
+                                         "parallel.ep"};
     int n_keys;
     char why[200];
     const ConfigKey *key = config_table(&n_keys);
@@ -178,6 +182,8 @@ static void take_layout(Config *cfg, Given *g)
         if (!cfg->parallel.sp && !g->sp) g->no_sp = 1;
     }
     if (g->cp == NOT_GIVEN && cfg->parallel.cp > 1) g->cp = (int)cfg->parallel.cp;
+    if (g->ep == NOT_GIVEN && cfg->parallel.ep > 1) g->ep = (int)cfg->parallel.ep;
+    o->job.shape.experts.room = cfg->moe.room; // the key is unset too
     if (g->pp == NOT_GIVEN && cfg->parallel.pp > 1) {
         g->pp = (int)cfg->parallel.pp;
         if (!g->schedule && config_is_set(cfg, "parallel.schedule"))
@@ -186,7 +192,7 @@ static void take_layout(Config *cfg, Given *g)
     }
     for (int row = 0; row < n_keys; row++) { // the sizes, and the keys that have an effect only with one of them
         bool ours = false, quoted = key[row].type == CONFIG_STRING || key[row].type == CONFIG_CHOICE;
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 5; i++)
             ours |= !strcmp(key[row].name, groups[i]) || !strncmp(key[row].needs, groups[i], strlen(groups[i]));
         if (!ours) continue;
         if (!config_table_parse(&key[row], cfg, key[row].def, quoted, why, sizeof why))
@@ -198,7 +204,7 @@ static void take_layout(Config *cfg, Given *g)
 static void set_groups(PlanOptions *o, const Given *g)
 {
     PlanLayout *l = &o->job.layout;
-    l->tp = or_one(g->tp), l->pp = or_one(g->pp), l->cp = or_one(g->cp);
+    l->tp = or_one(g->tp), l->pp = or_one(g->pp), l->cp = or_one(g->cp), l->ep = or_one(g->ep);
     long model = (long)l->tp * l->pp * l->cp;
     l->gpus = g->gpus != NOT_GIVEN ? g->gpus : (int)(model * or_one(g->dp));
     if (l->gpus % model || (g->dp != NOT_GIVEN && g->dp * model != l->gpus))
@@ -221,8 +227,9 @@ static void make_job(PlanOptions *o, const Given *g)
     PlanJob *job = &o->job;
     PlanLayout *l = &job->layout;
     Config *cfg = &o->cfg;
+    double room = job->shape.experts.room;
     plan_vocab(cfg);
-    job->shape = run_shape(cfg);
+    job->shape = run_shape(cfg), job->shape.experts.room = room;
     job->T = (size_t)cfg->model.context;
     job->optim = cfg->optim.name, job->agc = cfg->optim.agc > 0, job->agc_unit = cfg->optim.agc_unit;
     job->batch = g->batch != NOT_GIVEN ? g->batch : cfg->batch.tokens / cfg->model.context;
@@ -238,7 +245,8 @@ static void make_job(PlanOptions *o, const Given *g)
     l->fused_attention = !g->attention || !strcmp(g->attention, "fused");
     set_overlap(l, g->overlap);
     o->is_free = (LayoutSearchFree){.tp = g->tp == NOT_GIVEN, .pp = g->pp == NOT_GIVEN, .cp = g->cp == NOT_GIVEN,
-                                    .zero = g->zero == NOT_GIVEN, .chunks = g->vpp == NOT_GIVEN && !g->schedule,
+                                    .ep = g->ep == NOT_GIVEN, .zero = g->zero == NOT_GIVEN,
+                                    .chunks = g->vpp == NOT_GIVEN && !g->schedule,
                                     .micro = g->micro == NOT_GIVEN, .recompute = !g->recompute};
     o->is_free.vees = o->is_free.chunks;
     o->tokens = g->tokens > 0 ? g->tokens : (double)cfg->run.steps * (double)job->batch * (double)job->T;
@@ -283,7 +291,7 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     config_defaults(&o->cfg);
     if (o->config) {
         config_parse(&o->cfg, n, for_config);
-        take_layout(&o->cfg, &g);
+        take_layout(o, &g);
         config_resolve(&o->cfg);
     }
     set_groups(o, &g);

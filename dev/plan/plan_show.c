@@ -77,6 +77,9 @@ static void show_traffic(const PlanOptions *o, FILE *out)
     report_value(r, "all bytes", (double)t.all, "sent by all ranks in a step", NULL);
     report_value(r, "tp, exposed", 1e3 * (time.tensor[0] + time.tensor[1]), "ms a block and micro-batch", NULL);
     report_value(r, "cp, exposed", 1e3 * (time.context[0] + time.context[1]), "ms a block and micro-batch", NULL);
+    if (job->layout.ep > 1)
+        report_value(r, "ep, exposed", 1e3 * (time.experts[0] + time.experts[1]), "ms a block and micro-batch",
+                     "of %.4g ms; the shared expert hides the rest", 1e3 * (time.rows[0] + time.rows[1]));
     report_value(r, "window of gradients", 1e3 * time.window, "ms: the backward of one micro-batch", NULL);
     report_value(r, "dp, hidden", 1e3 * time.hidden, "ms a step", NULL);
     report_value(r, "dp, exposed", 1e3 * (time.grads + time.weights), "ms a step", "gradients %.4g + weights %.4g ms",
@@ -84,7 +87,8 @@ static void show_traffic(const PlanOptions *o, FILE *out)
     if (o->explain)
         report_text(r, "letters",
                     "R replicas = dp cp, m micro-batches, L layers, x %zu bytes, N tokens of a micro-batch, C "
-                    "channels, s elements whose gradients a tp group adds, B sequences, T tokens, G D a rank's keys",
+                    "channels, s elements whose gradients a tp group adds, B sequences, T tokens, G D a rank's keys, "
+                    "k of E experts for a token; of dp P parameters of a rank, Px of them divided experts",
                     job->x_bytes);
     report_end(r);
 }
@@ -115,6 +119,11 @@ static void show_step(Report *r, const PlanJob *job, const PlanTime *t)
                  "m %.0f micro-batches of %.4g s (%d chunks of %.4g) and ends %.4g s, bubble "
                  "%.1f%%", m, stage * job->layout.chunks, job->layout.chunks, stage, t->ends, 100 * t->bubble);
     report_value(r, "bubble", 100 * t->bubble, "% of the pipeline's time", NULL);
+    if (job->layout.ep > 1)
+        report_value(r, "rows to experts, exposed", m * (double)plan_layout_chunk(job) * job->layout.chunks *
+                     (t->experts[0] + t->experts[1]), "s of the pipeline",
+                     "m %.0f * %d chunks of %zu blocks * (%.4g + %.4g) s, of %.4g + %.4g", m, job->layout.chunks,
+                     plan_layout_chunk(job), t->experts[0], t->experts[1], t->rows[0], t->rows[1]);
     report_value(r, "gradients, exposed", t->grads, "s", "beyond a window of %.4g s", t->window);
     report_value(r, "weights, exposed", t->weights, "s", NULL);
     report_value(r, "optimizer", t->optimizer, "s", "30 bytes a parameter of the rank's shard (28 + x)");
@@ -183,7 +192,8 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
     const PlanLayout *l = &job->layout;
     struct { const char *key; long value; bool needed; } size[] = {
         {"parallel.tp", l->tp, l->tp > 1}, {"parallel.cp", l->cp, l->cp > 1}, {"parallel.pp", l->pp, l->pp > 1},
-        {"parallel.chunks", l->chunks, l->chunks > 1}, {"parallel.zero", l->zero, l->zero > 0},
+        {"parallel.ep", l->ep, l->ep > 1}, {"parallel.chunks", l->chunks, l->chunks > 1},
+        {"parallel.zero", l->zero, l->zero > 0},
         {"batch.micro", l->micro, true}, {"batch.tokens", job->batch * (long)job->T, true}};
     cfg = o->cfg;
     char number[24], absent[600] = "";
@@ -194,6 +204,8 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
             snprintf(absent + at, sizeof absent - at, "# %s = %s\n", size[i].key, number);
         if (size[i].needed) write_key(&cfg, size[i].key, number);
     }
+    snprintf(number, sizeof number, "%g", job->shape.experts.room);
+    if (l->ep > 1 && job->shape.experts.room > 0) write_key(&cfg, "moe.room", number);
     if (l->sp) write_key(&cfg, "parallel.sp", "true");
     if (l->pp > 1) write_key(&cfg, "parallel.schedule", pipeline_table_name(l->schedule));
     write_key(&cfg, "memory.recompute", mode[l->recompute]);

@@ -4,8 +4,10 @@
 //
 // pipeline   the schedule's table (pipeline_table.h) simulated by pipeline_time_run, the very code that checks and
 //            draws schedules. An action's time is its chunk's layers times roofline's time of a block, plus the
-//            communication inside the block that nothing hides: tp's four sums, and cp's exchange where it is longer
-//            than attention. Embedding and head make one stage slower, and all others wait for it in each micro-batch.
+//            communication inside the block that nothing hides: tp's four sums, cp's exchange where it is longer
+//            than attention, and ep's rows where they take longer than the expert that all tokens use: its first
+//            product hides the way there, its last one the way back. Loads of experts are taken as equal. Embedding and
+//            head make one stage slower, and all others wait for it in each micro-batch.
 // gradients  with overlap: what is longer than the backward of the last micro-batch, because gradients become complete
 //            only during it. Without: all of it. ZeRO 2 and 3 exchange gradients in each micro-batch.
 // contention hidden communication still takes cores and memory from the matmuls that hide it: a fixed part of its time.
@@ -50,7 +52,7 @@ static double most(double a, double b)
 static RooflineCase rank_case(const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
-    return (RooflineCase){.machine = &job->machine, .part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp),
+    return (RooflineCase){.machine = &job->machine, .part = plan_layout_part(job, l->tp - 1),
                           .B = (size_t)l->micro, .T = job->T, .cp = (size_t)l->cp, .x_bytes = job->x_bytes,
                           .fused_attention = l->fused_attention, .eager = l->eager, .recompute = l->recompute};
 }
@@ -72,6 +74,11 @@ static void tensor_times(const PlanJob *job, PlanTime *t)
     double one = l->sp ? gather + scatter : sum;
     t->tensor[0] = 2 * one;
     t->tensor[1] = 2 * one;
+    const ModelExperts *x = &job->shape.experts;
+    double layers = (double)plan_layout_mixed(&job->shape) / (double)job->shape.layers; // a block is the mean of all
+    if (x->shared) t->tensor[0] += layers * (l->sp ? scatter : sum);
+    double gates = 4 * micro_tokens(job) * (double)x->k;
+    if (x->n) t->tensor[1] += layers * plan_traffic_seconds(&where, COMM_ALL_REDUCE, gates, NULL);
     // recomputation repeats the forward sums except the last
     if (l->recompute >= RECOMPUTE_SQRT) t->tensor[1] += l->sp ? 2 * gather + scatter : sum;
     if (l->recompute == RECOMPUTE_SELECTIVE && l->sp && l->fused_attention) t->tensor[1] += 2 * gather;
@@ -92,13 +99,51 @@ static void context_times(const PlanJob *job, PlanTime *t)
     const PlanLayout *l = &job->layout;
     if (l->cp == 1) return;
     PlanGroup where = plan_traffic_group(job, MESH_CP);
-    ModelShape part = tp_shape(&job->shape, 0, l->tp, l->sp);
+    ModelShape part = plan_layout_part(job, 0);
     double kv = 2 * micro_tokens(job) * (double)(part.kv_heads * part.head_size), steps = l->cp - 1;
     double forward = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)job->x_bytes, NULL);
     double back = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)(job->x_bytes + 4), NULL);
     double part_hidden = steps / l->cp; // a rank's own block is not sent to it, so it hides nothing
     t->context[0] = beyond(forward, part_hidden * attention_seconds(&t->block, ROOFLINE_F));
     t->context[1] = beyond(back, part_hidden * attention_seconds(&t->block, ROOFLINE_B));
+    // choices and weights of experts, before slots are sorted; in backward too, and where the order is restored
+    double slots = 4 * micro_tokens(job) * l->cp * (double)job->shape.experts.k;
+    double share = (double)plan_layout_mixed(&job->shape) / (double)job->shape.layers;
+    double whole = 2 * share * plan_traffic_seconds(&where, COMM_ALL_GATHER, slots, NULL);
+    t->context[0] += whole;
+    t->context[1] += whole * (l->recompute == RECOMPUTE_NONE ? 1 : 2);
+}
+
+// The product's seconds, forward alone, or backward of inputs and weights; 0: the block has none.
+static double product_seconds(const Roofline *block, const char *name, int back)
+{
+    for (int i = 0; i < block->n; i++) {
+        const double *s = block->op[i].seconds;
+        if (!strcmp(block->op[i].name, name)) return back ? s[ROOFLINE_B] + s[ROOFLINE_W] : s[ROOFLINE_F];
+    }
+    return 0;
+}
+
+static void expert_times(const PlanJob *job, PlanTime *t)
+{
+    const PlanLayout *l = &job->layout;
+    if (l->ep == 1) return;
+    PlanGroup where = plan_traffic_group(job, MESH_EP);
+    PlanRows one = plan_traffic_rows(job);
+    double share = (double)plan_layout_mixed(&job->shape) / (double)job->shape.layers;
+    double rows = plan_traffic_seconds(&where, COMM_ALL_TO_ALL, one.rows, NULL);
+    double weights = plan_traffic_seconds(&where, COMM_ALL_TO_ALL, one.weights, NULL);
+    double numbers = plan_traffic_seconds(&where, COMM_ALL_TO_ALL, one.numbers, NULL); // waited for at once
+    for (int back = 0; back < 2; back++) {
+        double there = share * (rows + (back ? 0 : weights)), home = share * (rows + (back ? weights : 0));
+        double in = product_seconds(&t->block, "shared gate, up", back);
+        double down = product_seconds(&t->block, "shared down", back);
+        t->rows[back] = there + home + share * numbers;
+        // backward meets the last product first
+        t->experts[back] = share * numbers + beyond(there, back ? down : in) + beyond(home, back ? in : down);
+    }
+    if (l->recompute == RECOMPUTE_SELECTIVE) t->experts[1] += share * numbers, t->rows[1] += share * numbers;
+    if (l->recompute >= RECOMPUTE_SQRT) t->experts[1] += t->experts[0], t->rows[1] += t->rows[0];
 }
 
 // ---- the pipeline
@@ -145,8 +190,8 @@ static void pipeline_times(const PlanJob *job, PlanTime *t, bool simulate)
     const PlanLayout *l = &job->layout;
     double m = (double)plan_layout_micros(job), layers = (double)plan_layout_chunk(job);
     for (int way = 0; way < ROOFLINE_WAYS; way++) t->chunk[way] = layers * t->block.seconds[way];
-    t->chunk[ROOFLINE_F] += layers * (t->tensor[0] + t->context[0]);
-    t->chunk[ROOFLINE_B] += layers * (t->tensor[1] + t->context[1]);
+    t->chunk[ROOFLINE_F] += layers * (t->tensor[0] + t->context[0] + t->experts[0]);
+    t->chunk[ROOFLINE_B] += layers * (t->tensor[1] + t->context[1] + t->experts[1]);
     // The first and the last stage's embedding or head, less the blocks that they lack.
     double block = t->chunk[ROOFLINE_F] + t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W];
     double whole = layers * l->chunks, one = block / layers;
@@ -171,20 +216,37 @@ static void pipeline_times(const PlanJob *job, PlanTime *t, bool simulate)
 
 // ---- replicas
 
+// Parameters of the stage that has the most: of experts that ep ranks divide, and all others.
+typedef struct {
+    double others, experts;
+} Fullest;
+
+static Fullest fullest_stage(const PlanJob *job)
+{
+    Fullest f = {0};
+    for (int stage = 0; stage < job->layout.pp; stage++) {
+        double held = (double)plan_layout_params(job, stage), experts = (double)plan_layout_experts(job, stage);
+        if (held > f.others + f.experts) f = (Fullest){held - experts, experts};
+    }
+    return f;
+}
+
+// One call for all of them, each part over its own group.
+static double exchange(const PlanJob *job, CommKind kind, double n_bytes, Fullest f)
+{
+    PlanGroup all = plan_traffic_group(job, MESH_REPLICAS), same = plan_traffic_group(job, MESH_EXPERT_REPLICAS);
+    return plan_traffic_seconds(&all, kind, n_bytes * f.others, NULL) +
+           plan_traffic_seconds(&same, kind, n_bytes * f.experts, NULL);
+}
+
 static void replica_times(const PlanJob *job, PlanTime *t)
 {
     const PlanLayout *l = &job->layout;
-    PlanGroup where = plan_traffic_group(job, MESH_REPLICAS);
-    if (where.size == 1) return;
-    size_t P = 0;
-    for (int stage = 0; stage < l->pp; stage++) {
-        size_t held = plan_layout_params(job, stage);
-        P = held > P ? held : P;
-    }
+    if (l->dp * l->cp == 1) return;
+    Fullest P = fullest_stage(job);
     double m = (double)plan_layout_micros(job);
-    double x = (double)job->x_bytes * (double)P, g = (double)l->grad_bytes * (double)P;
-    double reduce = plan_traffic_seconds(&where, l->zero ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE, g, NULL);
-    double gather = plan_traffic_seconds(&where, COMM_ALL_GATHER, x, NULL);
+    double reduce = exchange(job, l->zero ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE, (double)l->grad_bytes, P);
+    double gather = exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, P);
     double ends = l->pp == 1 ? t->ends / 3 : 0;
     double forward = t->chunk[ROOFLINE_F] * l->chunks + ends;
     double back = (t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W]) * l->chunks + 2 * ends;
@@ -227,12 +289,14 @@ PlanTime plan_time(const PlanJob *job, bool simulate)
     PlanTime t = {.block = roofline_block(&c), .embedding = roofline_embedding(&c), .head = roofline_head(&c)};
     tensor_times(job, &t);
     context_times(job, &t);
+    expert_times(job, &t);
     pipeline_times(job, &t, simulate);
     replica_times(job, &t);
     tied_times(job, &t);
-    double shards = l->zero ? (double)l->dp * l->cp : 1, P = 0;
-    for (int stage = 0; stage < l->pp; stage++) P = most(P, (double)plan_layout_params(job, stage));
-    t.optimizer = roofline_adamw(&job->machine, P / shards, (double)job->x_bytes);
+    double shards = l->zero ? (double)l->dp * l->cp : 1;
+    Fullest P = fullest_stage(job);
+    double own = (P.others + (l->zero ? l->ep : 1) * P.experts) / shards;
+    t.optimizer = roofline_adamw(&job->machine, own, (double)job->x_bytes);
     t.contention = roofline_constants().contention * t.hidden;
     t.step = t.pipeline + t.grads + t.weights + t.contention + t.optimizer;
     double tokens = (double)job->batch * (double)job->T;

@@ -11,7 +11,9 @@ extern "C" {
 
 typedef struct {
     Roofline block, embedding, head;
-    double tensor[2], context[2]; // exposed seconds of a block's communication, forward and back, of a micro-batch
+    // exposed seconds of a block's communication, forward and back, of a micro-batch; a block is the mean of the layers
+    double tensor[2], context[2], experts[2];
+    double rows[2];               // of that, all seconds that rows travel to experts and back, hidden ones too
     double chunk[ROOFLINE_WAYS];  // of one chunk and micro-batch with its communication: the pipeline's input
     double ends;                  // extra for a micro-batch on the slowest stage: embedding or head
     double send;                  // to the next stage

@@ -5,10 +5,16 @@
 //
 //     tp   all_reduce      R m 2 (tp-1) ((4 L + 2) x N C + 12 N)   the streams; three numbers a token for the loss
 //          with sp         the same bytes, as all_gather and reduce_scatter; the gradients of norms beside them
+//          experts         one stream more forward in a layer with a shared expert, and 4 k N for the gradients of
+//                          weights, also where they run again
 //     cp   send            each block's keys and values past every rank, forward and back (cp_bytes)
+//          all_gather      experts: choices and weights of whole sequences, 8 N k (cp-1) a rank, for each sort of slots
 //     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
 //     ends send            a tied head's gradient and weights: R V C (4 + x)
-//     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters
+//     ep   all_to_all          dispatch and combine of Lx layers with experts, forward and back, with equal loads:
+//                              R tp m Lx (ep-1)/ep (4 N k x C + 8 N k + 8 E); and again what is recomputed
+//     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters; apart for those of
+//                              experts that ep ranks divide, over dp cp / ep ranks
 //     tp   all_to_all      tensors that their optimizer needs whole: weights and gradients to the owner, one of them
 //                          back (whole.h), on each replica, or with ZeRO on one
 //
@@ -17,8 +23,12 @@
 // too; the hierarchical way reduces in the node first, so that each card carries 1 / k of the bytes between n / k
 // nodes. The fastest is taken, as a library would.
 //
+// all_to_all: a rank sends an equal part to each other rank; those on its node by the node's link, at the same time
+// the others by its own card.
+//
 // Groups are placed in mesh.h's order: tp innermost, then cp, pp, dp. So the ranks of a tp group are neighbours, and
-// a dp group has a second rank on the node only where a whole model is smaller than a node.
+// a dp group has a second rank on the node only where a whole model is smaller than a node. An ep group lies along cp,
+// then dp: with a pipeline between them its ranks are usually on different nodes.
 //
 // The invariant: sums over all ranks are whole numbers and equal to what the trainer's groups count.
 //
@@ -35,6 +45,7 @@
 #include "dev/plan/sharding.h"
 #include "dev/plan/roofline.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,21 +60,33 @@ static int at_least_one(int a)
     return a < 1 ? 1 : a;
 }
 
+// Ranks of a group on one node: `cp` of a sequence's ranks, `step` ranks apart, times `dp` replicas, `stride` apart.
+static int inside_of(int node, int cp, int step, int dp, int stride)
+{
+    int inside = least(cp, at_least_one(node / step));
+    return inside == cp ? inside * least(dp, at_least_one(node / stride)) : inside;
+}
+
 PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group)
 {
     const PlanLayout *l = &job->layout;
     RooflineConstants k = roofline_constants();
     PlanGroup g = {.size = 1, .inside = 1, .in = job->machine.inside, .out = job->machine.between};
     int node = job->machine.node, model = l->tp * l->cp * l->pp;
+    int cp = least(l->cp, l->ep), dp = l->ep / cp; // ep ranks along cp, then along dp
     g.in.bandwidth *= k.inside, g.out.bandwidth *= k.between;
     switch (group) {
     case MESH_TP: g.size = l->tp, g.inside = least(l->tp, node); break;
     case MESH_CP: g.size = l->cp, g.inside = least(l->cp, at_least_one(node / l->tp)); break;
     case MESH_PP: g.size = l->pp, g.inside = model <= node ? l->pp : 1; break;
+    case MESH_EP: g.size = l->ep, g.inside = inside_of(node, cp, l->tp, dp, model); break;
+    case MESH_EXPERT_REPLICAS:
+        g.size = l->dp * l->cp / l->ep;
+        g.inside = inside_of(node, l->cp / cp, l->tp * cp, l->dp / dp, model * dp);
+        break;
     default: // replicas
         g.size = l->dp * l->cp;
-        g.inside = least(l->cp, at_least_one(node / l->tp));
-        if (g.inside == l->cp) g.inside *= least(l->dp, at_least_one(node / model));
+        g.inside = inside_of(node, l->cp, l->tp, l->dp, model);
     }
     return g;
 }
@@ -89,9 +112,11 @@ double plan_traffic_seconds(const PlanGroup *w, CommKind kind, double n_bytes, c
         return near ? w->in.alpha + n_bytes * in : w->out.alpha + n_bytes * out;
     }
     if (kind == COMM_ALL_TO_ALL) { // n_bytes: what a rank sends to all
-        bool near = w->inside == w->size;
+        double others = w->size - 1, far = w->size - w->inside, here = others - far;
+        double near = here * w->in.alpha + n_bytes * here / others * in;
+        double away = far * w->out.alpha + n_bytes * far / others * out;
         if (algorithm) *algorithm = "direct";
-        return (w->size - 1) * (near ? w->in.alpha : w->out.alpha) + n_bytes * (near ? in : out);
+        return near > away ? near : away;
     }
     bool reduce = kind == COMM_ALL_REDUCE;
     if (w->inside == w->size) {
@@ -141,24 +166,28 @@ static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, 
 // which skip their last matmul; blocks whose cheap parts are restored (selective).
 typedef struct {
     size_t blocks, ends, restored;
+} AgainCount;
+typedef struct {
+    AgainCount all, routed; // routed: of blocks with experts
 } Again;
 
-// fresh: nothing else ran between the chunk's forward and its backward, so its last segment is still in memory.
-static void add_again(Again *again, const PlanJob *job, size_t layers, size_t segment, bool fresh)
+static void add_block(Again *again, const PlanJob *job, size_t layer, AgainCount one)
 {
-    size_t segments = segment ? (layers + segment - 1) / segment : 0;
-    if (segments) {
-        again->ends += segments - fresh;
-        again->blocks += fresh ? (segments - 1) * segment : layers;
-    }
-    if (job->layout.recompute == RECOMPUTE_SELECTIVE) again->restored += layers - fresh;
+    AgainCount *count[] = {&again->all, &again->routed};
+    for (int i = 0; i < 1 + unit_has_experts(&job->shape, layer); i++)
+        count[i]->blocks += one.blocks, count[i]->ends += one.ends, count[i]->restored += one.restored;
 }
 
-static size_t chunk_layers(const PlanJob *job, int piece)
+// fresh: nothing else ran between the chunk's forward and its backward, so its last segment is still in memory.
+static void add_again(Again *again, const PlanJob *job, ModelPiece p, size_t segment, bool fresh)
 {
-    int pieces = job->layout.pp * job->layout.chunks;
-    size_t most = plan_layout_chunk(job), lack = most * (size_t)pieces - job->shape.layers;
-    return most - (piece == pieces - 1 && lack > 0) - (piece == 0 && lack > 1);
+    size_t last = segment ? (p.layers - 1) / segment * segment : 0; // where the last segment begins
+    bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE;
+    for (size_t i = 0; i < p.layers; i++) {
+        bool runs = segment && (!fresh || i < last), behind = i + 1 == p.layers;
+        add_block(again, job, p.first + i, (AgainCount){.blocks = runs, .restored = selective && !(fresh && behind),
+                                                        .ends = runs && ((i + 1) % segment == 0 || behind)});
+    }
 }
 
 // Walks through a stage's schedule, and keeps recompute.c's `fresh`: whose forward used the pool of buffers last.
@@ -167,18 +196,19 @@ static void play_again(Again *again, const PlanJob *job, const PipelineTable *t,
     int micro = -1, chunk = -1;
     size_t most = 0;
     for (int c = 0; c < t->v; c++) {
-        size_t layers = chunk_layers(job, t->piece[stage][c]);
+        size_t layers = plan_layout_piece(job, stage, c).layers;
         most = layers > most ? layers : most;
     }
     size_t segment = recompute_segment((RecomputePolicy){.mode = job->layout.recompute}, most);
     bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE;
     for (int i = 0; i < t->n[stage]; i++) {
         const PipelineAction *a = &t->action[stage][i];
-        size_t layers = chunk_layers(job, t->piece[stage][a->chunk]);
+        ModelPiece p = plan_layout_piece(job, stage, a->chunk);
         bool fresh = a->micro == micro && a->chunk == chunk;
         if (a->op == PIPELINE_F) micro = a->micro, chunk = a->chunk;
-        if (a->op == PIPELINE_B) add_again(again, job, layers, segment, fresh);
-        if (a->op == PIPELINE_W && selective) again->restored += layers;
+        if (a->op == PIPELINE_B) add_again(again, job, p, segment, fresh);
+        for (size_t k = 0; a->op == PIPELINE_W && selective && k < p.layers; k++)
+            add_block(again, job, p.first + k, (AgainCount){.restored = 1});
         if (a->op == PIPELINE_B ? !fresh : a->op == PIPELINE_W && selective) micro = chunk = -1;
     }
 }
@@ -192,7 +222,8 @@ static Again *run_again(const PlanJob *job)
     if (!again) die("plan: no memory for %d stages", l->pp);
     if (l->recompute == RECOMPUTE_NONE) return again;
     if (l->pp == 1)
-        for (long m = 0; m < plan_layout_micros(job); m++) add_again(again, job, job->shape.layers, segment, true);
+        for (long m = 0; m < plan_layout_micros(job); m++)
+            add_again(again, job, plan_layout_piece(job, 0, 0), segment, true);
     if (l->pp == 1) return again;
     PipelineTable *t = pipeline_table_make(l->schedule, l->pp, (int)plan_layout_micros(job), l->chunks);
     for (int stage = 0; stage < l->pp; stage++) play_again(&again[stage], job, t, stage);
@@ -200,17 +231,27 @@ static Again *run_again(const PlanJob *job)
     return again;
 }
 
-// Elements whose gradients are added over a tp group, and over the copies of a key/value head.
+// Whether the schedule has backward of weights as an action of its own.
+static bool is_split(const PlanLayout *l)
+{
+    return l->pp > 1 && (l->schedule == PIPELINE_ZB_H1 || pipeline_table_is_vee(l->schedule));
+}
+
+// Elements whose gradients are added over a tp group, and over the copies of a key/value head. A block with two actions
+// adds them in each.
 static void sums_of(const PlanJob *job, size_t *all, size_t *neighbours, int *copies)
 {
     Params params;
     Unit *unit;
-    ModelShape part = tp_shape(&job->shape, 0, job->layout.tp, job->layout.sp);
+    ModelShape part = plan_layout_part(job, 0);
     *copies = unit_cut_copies(&part), *all = 0, *neighbours = 0;
     model_describe(&part, &params, &unit);
     for (int i = 0; i < params.n_rows; i++) {
-        if (params.row[i].sum == PARAM_SUM_ALL) *all += params.row[i].n_elems;
-        if (params.row[i].sum == PARAM_SUM_NEIGHBOURS) *neighbours += params.row[i].n_elems;
+        const Param *row = &params.row[i];
+        bool block = row->unit > 0 && row->unit < params.n_units - 1;
+        size_t n = row->n_elems * (block && is_split(&job->layout) ? 2 : 1);
+        if (row->sum == PARAM_SUM_ALL) *all += n;
+        if (row->sum == PARAM_SUM_NEIGHBOURS) *neighbours += n;
     }
     free(unit);
     params_free(&params);
@@ -225,19 +266,24 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
     size_t N = (size_t)l->micro * job->T / (size_t)l->cp, stream = job->x_bytes * N * s->channels, sum, near;
     int copies;
     sums_of(job, &sum, &near, &copies);
+    sum += plan_layout_mixed(s) * s->experts.k * N;
     size_t gather = 2 * m, scatter = 2 * m; // the embedding and the head; streams of the whole model for a step
+    size_t outputs = 0;                     // of layers with experts, also of those that run again
     size_t busy = 0;                        // blocks' sums on the busiest stage
     Again *again = run_again(job);
     for (int stage = 0; stage < l->pp; stage++) {
-        size_t layers = plan_layout_layers(job, stage), forward = 2 * again[stage].blocks - again[stage].ends;
-        size_t norms = l->sp ? 2 * again[stage].blocks : forward;
+        size_t layers = plan_layout_layers(job, stage), forward = 2 * again[stage].all.blocks - again[stage].all.ends;
+        size_t norms = l->sp ? 2 * again[stage].all.blocks : forward;
         // the norms' outputs are gathered again, except a last block's that is still in memory
-        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * again[stage].restored;
+        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * again[stage].all.restored;
         gather += 4 * m * layers + norms, scatter += 4 * m * layers + forward;
+        outputs += m * plan_layout_routed(job, stage) + again[stage].routed.blocks - again[stage].routed.ends;
         size_t own = 4 * m * layers + (norms + forward) / 2;
         busy = own > busy ? own : busy;
     }
     free(again);
+    size_t shared = s->experts.shared ? outputs : 0;
+    scatter += shared, gather += l->sp ? 0 : shared;
     size_t numbers = 3 * 4 * N + 4 * sum; // of a micro-batch: the loss', and gradients that ranks share
     double calls = (double)busy;
     if (!l->sp) {
@@ -289,7 +335,7 @@ static void whole_flows(PlanTraffic *t, const PlanJob *job)
     bool update = optim_kind(job->optim)->cut != OPTIM_ELEMENT;
     if (!update && !job->agc) return; // nothing comes together
     PlanGroup where = plan_traffic_group(job, MESH_TP);
-    ModelShape part = tp_shape(&job->shape, 0, l->tp, l->sp);
+    ModelShape part = plan_layout_part(job, 0);
     PipelineTable *table = l->pp > 1 ? pipeline_table_make(l->schedule, l->pp, (int)plan_layout_micros(job), l->chunks)
                                      : NULL;
     size_t all = 0;
@@ -315,14 +361,73 @@ static void whole_flows(PlanTraffic *t, const PlanJob *job)
     f->all = all;
 }
 
+PlanRows plan_traffic_rows(const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    const ModelExperts *e = &job->shape.experts;
+    double slots = (double)l->micro * (double)job->T / l->cp * (double)e->k, others = (l->ep - 1.0) / l->ep;
+    return (PlanRows){.rows = others * slots * (double)(job->x_bytes * job->shape.channels),
+                      .weights = others * slots * sizeof(float), .numbers = others * (double)e->n * sizeof(int32_t)};
+}
+
+// How often a rank of each stage exchanges what in a step, of all stages together and of the busiest. Rows: dispatch
+// and combine of a block's forward, and again what recomputation runs of it (the last block of a segment without its
+// combine); of its backward the same. Slots are sorted before each dispatch, and where the order alone is restored.
+typedef struct {
+    double rows, weights, sorts, busy_rows, busy_small, busy_sorts;
+} Exchanges;
+
+static Exchanges expert_exchanges(const PlanJob *job)
+{
+    double m = (double)plan_layout_micros(job);
+    Exchanges e = {0};
+    Again *again = run_again(job);
+    for (int stage = 0; stage < job->layout.pp; stage++) {
+        AgainCount more = again[stage].routed;
+        double runs = m * (double)plan_layout_routed(job, stage), blocks = (double)more.blocks;
+        double rows = 4 * runs + 2 * blocks - (double)more.ends, sorts = 2 * runs + blocks + (double)more.restored;
+        e.rows += rows, e.sorts += sorts, e.weights += 2 * runs + blocks;
+        if (rows > e.busy_rows) e.busy_rows = rows, e.busy_sorts = sorts, e.busy_small = 2 * runs + blocks + sorts;
+    }
+    free(again);
+    return e;
+}
+
+static void expert_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanGroup where = plan_traffic_group(job, MESH_EP);
+    PlanRows one = plan_traffic_rows(job);
+    Exchanges e = expert_exchanges(job);
+    double ranks = (double)l->dp * l->cp * l->tp, bytes = e.weights * one.weights + e.sorts * one.numbers;
+    PlanFlow *f = add(t, "ep", &where, COMM_ALL_TO_ALL, e.busy_rows, one.rows, "R tp %.0f N k (ep-1)/ep x C",
+                      e.rows);
+    f->all = (size_t)llround(ranks * e.rows * one.rows);
+    f = add(t, "ep", &where, COMM_ALL_TO_ALL, e.busy_small, bytes / (e.weights + e.sorts),
+            "R tp (ep-1)/ep 4 (%.0f N k + %.0f E)", e.weights, e.sorts);
+    f->all = (size_t)llround(ranks * bytes);
+}
+
+// Capacity and balance are of whole sequences: before slots are sorted, choices and weights of all parts come together.
+static void slot_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanGroup where = plan_traffic_group(job, MESH_CP);
+    Exchanges e = expert_exchanges(job);
+    double slots = (double)l->micro * (double)job->T * (double)job->shape.experts.k; // of all parts
+    PlanFlow *f = add(t, "cp", &where, COMM_ALL_GATHER, 2 * e.busy_sorts, 4 * slots, "R tp (cp-1) %.0f 8 N k",
+                      e.sorts);
+    f->all = (size_t)llround((double)(l->dp * l->tp) * (l->cp - 1) * e.sorts * 8 * slots);
+}
+
 static void context_flows(PlanTraffic *t, const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
-    ModelShape part = tp_shape(&job->shape, 0, l->tp, l->sp);
+    ModelShape part = plan_layout_part(job, 0);
     PlanGroup where = plan_traffic_group(job, MESH_CP);
     size_t m = (size_t)plan_layout_micros(job), L = job->shape.layers, again = 0;
     Again *of_stage = run_again(job);
-    for (int stage = 0; stage < l->pp; stage++) again += of_stage[stage].blocks;
+    for (int stage = 0; stage < l->pp; stage++) again += of_stage[stage].all.blocks;
     free(of_stage);
     size_t B = (size_t)l->micro;
     size_t forward = cp_bytes(l->cp, job->x_bytes, B, job->T, part.kv_heads, part.head_size, false);
@@ -371,30 +476,40 @@ static bool tied_away(const PlanJob *job, int stage)
 static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
 {
     const PlanLayout *l = &job->layout;
-    size_t v = (size_t)l->chunks, p = (size_t)l->pp, s = (size_t)stage, units = 0, blocks = 0;
-    size_t block = plan_layout_units(job).block;
-    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, plan_layout_chunk(job));
-    ShardingChunk chunk[PIPELINE_MAX_CHUNKS];
-    for (size_t c = 0; c < v; c++) {
-        size_t piece = pipeline_table_is_vee(l->schedule) && c ? 2 * p - 1 - s : c * p + s;
-        bool embedding = piece == 0, head = piece == p * v - 1;
-        size_t layers = plan_layout_piece(job, embedding, head);
-        chunk[c] = (ShardingChunk){units, layers + embedding + head, 0, embedding, head};
-        units += chunk[c].n;
+    size_t units = 0, first = 0, most = plan_layout_chunk(job), block[most], experts[most];
+    bool overlap = l->overlap_dp && l->pp == 1;
+    bool split = is_split(l);
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, most);
+    PlanUnits u = plan_layout_units(job);
+    for (int c = 0; c < l->chunks; c++) {
+        ModelPiece p = plan_layout_piece(job, stage, c);
+        units += p.layers + p.embedding + p.head;
     }
-    is->again = is->later = 0;
-    for (size_t c = 0; c < v; c++) {
-        chunk[c].units = units;
-        blocks += chunk[c].n - chunk[c].embedding - chunk[c].head;
-        if (l->zero == 3) is->again += block * sharding_again(chunk[c], segment, l->overlap_dp && p == 1);
+    is->again = is->later = is->experts_again = is->experts_later = 0;
+    for (int c = 0; c < l->chunks; c++) {
+        ModelPiece p = plan_layout_piece(job, stage, c);
+        ShardingChunk chunk = {.first = first, .n = p.layers + p.embedding + p.head, .units = units,
+                               .embedding = p.embedding, .head = p.head};
+        for (size_t i = 0; i < p.layers; i++) {
+            bool routed = unit_has_experts(&job->shape, p.first + i);
+            block[i] = routed ? u.routed : u.block, experts[i] = routed ? u.experts : 0;
+            if (split) is->later += block[i], is->experts_later += experts[i];
+            bool norms = split && l->zero == 3 && l->recompute == RECOMPUTE_SELECTIVE; // computed again in W
+            if (norms) is->again += block[i], is->experts_again += experts[i];
+        }
+        first += chunk.n, chunk.block = block;
+        if (l->zero == 3) is->again += sharding_again(chunk, segment, overlap);
+        chunk.block = experts, chunk.apart = true;
+        if (l->zero == 3) is->experts_again += sharding_again(chunk, segment, overlap);
     }
-    if (l->schedule == PIPELINE_ZB_H1 || pipeline_table_is_vee(l->schedule)) is->later = p > 1 ? blocks * block : 0;
 }
 
-static void replica_flows(PlanTraffic *t, const PlanJob *job)
+// Gradients and weights over the replicas; of the experts that ep ranks divide, or of all else.
+static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
 {
     const PlanLayout *l = &job->layout;
-    PlanGroup where = plan_traffic_group(job, MESH_REPLICAS);
+    PlanGroup where = plan_traffic_group(job, experts ? MESH_EXPERT_REPLICAS : MESH_REPLICAS);
+    size_t groups = experts ? (size_t)l->ep : 1; // of a stage and a tp rank
     ShardingCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
                        .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
@@ -402,18 +517,21 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
         size_t all = 0, most = 0;
         ShardingFormula f = {.all = 0};
         for (int stage = 0; stage < l->pp; stage++) {
-            size_t largest = plan_layout_params(job, stage);
+            size_t apart = plan_layout_experts(job, stage);
+            size_t largest = experts ? apart : plan_layout_params(job, stage) - apart;
             most = largest > most ? largest : most;
             stage_extras(job, stage, &is);
+            if (experts) is.again = is.experts_again, is.later = is.experts_later;
             for (int r = 0; r < l->tp; r++) { // parts of the vocabulary differ by a row
                 ModelShape part = tp_shape(&job->shape, r, l->tp, false);
                 ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
                 bool ends = stage == 0, tail = stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1);
-                size_t rows = (size_t)ends + (size_t)(tail && !job->shape.tie);
+                size_t rows = experts ? 0 : (size_t)ends + (size_t)(tail && !job->shape.tie);
+                bool away = tied_away(job, stage) && !experts;
                 is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
-                is.tied = tied_away(job, stage) ? part.vocab * part.channels + plan_layout_units(job).positions : 0;
+                is.tied = away ? part.vocab * part.channels + plan_layout_units(job).positions : 0;
                 f = sharding_traffic(&is, kinds[k]);
-                all += f.all;
+                all += groups * f.all;
             }
         }
         if (!all) continue;
@@ -422,7 +540,8 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
         bool gather = kinds[k] == COMM_ALL_GATHER;
         double payload = (double)(gather ? is.x_bytes : is.g_bytes) * (double)most;
         double calls = (double)f.all / ((double)(is.ranks - 1) * payload) / (kinds[k] == COMM_ALL_REDUCE ? 2 : 1);
-        PlanFlow *flow = add(t, "dp", &where, kinds[k], calls, payload, "N = %d: %s on each rank", where.size, f.text);
+        PlanFlow *flow = add(t, experts ? "experts" : "dp", &where, kinds[k], calls, payload,
+                             "N = %d: %s on each rank", where.size, f.text);
         flow->all = all;
     }
 }
@@ -434,9 +553,12 @@ PlanTraffic plan_traffic(const PlanJob *job)
     if (l->tp > 1) tensor_flows(&t, job);
     if (l->tp > 1) whole_flows(&t, job);
     if (l->cp > 1) context_flows(&t, job);
+    if (l->cp > 1 && job->shape.experts.n) slot_flows(&t, job);
     if (l->pp > 1) stage_flows(&t, job);
     if (l->pp > 1) tied_flows(&t, job);
-    if (l->dp * l->cp > 1) replica_flows(&t, job);
+    if (l->ep > 1) expert_flows(&t, job);
+    if (l->dp * l->cp > 1) replica_flows(&t, job, false);
+    if (l->ep > 1 && l->dp * l->cp > l->ep) replica_flows(&t, job, true);
     for (int i = 0; i < t.n; i++) t.all += t.flow[i].all;
     return t;
 }

@@ -21,13 +21,13 @@ typedef struct {
     CommKind kind;
     PlanGroup where;
     double calls, payload; // of a rank of the busiest stage, in a step; bytes of one call
-    size_t all;            // bytes that all ranks together send in a step
+    size_t all;            // bytes that all ranks together send in a step; rows to experts: when these have equal loads
     double seconds;        // of those calls, one after the other
     const char *algorithm;
     char formula[120];     // of `all`
 } PlanFlow;
 
-enum { PLAN_FLOWS = 12 };
+enum { PLAN_FLOWS = 16 };
 
 typedef struct {
     PlanFlow flow[PLAN_FLOWS];
@@ -36,10 +36,17 @@ typedef struct {
 } PlanTraffic;
 
 PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group);
+// One layer with experts and one micro-batch: bytes that a rank sends to the others of its ep group in one direction,
+// each way: rows (of x C bytes), weights of rows or their gradients, and numbers of rows.
+typedef struct {
+    double rows, weights, numbers;
+} PlanRows;
+PlanRows plan_traffic_rows(const PlanJob *job);
 // Seconds of one call by the fastest of ring, tree, halving and hierarchical (in the node, between nodes, in the node);
 // says which. n_bytes as in collectives_seconds: the longer side of the buffers.
 double plan_traffic_seconds(const PlanGroup *where, CommKind kind, double n_bytes, const char **algorithm);
-// All of a step. Bytes are those that the trainer's own modules count (tp.h, cp.h, account.h), to the byte.
+// All of a step. Bytes are those that the trainer's own modules count (tp.h, cp.h, account.h), to the byte, except of
+// rows to experts: there they are the mean, with equal loads.
 PlanTraffic plan_traffic(const PlanJob *job);
 
 #ifdef __cplusplus

@@ -15,6 +15,7 @@ typedef enum {
     PUBLISHED_WALL,       // hours of the whole run
     PUBLISHED_TFLOPS,     // TFLOP/s an accelerator, needed operations with half of T x T
     PUBLISHED_TFLOPS_ALL, // with all of T x T, and a whole second forward (arXiv 2104.04473, equation 3)
+    PUBLISHED_TFLOPS_SQUARE, // with all of T x T
     PUBLISHED_MFU_ALL     // percent of the peak, with all of T x T (arXiv 2205.05198, equation 7)
 } PublishedUnit;
 
@@ -24,11 +25,12 @@ typedef struct {
     struct {
         size_t layers, channels, heads, kv_heads, ffn, vocab, T; // kv_heads 0: heads; ffn 0: 4 channels
         bool llama, nemotron; // nemotron: rotary positions, no biases, a head of its own, no gate
+        size_t experts, active; // networks of width ffn in each layer, of which a token uses so many; 0: one network
     } model;
     long batch;       // sequences
     int gpus, tp, pp; // tp 0: not said, nor is anything else of the layout
     int chunks;       // 0: not said
-    int cp;           // 0: 1
+    int cp, ep;       // 0: 1
     long micro;       // 0: not said
     int zero;
     bool sp, plain, serial; // plain: no fused attention; serial: gradients not overlapped with backward

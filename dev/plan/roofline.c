@@ -238,7 +238,9 @@ Roofline roofline_block(const RooflineCase *c)
     linear(&r, c, "router", N * share, n, C, full);
     network(&r, c, (Network){"shared gate, up", "shared down", N * share, (double)e->shared}, full, cheap);
     network(&r, c, (Network){"experts' gate, up", "experts' down", slots, (double)e->ffn}, full, cheap);
-    double others = x * (n - 1) * 3 * C * (double)e->ffn * share; // a product above reads the weights of one
+    // A product above reads the weights of one. Where ep ranks divide the experts, each has its share of the slots of
+    // all: with equal loads as many rows as slots of its own.
+    double others = x * (double)(unit_own_experts(e) - 1) * 3 * C * (double)e->ffn * share;
     loop(&r, c, "experts' rows and weights", moved + others, 2 * moved + 2 * others, full);
     return summed(r);
 }

@@ -20,6 +20,9 @@
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 //
+// Where ep ranks divide the experts, Px of a rank's P elements are theirs. N / ep ranks have the same ones, so in these
+// parts of the formulas N / ep stands for N: a rank holds (P - Px) / N + Px ep / N, and sends what N / ep ranks would.
+//
 // The invariant: shards are not padded (zero.c), so over all ranks the bytes add up to these formulas exactly,
 // however uneven the cut: N P for what every rank has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
 // in the table has another cause, which the lines below the table name.
@@ -32,10 +35,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Which unit each slot holds (1 + it), as in zero.c; gathers: of blocks.
+// Which unit each slot holds (1 + it), as in zero.c; elements of blocks that were gathered.
 typedef struct {
     ShardingChunk chunk;
-    size_t in[4], gathers;
+    size_t in[4], elems;
 } Slots;
 
 static bool is_block(const ShardingChunk *c, size_t unit)
@@ -45,10 +48,12 @@ static bool is_block(const ShardingChunk *c, size_t unit)
 
 static void bring(Slots *s, size_t unit)
 {
-    size_t slot = unit == 0 ? 0 : unit == s->chunk.units - 1 ? 3 : 1 + unit % 2;
-    if (s->in[slot] == unit + 1) return;
+    const ShardingChunk *c = &s->chunk;
+    size_t slot = 1 + unit % 2, elems = is_block(c, unit) ? c->block[unit - c->first - c->embedding] : 0;
+    if (!c->apart && (unit == 0 || unit == c->units - 1)) slot = unit == 0 ? 0 : 3;
+    if ((c->apart && !elems) || s->in[slot] == unit + 1) return;
     s->in[slot] = unit + 1;
-    s->gathers += is_block(&s->chunk, unit);
+    s->elems += elems;
 }
 
 static void leave(Slots *s, size_t unit)
@@ -75,7 +80,15 @@ size_t sharding_again(ShardingChunk c, size_t segment, bool overlap)
         if (overlap && u > c.first) bring(&s, u - 1);
         leave(&s, u);
     }
-    return s.gathers - 2 * blocks;
+    for (size_t k = 0; k < blocks; k++) s.elems -= 2 * c.block[k];
+    return s.elems;
+}
+
+static size_t elems_of(const Params *params, int unit)
+{
+    size_t begin, end;
+    params_unit_range(params, unit, &begin, &end);
+    return end - begin;
 }
 
 // What the model's chunks and a pipeline's table add to the formulas.
@@ -83,19 +96,28 @@ static void add_stage(ShardingCase *is, const Run *run)
 {
     const Config *cfg = &run->cfg;
     const Model *m = run->model;
-    size_t begin, end, blocks = 0;
+    size_t begin, end, block[m->n_units], experts[m->n_units];
     bool overlap = cfg->parallel.overlap && cfg->parallel.pp == 1;
     bool split = ranks_of(&run->replicas)->table && ranks_of(&run->replicas)->table->split;
-    params_unit_range(&m->params, m->params.no_embedding ? 0 : 1, &begin, &end);
     for (int c = 0; c < m->n_chunks; c++) {
         const ModelPiece *piece = &m->chunk[c].piece;
-        size_t n = (size_t)m->chunk[c].n_units;
-        ShardingChunk chunk = {(size_t)m->chunk[c].first, n, (size_t)m->n_units, piece->embedding, piece->head};
-        blocks += n - chunk.embedding - chunk.head;
-        if (is->stage == 3 && !is->deterministic)
-            is->again += (end - begin) * sharding_again(chunk, m->pool.segment, overlap);
+        ShardingChunk chunk = {.first = (size_t)m->chunk[c].first, .n = (size_t)m->chunk[c].n_units,
+                               .units = (size_t)m->n_units, .embedding = piece->embedding, .head = piece->head};
+        for (size_t k = 0; k < piece->layers; k++) {
+            const Unit *unit = &m->unit[chunk.first + piece->embedding + k];
+            block[k] = elems_of(&m->params, unit->home);
+            experts[k] = unit->apart ? elems_of(&m->params, unit->home + 1) : 0;
+            is->experts += experts[k];
+            if (split) is->later += block[k], is->experts_later += experts[k];
+        }
+        if (is->stage < 3 || is->deterministic) continue;
+        chunk.block = block;
+        is->again += sharding_again(chunk, m->pool.segment, overlap);
+        chunk.block = experts, chunk.apart = true;
+        is->experts_again += sharding_again(chunk, m->pool.segment, overlap);
+        for (size_t k = 0; split && m->pool.policy.mode == RECOMPUTE_SELECTIVE && k < piece->layers; k++)
+            is->again += block[k], is->experts_again += experts[k]; // W computes the norms' outputs again
     }
-    if (split) is->later = blocks * (end - begin);
     params_unit_range(&m->params, 0, &begin, &end);
     if (m->shape.tie && m->params.no_head && !m->params.no_embedding) is->tied = end - begin;
 }
@@ -112,7 +134,7 @@ ShardingCase sharding_case(const Run *run)
     long small = cfg->parallel.dp * cfg->batch.micro * config_micro_grain(cfg);
     bool measures = cfg->run.noise_every == 1 && sequences > small; // in the first step
     ShardingCase is = {
-        .ranks = (size_t)(mesh->dp * mesh->cp), .params = m->params.n_elems,
+        .ranks = (size_t)(mesh->dp * mesh->cp), .params = m->params.n_elems, .ep = (size_t)mesh->ep,
         .stage = mesh->dp * mesh->cp > 1 ? (int)cfg->parallel.zero : 0,
         .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
@@ -132,9 +154,12 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
     size_t bytes = tag == MEM_PARAMS ? is->x_bytes * is->params : tag == MEM_GRADS ? 4 * is->params : 0;
     if (tag == MEM_OPTIM) bytes = is->state;
     if (!bytes) return (ShardingFormula){.text = "0"};
-    bool sharded = is->stage >= sharded_from;
+    bool sharded = is->stage >= sharded_from, apart = sharded && is->experts;
     ShardingFormula f = {.all = sharded ? bytes : bytes * is->ranks};
-    snprintf(f.text, sizeof f.text, "%.4g P%s", (double)bytes / (double)is->params, sharded ? " / N" : "");
+    double each = (double)bytes / (double)is->params;
+    if (apart) f.all += (is->ep - 1) * (size_t)(each * (double)is->experts);
+    if (apart) snprintf(f.text, sizeof f.text, "%.4g (P + %zu Px) / N", each, is->ep - 1);
+    else snprintf(f.text, sizeof f.text, "%.4g P%s", each, sharded ? " / N" : "");
     return f;
 }
 
@@ -154,10 +179,19 @@ ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
     if (kind == COMM_ALL_GATHER && is->stage == 3 && is->reshard) again = micro * is->again + is->tied;
     if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
     bool more = again > 0;
-    ShardingFormula f = {.all = (is->ranks - 1) * bytes * (times * is->params + again)};
-    snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes,
-             times);
+    ShardingFormula f = {.all = (is->ranks - 1) * bytes * (times * (is->params - is->experts) + again)};
+    const char *P = is->experts ? "(P - Px)" : "P";
+    if (more) snprintf(f.text, sizeof f.text, "%zu x (%zu %s + again) (N - 1) / N", bytes, times, P);
+    else snprintf(f.text, sizeof f.text, "%zu x %zu %s (N - 1) / N", bytes, times, P);
     return f;
+}
+
+ShardingCase sharding_experts(const ShardingCase *is)
+{
+    ShardingCase one = *is;
+    one.ranks = is->ep > 1 ? is->ranks / is->ep : is->ranks, one.params = is->experts, one.experts = one.tied = 0;
+    one.again = is->experts_again, one.later = is->experts_later;
+    return one;
 }
 
 static void row(FILE *out, const char *name, const ShardingFormula *f, size_t held, size_t first)
@@ -204,6 +238,15 @@ static void print_traffic(const ShardingCase *is, const AccountRank *rank, FILE 
         for (size_t r = 0; r < is->ranks; r++) sent += rank[r].count[ACCOUNT_DP][k].sent;
         if (sent || f.all) row(out, comm_kind_name((CommKind)k), &f, sent, rank[0].count[ACCOUNT_DP][k].sent);
     }
+    ShardingCase experts = sharding_experts(is);
+    for (int k = 0; is->experts && k < COMM_KINDS; k++) {
+        ShardingFormula f = sharding_traffic(&experts, (CommKind)k);
+        size_t sent = 0;
+        f.all *= is->ep;
+        if (k == 0) fprintf(out, "  experts\n");
+        for (size_t r = 0; r < is->ranks; r++) sent += rank[r].count[ACCOUNT_EXPERTS][k].sent;
+        if (sent || f.all) row(out, comm_kind_name((CommKind)k), &f, sent, rank[0].count[ACCOUNT_EXPERTS][k].sent);
+    }
     size_t numbers = 0;
     for (int k = 0; k < COMM_KINDS; k++) numbers += rank[0].count[ACCOUNT_CONTROL][k].sent;
     fprintf(out, "  %-15s %-24s %18s %18s %18s %18zu\n", "control", "- loss, counts, norm", "-", "-", "-", numbers);
@@ -214,6 +257,9 @@ void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
     fprintf(out, "account: stage %d, N = %zu ranks, P = %zu parameters, M = %zu micro-batches of %zu sequences each\n",
             is->stage, is->ranks, is->params, is->micro, is->batch);
     print_memory(is, rank, out);
+    if (is->experts)
+        fprintf(out, "  Px = %zu of them are experts that %zu ranks divide; in experts' rows P is Px, and N is %zu\n",
+                is->experts, is->ep, is->ranks / is->ep);
     if (is->ranks > 1) print_traffic(is, rank, out);
     if (is->deterministic)
         fprintf(out, "  numerics.deterministic: gradients are whole on every rank, beside the parts of their tree\n");
@@ -232,6 +278,7 @@ static void write_account(Run *run)
     AccountRank mine = account_rank(&run->mem, &r->mesh, r->control);
     account_add(&mine, ACCOUNT_CONTROL, r->replicas);
     account_add(&mine, ACCOUNT_CONTROL, r->parts);
+    if (r->ep) account_add(&mine, ACCOUNT_CONTROL, r->ep);
     // ranks that share a key/value head are neighbours of a tp group
     if (run->model->parts.neighbours) account_add(&mine, ACCOUNT_TP, run->model->parts.neighbours);
     AccountRank *all = calloc((size_t)size, sizeof *all);

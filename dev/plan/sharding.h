@@ -12,6 +12,7 @@ extern "C" {
 // What the formulas depend on.
 typedef struct {
     size_t ranks, params; // N, P
+    size_t experts, ep;   // Px: of P, what ep ranks divide: N / ep ranks have the same; 0, 1: none
     int stage;            // of ZeRO; 0 with one rank
     bool reshard, deterministic;
     size_t x_bytes, g_bytes; // of a weight; of a gradient element when it is sent
@@ -21,6 +22,7 @@ typedef struct {
     // Elements: that recomputation gathers a third time in a micro-batch (sharding_again); that a pipeline's W reduces
     // once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and reduced once more.
     size_t again, later, tied;
+    size_t experts_again, experts_later; // of the experts
 } ShardingCase;
 
 // A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however
@@ -34,15 +36,18 @@ ShardingCase sharding_case(const Run *run);
 // Units [first, first + n) of the `units` of a stage; whether the first is the embedding, the last the head.
 typedef struct {
     size_t first, n, units;
-    bool embedding, head;
+    bool embedding, head, apart; // apart: of the divided experts, which have two slots of their own
+    const size_t *block;         // elements of each of its blocks; apart, 0: it has none
 } ShardingChunk;
-// Additional gathers of a chunk's blocks in a micro-batch at stage 3, besides the one before each forward and the one
-// before each backward: blocks that are recomputed evict each other from the slots (zero.c).
+// Elements that are gathered again in a micro-batch at stage 3, besides the gathers before each forward and before each
+// backward: blocks that are recomputed evict each other from the slots (zero.c).
 size_t sharding_again(ShardingChunk chunk, size_t segment, bool overlap);
 // Bytes held of weights, gradients or optimizer state; of other tags none.
 ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag);
 // Bytes sent in one step by a kind of call, with algorithms that send the fewest.
-ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind);
+ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind); // of all but the divided experts
+// The divided experts alone, as a case of N / ep ranks; there are ep of it.
+ShardingCase sharding_experts(const ShardingCase *is);
 // Two tables: the formulas beside the sum of what `ranks` ranks counted, the difference, and rank 0's part.
 void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out);
 

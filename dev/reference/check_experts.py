@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Are the gradients of models with experts those of Transformers?
 
-For each shape: a MixtralForCausalLM or a Qwen3MoeForCausalLM with random weights is saved in float32. Transformers
-computes loss and gradients of one batch in float64 (its router is in float32 whatever the model is); `build/import` and
+For each shape: a MixtralForCausalLM, a Qwen3MoeForCausalLM or an OlmoeForCausalLM with random weights is saved in
+float32. Transformers computes loss and gradients of one batch in float64 (its router is in float32 whatever the model is); `build/import` and
 one step of `build/train --run.dump=1` compute ours in float32. Of each tensor the largest difference is at most BOUND of
 its largest element, or of a thousandth of the largest element of all: some tensors are 0 but for rounding. An element is
 a sum of at most 500 products through 3 layers and back, in each of which an error of 2^-24 of a part sum is rounded in.
@@ -25,7 +25,7 @@ import tempfile
 import numpy as np
 import torch
 from safetensors.numpy import load_file
-from transformers import AutoModelForCausalLM, MixtralConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, MixtralConfig, OlmoeConfig, Qwen3MoeConfig
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 V, BOUND, GAP = 512, 2e-5, 1e-5
@@ -46,6 +46,8 @@ CASES = {
     "balance of layers": ("qwen3_moe", 3, 27, 4, 29, 9, 4, 0.3, dict(norm_topk_prob=True)),
     "balance of two": ("qwen3_moe", 2, 35, 3, 20, 5, 2, 2.0, {}),
     "window": ("mixtral", 2, 40, 2, 48, 4, 2, 0.1, dict(sliding_window=7)),
+    "whole norms": ("olmoe", 3, 33, 3, 37, 7, 3, 0.0, dict(num_key_value_heads=6)),
+    "whole norms, grouped": ("olmoe", 2, 26, 4, 41, 5, 2, 0.3, dict(norm_topk_prob=True)),
     "two tokens": ("mixtral", 1, 2, 1, 10, 4, 2, 0.0, {}),
 }
 
@@ -58,10 +60,13 @@ def program(*words):
 
 def config_of(kind, layers, T, width, E, k, coefficient, more):
     more = {key: value for key, value in more.items() if key != "one"}
-    common = dict(SIZES, num_hidden_layers=layers, max_position_embeddings=T, num_experts_per_tok=k,
-                  router_aux_loss_coef=coefficient, **more)
+    common = dict(SIZES | more, num_hidden_layers=layers, max_position_embeddings=T, num_experts_per_tok=k,
+                  router_aux_loss_coef=coefficient)
     if kind == "mixtral":
         return MixtralConfig(**common, intermediate_size=width, num_local_experts=E)
+    if kind == "olmoe":  # heads are as wide together as the channels
+        del common["head_dim"]
+        return OlmoeConfig(**dict(common, hidden_size=72), intermediate_size=width, num_experts=E)
     return Qwen3MoeConfig(**common, intermediate_size=90, moe_intermediate_size=width, num_experts=E)
 
 

@@ -2,7 +2,7 @@
 """Does llama.cpp compute and write with our GGUF files what we do, and we with its?
 
 Part 1, models of ours: trains a few steps of a small GPT-2, of LLaMAs with each way of stretching rotary positions and
-with biases, of one with QK-norm, and of both kinds with experts; exports each as F32 and opens it in llama.cpp. For
+with biases, of one with QK-norm, and of each kind with experts; exports each as F32 and opens it in llama.cpp. For
 each: the ids of 200 strange texts are those of `build/tokenize`; the greedy continuation of some prompts is that of
 `build/sample`, token by token; and so are the log-probabilities of these tokens within 2e-4: each of the some 30 sums of a layer rounds by about 1e-7
 of logits of about 10; and llama.cpp takes GPT-2's GELU from a table of 16-bit numbers.
@@ -53,7 +53,9 @@ LLAMA = ["norm=rmsnorm", "activation=swiglu", "position=rope", "kv_heads=2", "bi
 ROPE = {kind: [f"rope_scaling={kind}", "rope_original=32"] for kind in ("linear", "ntk", "yarn", "llama3")}
 CASES = {"gpt2": [], "llama": LLAMA, "qwen3": LLAMA + ["qk_norm=true"], "biases": LLAMA + ["bias=true", "tie=true"]}
 CASES |= {"mixtral": LLAMA + ["experts=5", "experts_ffn=64"],
-          "qwen3moe": LLAMA + ["qk_norm=true", "experts=6", "experts_active=3", "experts_ffn=32"]}
+          "qwen3moe": LLAMA + ["qk_norm=true", "experts=6", "experts_active=3", "experts_ffn=32"],
+          "olmoe": [key for key in LLAMA if key != "kv_heads=2"] + ["qk_norm=whole", "experts=6", "experts_active=3",
+                                                                    "experts_ffn=32", "experts_renorm=false"]}
 CASES |= {kind: LLAMA + settings for kind, settings in ROPE.items()}
 PROMPTS = ["", "Once upon a time", "The", "\"Oh\"", "Zwölf Boxkämpfer", "東京 😀", "a  b\n\nc\t", "x" * 50]
 REAL = ["The capital of France is", "Water boils at", "def fibonacci(n):", "Once upon a time", "2 + 2 =", "In 1969,",

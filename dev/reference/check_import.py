@@ -22,12 +22,13 @@ import tempfile
 
 import numpy as np
 import torch
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
-                          Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, OlmoeConfig,
+                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 T, TOKENS, V = 64, 4096, 512
 SIZES = dict(vocab_size=V, hidden_size=66, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
              intermediate_size=130, max_position_embeddings=T)
+WHOLE = {k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 72}  # heads as wide together as the channels
 LLAMA3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, original_max_position_embeddings=16, low_freq_factor=1.0,
               high_freq_factor=4.0)
 YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
@@ -42,8 +43,7 @@ CASES = {
     "llama yarn": (LlamaConfig(**SIZES, rope_parameters=YARN), torch.float32, "5GB"),
     "mistral": (MistralConfig(**SIZES, sliding_window=None), torch.bfloat16, "5GB"),
     "mistral window": (MistralConfig(**SIZES, sliding_window=11), torch.float32, "5GB"),
-    "qwen2": (Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 72}), torch.float32,
-              "200KB"),
+    "qwen2": (Qwen2Config(**WHOLE), torch.float32, "200KB"),
     "qwen3 windows": (Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=9, max_window_layers=1), torch.float32,
                       "5GB"),
     "qwen3": (Qwen3Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"),
@@ -55,6 +55,9 @@ CASES = {
                                  norm_topk_prob=True, router_aux_loss_coef=0.0), torch.float32, "5GB"),
     "qwen3_moe some": (Qwen3MoeConfig(**SIZES, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=37,
                                       decoder_sparse_step=2, router_aux_loss_coef=0.0), torch.float32, "200KB"),
+    "olmoe": (OlmoeConfig(**WHOLE, num_experts=7, num_experts_per_tok=3, router_aux_loss_coef=0.0), torch.float32, "5GB"),
+    "olmoe tied": (OlmoeConfig(**WHOLE, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True, tie_word_embeddings=True,
+                               router_aux_loss_coef=0.0), torch.bfloat16, "200KB"),
 }
 
 

@@ -9,7 +9,7 @@ The model below stands in for your own. It gets the weights from RUN's dump and 
 forward, backward and AdamW in float32 with PyTorch's own operations. `keep` records a unit's result under the name that
 the dump has for it (doc/diff.md). Everything else about a tensor (its shape, its place in the order, how far rounding
 may move it) is copied from RUN's dump; only the numbers are new. So RUN must have one rank, fp32, no dropout, no packed
-documents and no QK-norm, and its dump is of update 1. --break plants an error of planted.py, to see what
+documents, no QK-norm, no groups and no capacity of experts, and its dump is of update 1. --break plants an error of planted.py, to see what
 build/diff says; check_planted.py does that for all of them.
 """
 import glob
@@ -25,13 +25,16 @@ import torch
 import torch.nn.functional as F
 
 
+TYPES = {"F32": "<f4", "I32": "<i4"}  # of a dump's tensors; the choices of experts are integers
+
+
 def read_dump(path):
     """The header unchanged, its size in bytes, and {name: tensor}."""
     with open(path, "rb") as file:
         raw = file.read()
     size = struct.unpack("<Q", raw[:8])[0]
     header, data = json.loads(raw[8:8 + size]), raw[8 + size:]
-    tensors = {name: torch.tensor(np.frombuffer(data[slice(*t["data_offsets"])], "<f4").reshape(t["shape"]))
+    tensors = {name: torch.tensor(np.frombuffer(data[slice(*t["data_offsets"])], TYPES[t["dtype"]]).reshape(t["shape"]))
                for name, t in header.items() if name != "__metadata__"}
     return raw[:8 + size], header, tensors
 
@@ -55,6 +58,7 @@ class Program:
     def __init__(self, weights, config, lr, eot=None, dtype=torch.float32, micros=1):
         self.p = {name: torch.nn.Parameter(x.to(dtype, copy=True)) for name, x in weights.items()}
         self.m, self.o, self.lr, self.micros = config["model"], config["optim"], lr, micros
+        self.moe, self.aux = config.get("moe"), 0  # aux: the routers' losses, summed over layers and sequences
         self.eot = eot  # the token with which a document begins that attention stays within; None: it does not
         self.D = self.m["head_size"] or self.m["channels"] // self.m["heads"]
 
@@ -118,6 +122,67 @@ class Program:
     def dropped(self, x, at):
         return x
 
+    # ---- mixture of experts (doc/experts.md)
+
+    def router(self, x, at):
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32  # whatever the others compute in
+        with torch.autocast("cpu", enabled=False):
+            return F.linear(x.to(dtype), self.p[at + "router.weight"].to(dtype))
+
+    def scores(self, z, at):
+        return z.sigmoid() if self.m["experts_score"] == "sigmoid" else F.softmax(z, -1)
+
+    def choose(self, s, at):
+        choice = s.topk(self.m["experts_active"], -1)[1]
+        w = s.gather(-1, choice)
+        return choice, (w / w.sum(-1, keepdim=True) if self.m["experts_renorm"] else w) * self.m["experts_scale"]
+
+    def expert(self, x, rows, at):
+        return F.linear(x, self.p[at + rows + ".weight"])
+
+    def balance(self, z, s, choice, at):
+        """The losses on the router, of each sequence (S)."""
+        E, moe = z.shape[-1], self.moe
+        share = F.one_hot(choice, E).float().mean((1, 2))
+        loss = moe["z_coef"] * z.logsumexp(-1).square().mean(1)
+        if moe["balance"] == "sequence":  # of the batch, the shares of a first step are 1 / E: the gradient is 0
+            loss = loss + moe["balance_coef"] * E * (share * (s / s.sum(-1, keepdim=True)).mean(1)).sum(-1)
+        return loss
+
+    def combine(self, rows, at):
+        return rows.sum(2)
+
+    def experts(self, x, at):
+        m, keep = self.m, self.keep
+        z = keep(at + "router", self.router(x, at))
+        s = self.scores(z, at)
+        choice, weights = self.choose(s, at)
+        if self.moe["balance"] == "bias":
+            keep(at + "keys", s)  # biases begin as 0
+        keep(at + "choice", choice), keep(at + "weights", weights)
+        self.aux = self.aux + self.balance(z, s, choice, at).sum()
+
+        def by_slot(name, made, width):
+            """Of all experts' numbers (S, T, E, width) those of the experts that were chosen, by slot."""
+            rows = torch.stack(made, 2).gather(2, choice[..., None].expand(*choice.shape, width))
+            keep(at + name, rows.flatten(2))
+            return rows
+
+        each, width, C = range(m["experts"]), m["experts_ffn"], x.shape[-1]
+        name = at + "experts.{}."
+        made = [torch.cat([self.expert(x, row, name.format(e)) for row in ("gate", "up")], -1) for e in each]
+        gate, up = by_slot("experts_pre", made, 2 * width).chunk(2, -1)
+        act = self.swiglu(gate, up, at) * weights[..., None].to(x.dtype)
+        keep(at + "experts_act", act.flatten(2))
+        mine = [act * (choice == e)[..., None] for e in each]  # an expert's own slots: others give 0
+        rows = sum(self.expert(mine[e], "down", name.format(e)) for e in each)
+        keep(at + "experts_down", rows.flatten(2))
+        y = self.combine(rows, at)
+        if m["experts_shared"]:
+            gate, up = (keep(at + row, self.linear(x, f"{at}shared.{row}")) for row in ("gate", "up"))
+            y = y + self.linear(keep(at + "act", self.swiglu(gate, up, at)), at + "shared.down")
+        return keep(at + "experts", y)
+
     def block(self, i, x):
         m, at, keep = self.m, f"layers.{i}.", self.keep
         a = keep(at + "norm1", self.norm(x, at + "attn_norm"))
@@ -131,6 +196,8 @@ class Program:
         mixed = keep(at + "attn", self.attention(q, k, v, self.hidden(x.shape[1], window, at), at))
         x = keep(at + "resid", x + self.dropped(self.linear(mixed, at + "attn.out"), at))
         b = keep(at + "norm2", self.norm(x, at + "ffn_norm"))
+        if at + "router.weight" in self.p:
+            return keep(at + "out", x + self.dropped(self.experts(b, at), at))
         up = keep(at + ("up" if m["activation"] == "swiglu" else "pre"), self.linear(b, at + "ffn.up"))
         if m["activation"] == "swiglu":
             act = self.swiglu(keep(at + "gate", self.linear(b, at + "ffn.gate")), up, at)
@@ -159,7 +226,7 @@ class Program:
 
     def total(self, loss, counted, all_counted):
         """What backward starts from, of one micro-batch: its part of the mean over all targets that count."""
-        return (loss * counted).sum() / all_counted.sum()
+        return (loss * counted).sum() / all_counted.sum() + self.aux / len(all_counted)
 
     def accumulated(self, k):
         """After backward of micro-batch k: the gradients are in p."""
@@ -177,7 +244,7 @@ class Program:
         """{name in the dump: tensor} of one update; counted: 1 for the targets that count, else 0."""
         parts, made = [], {"weight." + name: x.detach().clone() for name, x in self.p.items()}
         for k, at in enumerate(torch.arange(len(token)).chunk(self.micros)):
-            self.kept, self.streams = {}, {}
+            self.kept, self.streams, self.aux = {}, {}, 0
             with torch.autocast("cpu", autocast, enabled=autocast is not None):
                 loss = self.losses(self.logits(token[at]), target[at])
             self.total(loss, counted[at], counted).backward()
@@ -210,10 +277,11 @@ class Run:
         with open(os.path.join(path, "config.toml"), "rb") as file:
             self.config = tomllib.load(file)
         for section, key, want in (("data", "shuffle", False), ("data", "packing", "cut"),
-                                   ("model", "qk_norm", False),
+                                   ("model", "qk_norm", "false"),
                                    ("model", "dropout", 0), ("optim", "name", "adamw"), ("optim", "agc", 0),
-                                   ("model", "rope_scaling", "none")):
-            if self.config[section].get(key, want) != want:
+                                   ("model", "rope_scaling", "none"), ("model", "experts_groups", 0),
+                                   ("moe", "capacity", 0)):
+            if self.config.get(section, {}).get(key, want) != want:
                 sys.exit(f"error: {path}: {section}.{key} = {self.config[section][key]} (train with --{section}.{key}="
                          f"{json.dumps(want).strip(chr(34))})")
         if self.header["__metadata__"]["ranks"] != "1":
@@ -241,7 +309,9 @@ class Run:
             for name, t in self.header.items():
                 if name != "__metadata__":
                     file.seek(len(self.head) + t["data_offsets"][0])
-                    file.write(made[name].reshape(t["shape"]).float().numpy().astype("<f4").tobytes())
+                    x = made[name].detach().reshape(t["shape"])
+                    x = x.float() if x.is_floating_point() else x
+                    file.write(x.numpy().astype(TYPES[t["dtype"]]).tobytes())
 
 
 def main(path, out, error):

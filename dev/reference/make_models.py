@@ -5,8 +5,9 @@ PyTorch.
 Two families from one forward function, as in src/: GPT (LayerNorm, learned positions, GELU, biases, tied
 head) and LLaMA (RMSNorm, rotate-half RoPE, SwiGLU, grouped queries, no biases, untied head), the latter
 also with QK-norm, and with experts in three forms: softmax with renormalised weights (Mixtral), softmax as it is in every
-second layer (OLMoE), sigmoid with groups, a scale, a shared expert and a first dense layer (DeepSeek-V3). Everything is computed in float64 by autograd and torch.optim.AdamW and stored as
-float32.
+second layer, with a norm of all heads' queries together and one of their keys (OLMoE), sigmoid with groups, a scale, a
+shared expert and a first dense layer (DeepSeek-V3). Everything is computed in float64 by autograd and
+torch.optim.AdamW and stored as float32.
 
 How far may a float32 implementation be from that? As far as PyTorch's own float32 is. The same computation
 runs in float32 with the channels in ORDERS random orders, which changes only the rounding of the sums. A
@@ -35,7 +36,7 @@ EXPERTS = dict(LLAMA, experts=4, experts_active=2, experts_ffn=12, experts_share
                balance_coef=0.05, z_coef=0.0)
 MODELS = {"gpt": GPT, "llama": LLAMA, "llama_qknorm": dict(LLAMA, qk_norm=1),
           "mixtral": EXPERTS,
-          "olmoe": dict(EXPERTS, qk_norm=1, experts=5, experts_active=3, experts_every=2, renorm=0, balance_coef=0.0,
+          "olmoe": dict(EXPERTS, qk_norm=2, experts=5, experts_active=3, experts_every=2, renorm=0, balance_coef=0.0,
                         z_coef=0.02),
           "deepseek": dict(EXPERTS, experts=6, experts_ffn=8, experts_shared=10, experts_dense=1, experts_groups=3,
                            experts_groups_active=2, sigmoid=1, experts_scale=1.5, z_coef=0.01)}
@@ -78,8 +79,9 @@ def init_params(c, rng):
         for name, n_heads in (("q", H), ("k", G), ("v", G)):
             linear(f"{at}attn.{name}", n_heads * D, C)
         if c["qk_norm"]:
-            norm(at + "attn.q_norm", D, False)
-            norm(at + "attn.k_norm", D, False)
+            whole = c["qk_norm"] == 2
+            norm(at + "attn.q_norm", H * D if whole else D, False)
+            norm(at + "attn.k_norm", G * D if whole else D, False)
         linear(at + "attn.out", C, H * D)
         norm(at + "ffn_norm", C, c["layernorm"])
         networks = [("ffn", width)]
@@ -115,9 +117,14 @@ def forward(p, c, token):
         return x * angle.cos().to(x) + half * angle.sin().to(x)
 
     def attention(x, at):
-        q, k, v = (linear(x, f"{at}attn.{n}").unflatten(-1, (-1, D)) for n in "qkv")
-        if c["qk_norm"]:
-            q, k = rms(q, p[at + "attn.q_norm.weight"]), rms(k, p[at + "attn.k_norm.weight"])
+        q, k, v = (linear(x, f"{at}attn.{n}") for n in "qkv")
+        split = lambda y: y.unflatten(-1, (-1, D))
+        normed = lambda y, n: rms(y, p[f"{at}attn.{n}_norm.weight"])
+        if c["qk_norm"] == 2:
+            q, k = normed(q, "q"), normed(k, "k")
+        q, k, v = split(q), split(k), split(v)
+        if c["qk_norm"] == 1:
+            q, k = normed(q, "q"), normed(k, "k")
         if c["rope"]:
             q, k = rope(q), rope(k)
         k, v = (y.repeat_interleave(H // G, 2) for y in (k, v))

@@ -614,6 +614,13 @@ static void resolve_mesh(Config *cfg)
             (cfg->parallel.ranks / copy + 1) * copy);
     }
     config_set_derived(cfg, "parallel.dp", cfg->parallel.ranks / copy);
+    long ep = cfg->parallel.ep, replicas = cfg->parallel.ranks / copy * cp;
+    if (cfg->model.experts % ep || (ep > 1 && !cfg->model.experts))
+        die("%s: parallel.ep = %ld does not divide model.experts = %ld", where(cfg, "parallel.ep"), ep,
+            cfg->model.experts);
+    if (replicas % ep)
+        die("%s: parallel.ep = %ld does not divide parallel.dp * cp = %ld ranks, which have other tokens each (start a "
+            "multiple of %ld ranks)", where(cfg, "parallel.ep"), ep, replicas, ep * (copy / cp));
 }
 
 // batch.micro of a file may be larger than a rank's share of the batch. It is then lowered, so that the share is one
@@ -684,9 +691,9 @@ static void refuse_on_ranks(const Config *cfg)
 static void refuse_in_parts(const Config *cfg)
 {
     long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;
-    if (cfg->model.experts && tp * cp > 1)
-        die("%s: model.experts with parallel.tp = %ld, cp = %ld: experts are not divided over such ranks (try dp, ZeRO "
-            "or pp)", where(cfg, tp > 1 ? "parallel.tp" : "parallel.cp"), tp, cp);
+    if (cfg->model.qk_norm == QK_NORM_WHOLE && tp > 1)
+        die("%s: model.qk_norm = whole with parallel.tp = %ld: its mean of squares is over all heads, and a rank has "
+            "some (try dp, ZeRO, cp or pp)", where(cfg, "parallel.tp"), tp);
     if (cfg->batch.accum % config_micro_grain(cfg))
         die("%s: parallel.schedule = interleaved: a step has %ld micro-batches, which go through a chunk in groups of "
             "parallel.pp = %ld (try another batch.tokens or batch.micro, or 1f1b)", where(cfg, "parallel.schedule"),

@@ -19,6 +19,8 @@ enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 // values stand in the order in which the key's row in config_table.c lists the names.
 
 typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
+// RMSNorm on queries and keys: none, of each head's, or of all heads' of a token together.
+typedef enum { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm;
 typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU } ConfigActivation;
 typedef enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE } ConfigPosition;
 // The scores of experts: softmax over all, or each one's sigmoid. What keeps their loads even: a loss on each sequence,
@@ -46,6 +48,8 @@ typedef enum {
     FP8_CURRENT, // scale from the tensor itself: exact, but needs a pass over the tensor before the cast
     FP8_DELAYED  // scale from the largest element of the last `history` steps: known before the tensor is computed
 } Fp8Scaling;
+// Products of bf16 matrices on the CPU: by the processor's bf16 instruction, or as fp32 products of widened operands.
+typedef enum { PRODUCTS_AUTO, PRODUCTS_HARDWARE, PRODUCTS_WIDENED } Bf16Products;
 typedef enum {
     RECOMPUTE_NONE,      // all activations are kept
     RECOMPUTE_SELECTIVE, // outputs of norms and activation functions are recomputed: no matmul, no attention
@@ -123,7 +127,8 @@ typedef struct {
         double rope_slow, rope_fast;
         long window;
         char window_pattern[CONFIG_TEXT];
-        bool bias, tie, qk_norm;
+        bool bias, tie;
+        QkNorm qk_norm;
         double dropout;
         long experts, experts_active, experts_ffn, experts_shared, experts_dense, experts_every;
         long experts_groups, experts_groups_active;
@@ -133,7 +138,7 @@ typedef struct {
     } model;
     struct {
         MoeBalance balance;
-        double balance_coef, bias_rate, z_coef, capacity;
+        double balance_coef, bias_rate, z_coef, capacity, room;
         MoeDrop drop;
     } moe;
     struct {
@@ -158,6 +163,7 @@ typedef struct {
     struct {
         ConfigDtype dtype;
         bool deterministic, check;
+        Bf16Products bf16_products;
         long loss_scale, loss_growth;
         Fp8Scaling fp8_scaling;
         long amax_history;
@@ -174,6 +180,7 @@ typedef struct {
         long dp;    // ranks that share each batch; always derived
         long tp;
         bool sp;
+        long ep;
         long cp;
         CpAssign cp_assign;
         CpWay cp_way;
@@ -223,7 +230,8 @@ typedef struct {
         double cool;
         long cool_steps, rollback_steps, rollback_skip, rollback_at;
         bool rollback_cool;
-        long max_rollbacks, agree_every;
+        long max_rollbacks, agree_every, experts_steps;
+        double experts_entropy;
         bool locate;
     } monitor;
     ConfigOrigin origin[CONFIG_MAX_KEYS]; // by row of the table

@@ -128,7 +128,8 @@ static const ConfigKey TABLE[] = {
         "which layers have the window: letters repeated over the layers, s: sliding, f: full, such as sssssf"),
     BOOL(model, bias, "true", "linear layers (and layernorm) have biases"),
     BOOL(model, tie, "true", "the head shares the token embedding's matrix"),
-    BOOL(model, qk_norm, "false", "RMSNorm on each head's queries and keys"),
+    ONE_OF(model, qk_norm, "false", "false|true|whole",
+        "RMSNorm on queries and keys; true: of each head's, whole: of all heads' of a token together"),
     NUM(model, dropout, "0", "[0, 1)", "", "",
         "part of the embedding, of attention and of both branches that is dropped in training"),
     INT(model, experts, "0", "[0, 100000]", "", "",
@@ -159,6 +160,9 @@ static const ConfigKey TABLE[] = {
         "factor of the z loss, the mean square of log sum exp of the router's outputs"),
     NUM(moe, capacity, "0", "[0, inf)", "", "model.experts>0",
         "slots that an expert takes of a sequence in training, as a multiple of the even load; 0: all"),
+    NUM(moe, room, "0", "[0, inf)", "", "parallel.ep>1",
+        "rows for which a rank of parallel.ep has memory, as a multiple of its own tokens' slots; 0: for all that can "
+        "come"),
     CHOICE(moe, drop, "last", "last|lightest", "moe.capacity>0",
         "slots that are dropped: the last ones of the sequence, or those with the smallest weights"),
 
@@ -214,6 +218,9 @@ static const ConfigKey TABLE[] = {
     ONE_OF(numerics, dtype, "fp32", "fp32|bf16|fp16|fp8",
         "storage of weights and activations; master weights, gradients and optimizer stay fp32. fp8: bf16, with the "
         "blocks' matmuls in 8 bits"),
+    CHOICE(numerics, bf16_products, "auto", "auto|hardware|widened", "numerics.dtype=bf16",
+        "matrix products on a CPU: by its bf16 instruction, or widened to fp32; auto: by the instruction where there "
+        "is one"),
     BOOL(numerics, deterministic, "false",
         "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks "
         "(fp32)"),
@@ -250,6 +257,8 @@ static const ConfigKey TABLE[] = {
         "tensor parallelism: the ranks that hold each layer's matrices between them"),
     FLAG(parallel, sp, "false", "parallel.tp>1",
         "sequence parallelism: these ranks share the rows of the residual stream too"),
+    INT(parallel, ep, "1", "[1, 4096]", "ranks", "model.experts>0",
+        "expert parallelism: of the dp * cp ranks with the same layers, so many neighbours hold the experts between them"),
     INT(parallel, cp, "1", "[1, 4096]", "ranks", "",
         "context parallelism: the ranks that hold each sequence between them"),
     CHOICE(parallel, cp_assign, "zigzag", "zigzag|contiguous", "parallel.cp>1",
@@ -346,6 +355,10 @@ static const ConfigKey TABLE[] = {
         "a plateau: the mean loss of plateau_steps is not lower by this part than that of as many before"),
     INT(monitor, plateau_steps, "1000", "[2, inf)", "steps", "", "its length"),
     ONE_OF(monitor, on_plateau, "none", "none|warn|cool", "what is done then"),
+    INT(monitor, experts_steps, "100", "[0, inf)", "steps", "model.experts>0",
+        "warn of an expert that no token has used for so many steps, and of uneven loads; 0: do not"),
+    NUM(monitor, experts_entropy, "0.5", "[0, 1)", "", "monitor.experts_steps>0",
+        "uneven: an entropy of the loads below this part of the way from k experts for all tokens (0) to even loads (1)"),
     NUM(monitor, cool, "0.5", "(0, 1]", "", "", "cool: the learning rate is multiplied by it"),
     INT(monitor, cool_steps, "100", "[1, inf)", "steps", "", "for so many steps"),
     INT(monitor, rollback_steps, "0", "[0, inf)", "steps", "",

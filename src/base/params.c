@@ -45,7 +45,8 @@ int params_find(const Params *params, const char *name)
     return -1;
 }
 
-void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end)
+// The first row of a unit.
+static int first_row(const Params *params, int unit)
 {
     int first = 0, after = params->n_rows; // bisection: the rows are in unit order
     while (first < after) {
@@ -54,9 +55,20 @@ void params_unit_range(const Params *params, int unit, size_t *begin, size_t *en
         else after = middle;
     }
     check(first < params->n_rows && params->row[first].unit == unit);
-    *begin = params->row[first].offset;
+    return first;
+}
+
+void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end)
+{
+    int after = first_row(params, unit);
+    *begin = params->row[after].offset;
     for (; after < params->n_rows && params->row[after].unit == unit; after++)
         *end = params->row[after].offset + params->row[after].n_elems;
+}
+
+bool params_unit_expert(const Params *params, int unit)
+{
+    return params->row[first_row(params, unit)].expert;
 }
 
 size_t params_whole_index(const Param *row, size_t j)

@@ -29,19 +29,22 @@ typedef struct {
     float init_mean, init_std; // normal(mean, std); std 0 gives the constant
     float lr_scale;         // factor of the learning rate: 1, except under muP
     bool decay;             // weight decay applies (matrices) or not (vectors)
-    int unit;               // in this table's list: 0 embedding, then the blocks, last the head; see Params
+    int unit;               // in this table's list: 0 embedding, then the blocks, last the head; see Params. Where ranks
+                            // divide the experts, a block's experts are a unit of their own after it
     int cut;                // axis that tensor parallelism splits: 0 rows (column-parallel), 1 columns, -1 replicated
     // The part that this rank holds (tp.h). In an undivided table: whole = dim, first = 0, owned, PARAM_COMPLETE.
     size_t whole[PARAM_DIMS]; // dim of the whole tensor
     size_t first;             // index along `cut` of this part's first element
     bool owned;               // of the ranks that hold the same elements, this one counts them
     ParamSum sum;             // what this rank's gradient is a part of
+    bool expert;              // of an expert that other ranks do not have (expert parallelism)
 } Param;
 
 typedef struct {
     Param *row;
     int n_rows, n_units;
     size_t n_elems;
+    int ep;                     // ranks that divide the experts, whose replicas are then every ep-th rank; 0, 1: none do
     bool no_embedding, no_head; // a pipeline's stage that has neither of them, or one: all its other units are blocks
 } Params;
 
@@ -56,6 +59,8 @@ ParamPlace params_place(const Params *params, const Param *row);
 int params_find(const Params *params, const char *name);
 // Elements [*begin, *end) of the flat buffer that a unit owns.
 void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end);
+// Whether a unit is a block's experts, which other ranks do not have.
+bool params_unit_expert(const Params *params, int unit);
 // Index in the whole tensor of element j of a row's part.
 size_t params_whole_index(const Param *row, size_t j);
 // Fills flat (n_elems) from the table; element i of whole tensor NAME is a function of (seed, NAME, i) alone.

@@ -6,37 +6,37 @@
 //     rank = ((dp * PP + pp) * CP + cp) * TP + tp          0 <= dp < DP, ...
 //
 // The groups over which gradients are added. Ranks that differ in dp or cp have the same weights and other tokens:
-// MESH_REPLICAS. An expert's weights exist once per block of EP ranks along dp: MESH_EXPERT_REPLICAS, of DP / EP * CP
-// ranks. Ranks that differ in tp or pp hold other weights, so no gradients are added; but the squares of all of them
-// belong to one gradient norm: MESH_MODEL.
+// MESH_REPLICAS, numbered by q = dp * CP + cp. An expert's weights exist once per block of EP ranks along q:
+// MESH_EXPERT_REPLICAS, of DP * CP / EP ranks. For experts a token is a token, whichever sequence it is of, so a block
+// may have parts of one sequence or several sequences. Ranks that differ in tp or pp hold other weights, so no
+// gradients are added; but the squares of all of them belong to one gradient norm: MESH_MODEL.
 //
 // Rejected: ep as a fifth factor of the world (Megatron's first layout: dense layers would idle or be replicated);
-// experts over dp x cp (ep could then exceed dp, but a group would mix ranks that hold pieces of one sequence with
-// ranks that hold others); orders chosen by an option, as Megatron allows: a reader would have to know
-// the option to read a rank.
+// experts over dp alone (long sequences need cp, which leaves few dp ranks for many experts); orders chosen by an
+// option, as Megatron allows: a reader would have to know the option to read a rank.
 #include "comm/mesh.h"
 
 #include "base/check.h"
 
 #include <string.h>
 
-typedef enum { FIXED, ALL, IN_BLOCK, OF_BLOCKS, ENDS } Varies; // IN_BLOCK, OF_BLOCKS: of EP ranks along dp
+typedef enum { FIXED, ALL, IN_BLOCK, OF_BLOCKS, ENDS } Varies; // IN_BLOCK, OF_BLOCKS: of EP ranks along q
 
 typedef struct {
     const char *name;
-    Varies dp, pp, cp, tp;
+    Varies dp, pp, cp, tp, q; // q restricts dp and cp together
 } GroupRow;
 
 static const GroupRow VARIES[MESH_GROUPS] = {
-    [MESH_TP] = {"tp", FIXED, FIXED, FIXED, ALL},
-    [MESH_CP] = {"cp", FIXED, FIXED, ALL, FIXED},
-    [MESH_PP] = {"pp", FIXED, ALL, FIXED, FIXED},
-    [MESH_DP] = {"dp", ALL, FIXED, FIXED, FIXED},
-    [MESH_EP] = {"ep", IN_BLOCK, FIXED, FIXED, FIXED},
-    [MESH_REPLICAS] = {"replicas", ALL, FIXED, ALL, FIXED},
-    [MESH_EXPERT_REPLICAS] = {"expert_replicas", OF_BLOCKS, FIXED, ALL, FIXED},
-    [MESH_MODEL] = {"model", FIXED, ALL, FIXED, ALL},
-    [MESH_ENDS] = {"ends", FIXED, ENDS, FIXED, FIXED},
+    [MESH_TP] = {"tp", FIXED, FIXED, FIXED, ALL, ALL},
+    [MESH_CP] = {"cp", FIXED, FIXED, ALL, FIXED, ALL},
+    [MESH_PP] = {"pp", FIXED, ALL, FIXED, FIXED, ALL},
+    [MESH_DP] = {"dp", ALL, FIXED, FIXED, FIXED, ALL},
+    [MESH_EP] = {"ep", ALL, FIXED, ALL, FIXED, IN_BLOCK},
+    [MESH_REPLICAS] = {"replicas", ALL, FIXED, ALL, FIXED, ALL},
+    [MESH_EXPERT_REPLICAS] = {"expert_replicas", ALL, FIXED, ALL, FIXED, OF_BLOCKS},
+    [MESH_MODEL] = {"model", FIXED, ALL, FIXED, ALL, ALL},
+    [MESH_ENDS] = {"ends", FIXED, ENDS, FIXED, FIXED, ALL},
 };
 
 const char *mesh_group_name(MeshGroup group)
@@ -61,6 +61,11 @@ MeshPlace mesh_place(MeshShape s, int rank)
                        .dp = rank / (s.tp * s.cp * s.pp)};
 }
 
+int mesh_replica(MeshShape s, MeshPlace p)
+{
+    return p.dp * s.cp + p.cp;
+}
+
 MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp)
 {
     const char *key[] = {"pp", "cp", "ep", "tp"};
@@ -73,9 +78,9 @@ MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp)
         die("mesh: %d ranks are not a multiple of pp x cp x tp = %d x %d x %d = %ld (start a multiple of %ld ranks)",
             world, pp, cp, tp, copy, copy);
     int dp = world / (int)copy;
-    if (dp % ep)
-        die("mesh: parallel.ep = %d does not divide dp = %d ranks / (pp x cp x tp = %ld) = %d: experts are spread over "
-            "data-parallel ranks", ep, world, copy, dp);
+    if (dp * cp % ep)
+        die("mesh: parallel.ep = %d does not divide dp x cp = %d x %d = %d: experts are spread over the ranks that "
+            "have other tokens", ep, dp, cp, dp * cp);
     return (MeshShape){.dp = dp, .pp = pp, .cp = cp, .ep = ep, .tp = tp};
 }
 
@@ -98,8 +103,9 @@ int mesh_members(MeshShape s, int rank, MeshGroup group, int *members)
     int n = 0, size = mesh_size(s);
     for (int r = 0; r < size; r++) {
         MeshPlace b = mesh_place(s, r);
-        if (!together(g->dp, a.dp, b.dp, s.ep, s.dp - 1) || !together(g->pp, a.pp, b.pp, 1, s.pp - 1) ||
-            !together(g->cp, a.cp, b.cp, 1, s.cp - 1) || !together(g->tp, a.tp, b.tp, 1, s.tp - 1)) continue;
+        if (!together(g->dp, a.dp, b.dp, 1, s.dp - 1) || !together(g->pp, a.pp, b.pp, 1, s.pp - 1) ||
+            !together(g->cp, a.cp, b.cp, 1, s.cp - 1) || !together(g->tp, a.tp, b.tp, 1, s.tp - 1) ||
+            !together(g->q, mesh_replica(s, a), mesh_replica(s, b), s.ep, 0)) continue;
         if (members) members[n] = r;
         n++;
     }

@@ -5,8 +5,9 @@
 //
 //     rank = ((dp * PP + pp) * CP + cp) * TP + tp
 //
-// Experts take ranks of the dp axis: ep divides dp, and the EP neighbours dp = EP b .. EP b + EP - 1 (same pp, cp, tp)
-// hold the experts between them. So a mesh with experts has no more ranks than one without.
+// Experts take ranks of dp x cp: with the replica index q = dp * CP + cp, ep divides DP * CP, and the EP neighbours
+// q = EP b .. EP b + EP - 1 (same pp, tp) hold the experts between them. So a mesh with experts has no more ranks than
+// one without.
 //
 // All but mesh_create are pure functions of a shape and a rank: a test plays every rank of a mesh in one process.
 #ifndef MESH_H
@@ -34,7 +35,7 @@ typedef enum {
     MESH_DP,              // data parallel: same weights, other samples
     MESH_EP,              // expert parallel: the experts between them
     MESH_REPLICAS,        // dp and cp: gradients of ordinary weights are added over it
-    MESH_EXPERT_REPLICAS, // those that hold the same experts: dp in steps of EP, and cp
+    MESH_EXPERT_REPLICAS, // those that hold the same experts: q in steps of EP
     MESH_MODEL,           // pp and tp: one copy of the model
     MESH_ENDS,            // first and last stage: what a tied embedding is added over; none in between
     MESH_GROUPS
@@ -47,6 +48,7 @@ typedef struct {
     Comm *group[MESH_GROUPS]; // NULL where this rank is in none
 } Mesh;
 
+int mesh_replica(MeshShape shape, MeshPlace place); // q = dp * CP + cp; ranks that differ in it have other tokens
 // dp is what is left: world / (pp cp tp). Dies, with the reason, where a size is below 1 or does not divide.
 MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp);
 int mesh_size(MeshShape shape);

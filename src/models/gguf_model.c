@@ -1,8 +1,8 @@
 // gguf_model: a model from llama.cpp's file.
 //
 // Architecture gpt2 has q, k and v as one tensor, (3C, C), and no transposed matrices. Architecture llama turns
-// neighbours of a head where we turn its halves, so the rows of q and k stand in another order; qwen2, qwen3 and
-// qwen3moe are as ours (weights.h). Scaled rotary positions of LLaMA-3 are there as a tensor of factors,
+// neighbours of a head where we turn its halves, so the rows of q and k stand in another order; qwen2, qwen3,
+// qwen3moe and olmoe are as ours (weights.h). Scaled rotary positions of LLaMA-3 are there as a tensor of factors,
 // rope_freqs.weight. Architecture llama is Mixtral where it has experts; of a layer all experts' gates are one tensor.
 #include "models/gguf_model.h"
 
@@ -126,18 +126,20 @@ static bool is_tied(const Gguf *g)
                      !memcmp(head->data, embed->data, head->n_bytes));
 }
 
-// Of Mixtral's architecture the experts are as wide as the key of a feed-forward says. Returns how many there are; sets
-// their width. The weights of a token's experts are divided by their sum in both.
+// Except in Qwen3's architecture the experts are as wide as the key of a feed-forward says. Returns how many there are;
+// sets their width. The weights of a token's experts are divided by their sum, but in OLMoE's.
 static size_t read_experts(const Keys *k, double *F)
 {
     bool llama = !strcmp(k->arch, "llama"), qwen = !strcmp(k->arch, "qwen3moe");
-    if (!llama && !qwen) expect(k, "expert_count", 0, "this architecture has no experts");
-    double E = number(k, "expert_count", qwen ? -1 : 0);
-    if (E < 1 && !qwen) return 0;
+    bool olmoe = !strcmp(k->arch, "olmoe");
+    if (!llama && !qwen && !olmoe) expect(k, "expert_count", 0, "this architecture has no experts");
+    double E = number(k, "expert_count", qwen || olmoe ? -1 : 0);
+    if (E < 1 && !qwen && !olmoe) return 0;
     double used = number(k, "expert_used_count", -1);
     expect(k, "expert_shared_count", 0, "an expert that all tokens use is not in this architecture");
     if (qwen) *F = number(k, "expert_feed_forward_length", -1);
     set(k, "experts", E), set(k, "experts_active", used), set(k, "experts_ffn", *F);
+    set_text(k, "experts_renorm", olmoe ? "false" : "true");
     if (!(used <= E && *F >= 1))
         die("%s: %s.expert_used_count = %g of %g experts, each of width %g: at most all can be used, and the width "
             "must be 1 or more", k->g->path, k->arch, used, E, *F);
@@ -170,11 +172,11 @@ void gguf_model_config(const Gguf *g, Config *cfg)
 {
     char *arch = gguf_string(g, "general.architecture");
     bool gpt2 = arch && !strcmp(arch, "gpt2"), qwen3 = arch && !strncmp(arch, "qwen3", 5);
-    static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3", "qwen3moe"};
+    static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3", "qwen3moe", "olmoe"};
     bool is_known = false;
     for (size_t i = 0; i < sizeof known / sizeof *known && arch; i++) is_known |= !strcmp(arch, known[i]);
     if (!is_known)
-        die("%s: general.architecture = %.60s: not known here (gpt2, llama, qwen2, qwen3, qwen3moe)", g->path,
+        die("%s: general.architecture = %.60s: not known here (gpt2, llama, qwen2, qwen3, qwen3moe, olmoe)", g->path,
             arch ? arch : "none");
     Keys k = {g, arch, cfg};
     read_sizes(&k);
@@ -182,7 +184,8 @@ void gguf_model_config(const Gguf *g, Config *cfg)
     set_text(&k, "norm", gpt2 ? "layernorm" : "rmsnorm"), set_text(&k, "activation", gpt2 ? "gelu" : "swiglu");
     set_text(&k, "position", gpt2 ? "learned" : "rope");
     set_text(&k, "bias", gpt2 || gguf_tensor(g, "blk.0.attn_q.bias") ? "true" : "false");
-    set_text(&k, "qk_norm", qwen3 ? "true" : "false");
+    set_text(&k, "qk_norm", qwen3 ? "true" : !strcmp(arch, "olmoe") ? "whole" : "false");
+    expect(&k, "attention.clamp_kqv", 0, "queries, keys and values are not clipped here");
     if (!gpt2) {
         if (cfg->model.head_size % 2)
             die("%s: a head of %ld: RoPE turns pairs, so it must be even", g->path, cfg->model.head_size);

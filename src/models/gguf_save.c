@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const arch_of[] = {"gpt2", "llama", "qwen3", "llama", "qwen3moe"}; // by family
+static const char *const arch_of[] = {"gpt2", "llama", "qwen3", "llama", "qwen3moe", "olmoe"}; // by family
 
 typedef struct {
     GgufOut *out;
@@ -48,12 +48,18 @@ static void put_rope(const Keys *k, const ModelShape *s)
     put(k, "rope.scaling.yarn_beta_slow", GGUF_FLOAT, r->slow);
 }
 
-static void check_experts(const ModelExperts *x, const char *arch, const char *path)
+static void check_experts(const ModelShape *s, const char *arch, const char *path)
 {
-    const char *key = x->dense ? "experts_dense" : x->every > 1 ? "experts_every" : x->renorm ? NULL : "experts_renorm";
+    const ModelExperts *x = &s->experts;
+    bool olmoe = s->qk_norm == QK_NORM_WHOLE;
+    const char *key = x->dense ? "experts_dense" : x->every > 1 ? "experts_every" :
+        x->renorm == olmoe ? "experts_renorm" : NULL;
     if (key)
-        die("%s: model.%s: llama.cpp's %s has experts in all layers, and divides their weights by the sum (use --to "
-            "hf)", path, key, arch);
+        die("%s: model.%s: llama.cpp's %s has experts in all layers, and %s their weights by the sum (use --to hf)",
+            path, key, arch, olmoe ? "does not divide" : "divides");
+    if (olmoe && (s->tie || s->kv_heads != s->heads))
+        die("%s: model.%s: llama.cpp's olmoe has a head of its own, and as many heads for keys as for queries (use "
+            "--to hf)", path, s->tie ? "tie" : "kv_heads");
 }
 
 static void put_experts(const Keys *k, const ModelExperts *x)
@@ -68,7 +74,7 @@ static void put_shape(const Keys *k, const ModelShape *s, double norm_eps, bool 
     put_size(k, "context_length", s->context);
     put_size(k, "embedding_length", s->channels);
     put_size(k, "block_count", s->layers);
-    put_size(k, "feed_forward_length", s->experts.n && !s->qk_norm ? s->experts.ffn : s->ffn);
+    put_size(k, "feed_forward_length", s->experts.n && s->qk_norm != QK_NORM_HEAD ? s->experts.ffn : s->ffn);
     put_size(k, "attention.head_count", s->heads);
     put_size(k, "attention.head_count_kv", s->kv_heads);
     put_size(k, "vocab_size", s->vocab);
@@ -133,7 +139,7 @@ const char *gguf_model_save(const char *path, const char *name, const Config *cf
     if (m->shape.window && m->shape.window < m->shape.context)
         die("%s: model.window = %zu: llama.cpp's %s has no windows (use --to hf)", path, m->shape.window,
             arch_of[family]);
-    if (m->shape.experts.n) check_experts(&m->shape.experts, arch_of[family], path);
+    if (m->shape.experts.n) check_experts(&m->shape, arch_of[family], path);
     Keys k = {gguf_create(path), arch_of[family]};
     gguf_put_string(k.out, "general.architecture", k.arch);
     gguf_put_string(k.out, "general.name", name);

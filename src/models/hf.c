@@ -207,29 +207,33 @@ static void read_layers(Folder *f)
 
 // Transformers' loss of balance is of a mean over the layers, and its shares sum to k; ours adds those of the layers,
 // and the shares sum to 1.
-static void read_experts(Folder *f, bool mixtral)
+static void read_experts(Folder *f, QkNorm qk_norm)
 {
+    bool mixtral = qk_norm == QK_NORM_NONE, qwen = qk_norm == QK_NORM_HEAD;
     const char *key = value_of(f->all, "num_experts") ? "num_experts" : "num_local_experts"; // one or the other
     char digits[40];
     set_size(f, "experts", key, -1);
     if (!f->cfg->model.experts) return;
     set_size(f, "experts_active", "num_experts_per_tok", -1);
-    set_size(f, "experts_ffn", mixtral ? "intermediate_size" : "moe_intermediate_size", -1);
+    set_size(f, "experts_ffn", qwen ? "moe_intermediate_size" : "intermediate_size", -1);
     set_text(f, "experts_renorm", mixtral || flag(f, "norm_topk_prob", false) ? "true" : "false");
-    if (!mixtral) read_layers(f);
+    if (qwen) read_layers(f);
     long k = f->cfg->model.experts_active, E = f->cfg->model.experts, F = f->cfg->model.experts_ffn;
     if (k > E || F < 1)
         die("%s: num_experts_per_tok = %ld of %s = %ld experts, each of width %ld: at most all can be used, and the "
             "width must be 1 or more", f->path, k, key, E, F);
     long with = (f->cfg->model.layers - f->cfg->model.experts_dense) / f->cfg->model.experts_every;
-    double coef = number(f, f->all, "router_aux_loss_coef", 0.001) * (double)k / (double)with;
+    double usual = qk_norm == QK_NORM_WHOLE ? 0.01 : 0.001;
+    double coef = number(f, f->all, "router_aux_loss_coef", usual) * (double)k / (double)with;
     snprintf(digits, sizeof digits, "%.15g", coef);
     config_set(f->cfg, "moe.balance_coef", digits, f->path);
 }
 
 // Qwen2 has biases on q, k and v alone, LLaMA's attention_bias adds them to the output; the others are then 0 here.
-static void read_llama(Folder *f, bool qwen2, bool qk_norm, bool experts)
+static void read_llama(Folder *f, bool qwen2, QkNorm qk_norm, bool experts)
 {
+    static const char *const norms[] = {"false", "true", "whole"};
+    bool olmoe = qk_norm == QK_NORM_WHOLE;
     if (strcmp(text(f, f->all, "hidden_act", "silu"), "silu"))
         refuse(f, "hidden_act", value_of(f->all, "hidden_act"), "only silu is known");
     bool bias = flag(f, "attention_bias", qwen2);
@@ -237,18 +241,20 @@ static void read_llama(Folder *f, bool qwen2, bool qk_norm, bool experts)
         die("%s: mlp_bias without attention_bias: either all matrices have biases, or none", f->path);
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
     double T = number(f, f->all, "max_position_embeddings", 2048);
+    const json_t *clip = olmoe ? value_of(f->all, "clip_qkv") : NULL;
+    if (clip) refuse(f, "clip_qkv", clip, "queries, keys and values are not clipped here");
     if (flag(f, "use_sliding_window", !qwen2 && !qk_norm)) read_window(f, experts);
     set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "context", T);
     set_size(f, "kv_heads", "num_key_value_heads", H);
     set_size(f, "head_size", "head_dim", H > 0 ? C / H : 0);
     set_size(f, "layers", "num_hidden_layers", -1);
     set_size(f, "ffn", "intermediate_size", -1);
-    set_size(f, "norm_eps", "rms_norm_eps", 1e-6);
+    set_size(f, "norm_eps", "rms_norm_eps", olmoe ? 1e-5 : 1e-6);
     set_text(f, "norm", "rmsnorm"), set_text(f, "activation", "swiglu"), set_text(f, "position", "rope");
-    set_text(f, "bias", bias ? "true" : "false"), set_text(f, "qk_norm", qk_norm ? "true" : "false");
+    set_text(f, "bias", bias ? "true" : "false"), set_text(f, "qk_norm", norms[qk_norm]);
     set_text(f, "tie", flag(f, "tie_word_embeddings", false) ? "true" : "false");
     read_rope(f, experts && !qk_norm ? 1e6 : 10000);
-    if (experts) read_experts(f, !qk_norm);
+    if (experts) read_experts(f, qk_norm);
 }
 
 // What config_set lets pass, because 0 stands there for "derived", and what no block can have.
@@ -271,13 +277,12 @@ static const char *why_not(const char *type)
         {"olmo2", "its blocks normalise what attention and the feed-forward give, not what they get"},
         {"gemma", "its blocks scale the embedding and add 1 to the weights of a norm; later ones also cap the logits"},
         {"phi3", "its q, k and v are one matrix, and so are gate and up"},
-        {"olmoe", "it normalises all queries of a token together, and all keys; ours are normalised by head"},
         {"qwen2_moe", "what all tokens' expert gives is multiplied by a sigmoid"},
         {"gpt_neox", "its attention and feed-forward read the same input, and RoPE turns a part of a head"},
         {"deepseek", "its keys and values come from a smaller latent vector, and experts are chosen"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strncmp(type, known[i][0], strlen(known[i][0]))) return known[i][1];
-    return "not known here (gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe)";
+    return "not known here (gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe)";
 }
 
 void hf_config(const char *dir, Config *cfg)
@@ -287,10 +292,10 @@ void hf_config(const char *dir, Config *cfg)
     f.all = read_json(f.path);
     const char *type = text(&f, f.all, "model_type", NULL);
     bool qwen2 = !strcmp(type, "qwen2"), moe = !strcmp(type, "qwen3_moe"), qwen3 = moe || !strcmp(type, "qwen3");
-    bool mixtral = !strcmp(type, "mixtral");
+    bool mixtral = !strcmp(type, "mixtral"), olmoe = !strcmp(type, "olmoe");
     if (!strcmp(type, "gpt2")) read_gpt2(&f);
-    else if (qwen2 || qwen3 || mixtral || !strcmp(type, "llama") || !strcmp(type, "mistral"))
-        read_llama(&f, qwen2, qwen3, moe || mixtral);
+    else if (qwen2 || qwen3 || mixtral || olmoe || !strcmp(type, "llama") || !strcmp(type, "mistral"))
+        read_llama(&f, qwen2, qwen3 ? QK_NORM_HEAD : olmoe ? QK_NORM_WHOLE : QK_NORM_NONE, moe || mixtral || olmoe);
     else refuse(&f, "model_type", value_of(f.all, "model_type"), why_not(type));
     set_size(&f, "vocab", "vocab_size", -1);
     check_shape(&f);

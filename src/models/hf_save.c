@@ -1,9 +1,9 @@
 // hf_save: a model's folder as Transformers reads it.
 //
 // GPT2LMHeadModel, LlamaForCausalLM, or, for a norm of each head's queries and keys, Qwen3ForCausalLM; with experts
-// MixtralForCausalLM or Qwen3MoeForCausalLM. GPT-2's dropouts default to 0.1 and are written as 0. A tied head is left
-// out, as Transformers does. A window on all layers makes a LLaMA a MistralForCausalLM; Qwen3's class has a list of the
-// layers with one.
+// MixtralForCausalLM, Qwen3MoeForCausalLM, or, for a norm of all heads' together, OlmoeForCausalLM. GPT-2's dropouts
+// default to 0.1 and are written as 0. A tied head is left out, as Transformers does. A window on all layers makes a
+// LLaMA a MistralForCausalLM; Qwen3's class has a list of the layers with one.
 #include "models/hf.h"
 
 #include "base/check.h"
@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 static const char *const class_of[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
-                                       "Qwen3MoeForCausalLM", "MistralForCausalLM"};
-static const char *const type_of[] = {"gpt2", "llama", "qwen3", "mixtral", "qwen3_moe", "mistral"};
+                                       "Qwen3MoeForCausalLM", "OlmoeForCausalLM", "MistralForCausalLM"};
+static const char *const type_of[] = {"gpt2", "llama", "qwen3", "mixtral", "qwen3_moe", "olmoe", "mistral"};
 enum { MISTRAL = WEIGHTS_FAMILIES };
 
 // ---- config.json
@@ -79,19 +79,20 @@ static void set_llama(json_t *config, const ModelShape *s, double norm_eps)
 static void set_experts(json_t *config, const ModelShape *s, const Config *cfg)
 {
     const ModelExperts *x = &s->experts;
-    bool loss = x->balance == MOE_BALANCE_SEQUENCE || x->balance == MOE_BALANCE_BATCH, qwen = s->qk_norm;
+    bool loss = x->balance == MOE_BALANCE_SEQUENCE || x->balance == MOE_BALANCE_BATCH;
+    bool mixtral = !s->qk_norm, qwen = s->qk_norm == QK_NORM_HEAD;
     size_t with = 0;
     json_t *dense = json_array();
     for (size_t i = 0; i < s->layers; i++) {
         if (unit_has_experts(s, i)) with++;
         else json_array_append_new(dense, json_integer((json_int_t)i));
     }
-    set_size(config, qwen ? "num_experts" : "num_local_experts", x->n);
+    set_size(config, mixtral ? "num_local_experts" : "num_experts", x->n);
     set_size(config, "num_experts_per_tok", x->k);
     set_size(config, qwen ? "moe_intermediate_size" : "intermediate_size", x->ffn);
     set(config, "router_aux_loss_coef", json_real(loss ? cfg->moe.balance_coef * (double)with / (double)x->k : 0));
+    if (!mixtral) set(config, "norm_topk_prob", json_boolean(x->renorm));
     if (qwen) {
-        set(config, "norm_topk_prob", json_boolean(x->renorm));
         set_size(config, "decoder_sparse_step", 1);
         set(config, "mlp_only_layers", dense);
     } else json_decref(dense);
@@ -115,7 +116,7 @@ static int class_number(WeightsFamily family, const ModelShape *s, const char *p
     if (!s->window) return (int)family;
     for (size_t i = 0; i < s->layers; i++) all &= unit_window(s, i) != 0;
     if (family == WEIGHTS_IS_QWEN3) return (int)family;
-    if (family == WEIGHTS_IS_GPT2 || s->bias || !all)
+    if (family == WEIGHTS_IS_GPT2 || family == WEIGHTS_IS_OLMOE || s->bias || !all)
         die("%s: model.window: only LLaMA's family without biases has a class with windows, on all layers, and Qwen3's "
             "(use --to safetensors)", path);
     return family == WEIGHTS_IS_LLAMA ? MISTRAL : (int)family;

@@ -218,14 +218,17 @@ static void check_experts(const ModelShape *s, const char *path)
     const char *key = x->shared ? "experts_shared" : x->sigmoid ? "experts_score" : x->groups ? "experts_groups" :
         x->scale != 1 ? "experts_scale" : s->bias ? "bias" : NULL;
     if (key)
-        die("%s: model.%s: neither Mixtral's class nor Qwen3-MoE's can express it (use --to safetensors)", path, key);
+        die("%s: model.%s: none of Mixtral's class, Qwen3-MoE's and OLMoE's can express it (use --to safetensors)",
+            path, key);
     if (x->balance == MOE_BALANCE_BIAS)
-        die("%s: moe.balance = bias: experts are chosen with biases, which neither Mixtral's class nor Qwen3-MoE's has "
-            "(use --to safetensors)", path);
-    if (!s->qk_norm && (!x->renorm || x->dense || x->every > 1))
-        die("%s: model.%s: without qk_norm it is Mixtral's class, which %s (use --to safetensors)", path,
-            !x->renorm ? "experts_renorm" : x->dense ? "experts_dense" : "experts_every",
-            !x->renorm ? "divides the weights of experts by their sum" : "has experts in all layers");
+        die("%s: moe.balance = bias: experts are chosen with biases, which none of Mixtral's class, Qwen3-MoE's and "
+            "OLMoE's has (use --to safetensors)", path);
+    bool whole = s->qk_norm == QK_NORM_WHOLE, divides = !s->qk_norm && !x->renorm;
+    if (divides || (s->qk_norm != QK_NORM_HEAD && (x->dense || x->every > 1)))
+        die("%s: model.%s: %s it is %s class, which %s (use --to safetensors)", path,
+            divides ? "experts_renorm" : x->dense ? "experts_dense" : "experts_every",
+            whole ? "with qk_norm = whole" : "without qk_norm", whole ? "OLMoE's" : "Mixtral's",
+            divides ? "divides the weights of experts by their sum" : "has experts in all layers");
 }
 
 WeightsStyle weights_hf_style(const ModelShape *s)
@@ -244,7 +247,11 @@ WeightsFamily weights_family(const ModelShape *s, const char *path)
     if (s->mup_base && s->mup_base_head && s->mup_base_head != s->head_size)
         die("%s: optim.mup_base_head = %zu: its attention is scaled as other programs cannot say (use --to "
             "safetensors)", path, s->mup_base_head);
+    bool whole = s->qk_norm == QK_NORM_WHOLE;
+    if (whole && (!s->experts.n || s->head_size * s->heads != s->channels))
+        die("%s: model.qk_norm = whole: only OLMoE's class has it, with experts and with heads as wide together as the "
+            "channels (use --to safetensors)", path);
     if (s->experts.n) check_experts(s, path);
-    if (s->experts.n) return s->qk_norm ? WEIGHTS_IS_QWEN3_MOE : WEIGHTS_IS_MIXTRAL;
+    if (s->experts.n) return whole ? WEIGHTS_IS_OLMOE : s->qk_norm ? WEIGHTS_IS_QWEN3_MOE : WEIGHTS_IS_MIXTRAL;
     return gpt2 ? WEIGHTS_IS_GPT2 : s->qk_norm ? WEIGHTS_IS_QWEN3 : WEIGHTS_IS_LLAMA;
 }

@@ -5,8 +5,8 @@
 //
 // Pre-norm as in GPT-2 (Radford et al. 2019) and LLaMA (arXiv 2302.13971). The families differ by
 // switches: the kind of norm, biases, learned positions or RoPE, GELU or SwiGLU, kv_heads < heads
-// (grouped queries, arXiv 2305.13245). QK-norm is a per-head RMSNorm with one weight of D elements for
-// all heads (Qwen3's form).
+// (grouped queries, arXiv 2305.13245). QK-norm is an RMSNorm of each head, with one weight of D elements for
+// all heads (Qwen3's form), or of a token's heads together, with a weight for each element (OLMoE's, arXiv 2409.02060).
 //
 // Dropout is where GPT-2 has it: on the attention probabilities and on the output of either branch, before it is added
 // to the residual stream.
@@ -30,6 +30,12 @@ static size_t qkv_width(const ModelShape *s)
     return (s->heads + 2 * s->kv_heads) * s->head_size;
 }
 
+// The vectors of QK-norm in a token's `heads` heads: every head's own, or one of all.
+static size_t norm_vectors(const ModelShape *s, size_t heads)
+{
+    return s->qk_norm == QK_NORM_WHOLE ? 1 : heads;
+}
+
 // F: the width of the feed-forward network, 0: none.
 static BufferList saved_of(const Dev *dev, const ModelShape *s, size_t N, size_t F)
 {
@@ -49,8 +55,8 @@ static BufferList saved_of(const Dev *dev, const ModelShape *s, size_t N, size_t
     unit_list_add(&list, "act", BUFFER_CHEAP, N * F, x);
     if (s->qk_norm) {
         unit_list_add(&list, "qk_normed", BUFFER_CHEAP, N * qkv_width(s), x);
-        unit_list_add(&list, "q_rstd", BUFFER_STAT, N * s->heads, f);
-        unit_list_add(&list, "k_rstd", BUFFER_STAT, N * s->kv_heads, f);
+        unit_list_add(&list, "q_rstd", BUFFER_STAT, N * norm_vectors(s, s->heads), f);
+        unit_list_add(&list, "k_rstd", BUFFER_STAT, N * norm_vectors(s, s->kv_heads), f);
     }
     return list;
 }
@@ -161,23 +167,30 @@ static void ffn_norm(const UnitContext *ctx, const Unit *unit, const X *a, const
                         (float *)saved[RSTD2], a, b, batch->N);
 }
 
+static void qk_norm_forward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *out, float *rstd,
+                            const X *inp, size_t N, size_t heads)
+{
+    const ModelShape *s = ctx->shape;
+    size_t n = norm_vectors(s, heads);
+    ctx->dev->head_norm_forward(ctx->dev, out, rstd, inp, unit_weight(ctx, unit, weight), N, n,
+                                heads / n * s->head_size, qkv_width(s), s->norm_eps);
+}
+
 // Queries and keys as attention reads them: normalised into a buffer of their own (QK-norm) or left in place; then
 // rotated (RoPE).
 static X *prepare_qk(const UnitContext *ctx, const Unit *unit, void *const *saved, const Batch *batch)
 {
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
-    size_t N = batch->N, D = s->head_size, ld = qkv_width(s);
+    size_t N = batch->N;
     X *qkv = (X *)saved[QKV], *qk = s->qk_norm ? (X *)saved[QK_NORMED] : qkv;
     X *q = part_of(ctx, qk, 'q'), *k = part_of(ctx, qk, 'k');
     if (s->qk_norm) {
-        dev->head_norm_forward(dev, q, (float *)saved[Q_RSTD], part_of(ctx, qkv, 'q'),
-                               unit_weight(ctx, unit, W_Q_NORM), N, s->heads, D, ld, s->norm_eps);
-        dev->head_norm_forward(dev, k, (float *)saved[K_RSTD], part_of(ctx, qkv, 'k'),
-                               unit_weight(ctx, unit, W_K_NORM), N, s->kv_heads, D, ld, s->norm_eps);
+        qk_norm_forward(ctx, unit, W_Q_NORM, q, (float *)saved[Q_RSTD], part_of(ctx, qkv, 'q'), N, s->heads);
+        qk_norm_forward(ctx, unit, W_K_NORM, k, (float *)saved[K_RSTD], part_of(ctx, qkv, 'k'), N, s->kv_heads);
     }
     if (s->rope) // q and k stand side by side: heads + kv_heads vectors
-        dev->rope_forward(dev, q, batch->pos, N, s->heads + s->kv_heads, D, ld, s->rotary);
+        dev->rope_forward(dev, q, batch->pos, N, s->heads + s->kv_heads, s->head_size, qkv_width(s), s->rotary);
     return qk;
 }
 
@@ -219,10 +232,10 @@ static void ffn_in(const UnitContext *ctx, const Unit *unit, void *const *saved,
     }
 }
 
-// The rows behind those of the slots (experts_scratch), where the shared expert's output or gradient waits.
-static X *shared_rows(const UnitContext *ctx, size_t N)
+// The rows before those of the slots (experts_scratch), where the shared expert's output or gradient waits.
+static X *shared_rows(const UnitContext *ctx)
 {
-    return at_row(ctx, (X *)ctx->scratch[SCRATCH_ROWS], N * ctx->shape->experts.k, ctx->shape->channels);
+    return (X *)ctx->scratch[SCRATCH_ROWS];
 }
 
 static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
@@ -237,14 +250,18 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
     linear_forward(ctx, unit, W_ATTN_OUT, sum, (X *)saved[ATTN], N);
     ffn_norm(ctx, unit, inp, linear_branch(ctx, unit, batch, "attn", sum), saved, batch);
 
+    if (has_experts(unit)) experts_forward_begin(ctx, unit, (X *)saved[NORM2], saved + EXPERTS, batch);
     ffn_in(ctx, unit, saved, N);
-    if (has_experts(unit))
-        experts_forward(ctx, unit, out ? sum : NULL, (X *)saved[NORM2], saved + EXPERTS, batch);
+    if (has_experts(unit)) experts_forward(ctx, unit, saved + EXPERTS, batch, out != NULL);
     if (!out) return; // all is saved
     if (ffn_width(ctx, unit)) {
-        X *to = has_experts(unit) ? shared_rows(ctx, N) : sum;
+        X *to = has_experts(unit) ? shared_rows(ctx) : sum;
         linear_forward(ctx, unit, W_FFN_DOWN, to, (X *)saved[ACT], N);
-        if (to != sum) dev->add(dev, sum, sum, to, N * C);
+    }
+    if (has_experts(unit)) experts_forward_end(ctx, unit, sum, batch);
+    if (has_experts(unit) && ffn_width(ctx, unit)) {
+        X *own = linear_own(ctx, sum, N);
+        dev->add(dev, own, own, linear_own(ctx, shared_rows(ctx), N), linear_rows(ctx, N) * C);
     }
     const X *branch = linear_branch(ctx, unit, batch, "ffn", sum);
     dev->add(dev, out, (X *)saved[RESID], branch, linear_rows(ctx, N) * C);
@@ -288,29 +305,29 @@ static void ffn_backward_down(const UnitContext *ctx, const Unit *unit, X *dpre,
 static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *stream, void *const *saved,
                               const Batch *batch)
 {
-    size_t N = batch->N, C = ctx->shape->channels;
+    size_t N = batch->N;
     bool shared = ffn_width(ctx, unit) > 0, experts = has_experts(unit);
     X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
     X *dpre = shared ? linear_dout(ctx, unit, W_FFN_IN, (X *)ctx->scratch[SCRATCH_WIDE]) : NULL;
     X *whole = shared ? linear_dout(ctx, unit, W_FFN_DOWN, dnorm) : dnorm;
     const X *dbranch = linear_branch_backward(ctx, unit, batch, "ffn", whole, stream);
-    if (experts) experts_backward_down(ctx, unit, dbranch, saved + EXPERTS, batch);
+    if (experts) experts_backward_begin(ctx, unit, dbranch, saved + EXPERTS, batch);
     if (shared) ffn_backward_down(ctx, unit, dpre, dbranch, saved, N);
-    if (experts) experts_backward_in(ctx, unit, dnorm, (X *)saved[NORM2], saved + EXPERTS, batch);
-    if (shared) {
-        X *to = experts ? shared_rows(ctx, N) : dnorm;
-        linear_backward_input(ctx, unit, W_FFN_IN, to, dpre, N);
-        if (experts) ctx->dev->add(ctx->dev, dnorm, dnorm, to, N * C);
-    }
+    if (experts) experts_backward(ctx, unit, (X *)saved[NORM2], saved + EXPERTS, batch);
+    if (shared) linear_backward_input(ctx, unit, W_FFN_IN, experts ? shared_rows(ctx) : dnorm, dpre, N);
+    if (experts) experts_backward_end(ctx, unit, dnorm, (X *)saved[NORM2], saved + EXPERTS, batch);
+    if (experts && shared) experts_add_shared(ctx, dnorm, N);
     linear_norm_backward(ctx, unit, W_FFN_NORM, stream, dnorm, stream, (X *)saved[RESID], (float *)saved[MEAN2],
                          (float *)saved[RSTD2], N);
 }
 
-static void head_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *dinp, const X *inp,
-                               const float *rstd, size_t N, size_t heads)
+static void qk_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *dinp, const X *inp,
+                             const float *rstd, size_t N, size_t heads)
 {
+    const ModelShape *s = ctx->shape;
     LinearNorm norm = linear_norm(ctx, unit, weight);
-    ctx->linear->head_norm_backward(ctx, &norm, dinp, inp, rstd, N, heads, qkv_width(ctx->shape));
+    size_t n = norm_vectors(s, heads);
+    ctx->linear->head_norm_backward(ctx, &norm, dinp, inp, rstd, N, n, heads / n * s->head_size, qkv_width(s));
 }
 
 // dqkv (N, (H + 2G) D) from the gradient of the attention output.
@@ -328,8 +345,8 @@ static void attention_part_backward(const UnitContext *ctx, const Unit *unit, X 
     if (s->rope)
         dev->rope_backward(dev, dq, batch->pos, N, s->heads + s->kv_heads, s->head_size, qkv_width(s), s->rotary);
     if (!s->qk_norm) return;
-    head_norm_backward(ctx, unit, W_Q_NORM, dq, part_of(ctx, qkv, 'q'), (float *)saved[Q_RSTD], N, s->heads);
-    head_norm_backward(ctx, unit, W_K_NORM, dk, part_of(ctx, qkv, 'k'), (float *)saved[K_RSTD], N, s->kv_heads);
+    qk_norm_backward(ctx, unit, W_Q_NORM, dq, part_of(ctx, qkv, 'q'), (float *)saved[Q_RSTD], N, s->heads);
+    qk_norm_backward(ctx, unit, W_K_NORM, dk, part_of(ctx, qkv, 'k'), (float *)saved[K_RSTD], N, s->kv_heads);
 }
 
 static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,

@@ -3,10 +3,11 @@
 // A plain entry is one op. The functions that units call look a tensor up by its role and call the entry.
 //
 // The order of sums. On a deterministic device every sum over a dimension that ranks may divide (columns of the input
-// of a TO_STREAM matrix, outputs of a FROM_STREAM one, the vocabulary, the rows of a norm) is split into PARTS parts,
-// whatever the number of ranks (also on one), and the parts are added in the same tree as `ordered` groups add ranks. A
-// rank's parts are a subtree, so 1, 2, 4 and 8 ranks give the same bits. This does not hold where parts do not divide:
-// key/value heads that are not a multiple of the ranks, or a number of ranks that is no power of two.
+// of a TO_STREAM matrix, outputs of a FROM_STREAM one, the columns of experts, the vocabulary, the rows of a norm) is
+// split into PARTS parts, whatever the number of ranks (also on one), and the parts are added in the same tree as
+// `ordered` groups add ranks. A rank's parts are a subtree, so 1, 2, 4 and 8 ranks give the same bits. This does not
+// hold where parts do not divide: key/value heads that are not a multiple of the ranks, or a number of ranks that is no
+// power of two.
 //
 // The invariant: no function here sends or waits. A rank's share of a matrix follows from shape->cut alone; tp.c and
 // cp.c add the messages around these entries.
@@ -14,7 +15,7 @@
 
 #include "base/check.h"
 
-enum { PARTS = 8, MAX_LEVELS = 4, AT_ONCE = 256 };
+enum { PARTS = LINEAR_PARTS, MAX_LEVELS = 4, AT_ONCE = 256 };
 
 // ---- the plain form: the ops
 
@@ -49,10 +50,9 @@ static void plain_norm_backward(const UnitContext *ctx, const LinearNorm *norm, 
 }
 
 static void plain_head_norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, const X *inp,
-                                     const float *rstd, size_t N, size_t heads, size_t ld)
+                                     const float *rstd, size_t N, size_t heads, size_t D, size_t ld)
 {
-    ctx->dev->head_norm_backward(ctx->dev, dinp, norm->dweight, dinp, inp, rstd, norm->weight, N, heads,
-                                 ctx->shape->head_size, ld);
+    ctx->dev->head_norm_backward(ctx->dev, dinp, norm->dweight, dinp, inp, rstd, norm->weight, N, heads, D, ld);
 }
 
 // With a key/value cache (sampling) keys of one sequence arrive in any pieces, so there are no blocks.
@@ -99,6 +99,16 @@ static const void *plain_gather_bytes(const UnitContext *ctx, void *to, const vo
 {
     (void)ctx, (void)to, (void)rows, (void)n_bytes;
     return own;
+}
+
+static void plain_complete(const UnitContext *ctx, X *x, size_t N)
+{
+    (void)ctx, (void)x, (void)N;
+}
+
+static void plain_complete_floats(const UnitContext *ctx, float *x, size_t n)
+{
+    (void)ctx, (void)x, (void)n;
 }
 
 static void plain_xent(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target,
@@ -151,9 +161,9 @@ const Linear linear_plain = {
     .head_norm_backward = plain_head_norm_backward, .attention_forward = plain_attention_forward,
     .attention_backward = plain_attention_backward, .embed_forward = plain_embed_forward,
     .embed_backward = plain_embed_backward, .dropout = plain_dropout, .gather = plain_gather,
-    .gather_bytes = plain_gather_bytes, .xent = plain_xent, .head_rows = plain_head_rows,
-    .head_backward_weight = plain_head_backward_weight, .sum_losses = plain_sum_losses, .grad = plain_grad,
-    .end_backward = plain_end_backward,
+    .gather_bytes = plain_gather_bytes, .complete = plain_complete, .complete_floats = plain_complete_floats,
+    .xent = plain_xent, .head_rows = plain_head_rows, .head_backward_weight = plain_head_backward_weight,
+    .sum_losses = plain_sum_losses, .grad = plain_grad, .end_backward = plain_end_backward,
 };
 
 // ---- what units call
@@ -323,9 +333,9 @@ size_t linear_parts(size_t whole, size_t size)
     return n % size == 0 ? n / size : 1;
 }
 
-// n parts; part i has the i-th n-th of every segment.
-static DevParts cut_segments(DevRange *range, const size_t *width, size_t n_segments, size_t n)
+DevParts linear_cut(const UnitContext *ctx, DevRange *range, const size_t *width, size_t n_segments, size_t grain)
 {
+    size_t n = linear_parts(grain * cut_size(ctx), cut_size(ctx));
     check(n <= PARTS && n_segments <= UNIT_MAX_SEGMENTS);
     for (size_t p = 0; p < n; p++) {
         size_t at = 0;
@@ -350,25 +360,23 @@ static DevParts cut_vocab(const UnitContext *ctx, DevRange *range)
 static void ordered_forward(const UnitContext *ctx, const LinearMatrix *m, X *out, const X *inp, size_t N)
 {
     DevRange range[PARTS];
-    size_t size = cut_size(ctx);
     if (m->is.way != MATRIX_TO_STREAM) {
         plain_forward(ctx, m, out, inp, N);
         return;
     }
-    DevParts parts = cut_segments(range, &m->is.in, 1, linear_parts(m->is.grain * size, size));
+    DevParts parts = linear_cut(ctx, range, &m->is.in, 1, m->is.grain);
     ctx->dev->matmul_parts_forward(ctx->dev, out, inp, m->weight, m->bias, N, m->is.in, m->is.out, parts, m->site);
 }
 
 static void ordered_backward_input(const UnitContext *ctx, const LinearMatrix *m, X *dinp, const X *dout, size_t N)
 {
     DevRange range[PARTS * UNIT_MAX_SEGMENTS];
-    size_t size = cut_size(ctx);
     if (m->is.way == MATRIX_TO_STREAM) {
         plain_backward_input(ctx, m, dinp, dout, N);
         return;
     }
     DevParts parts = m->is.way == MATRIX_TO_LOGITS ? cut_vocab(ctx, range) :
-        cut_segments(range, m->is.segment, m->is.n_segments, linear_parts(m->is.grain * size, size));
+        linear_cut(ctx, range, m->is.segment, m->is.n_segments, m->is.grain);
     ctx->dev->matmul_parts_backward_input(ctx->dev, dinp, dout, m->weight, N, m->is.in, m->is.out, parts, m->site);
 }
 

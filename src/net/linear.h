@@ -53,7 +53,7 @@ struct Linear {
                           const X *inp, const float *mean, const float *rstd, size_t N);
     // head_norm_backward of dev.h, in place: dinp is dout.
     void (*head_norm_backward)(const UnitContext *ctx, const LinearNorm *norm, X *dinp, const X *inp,
-                               const float *rstd, size_t N, size_t heads, size_t ld);
+                               const float *rstd, size_t N, size_t heads, size_t D, size_t ld);
 
     // ---- attention: attention_forward and attention_backward of dev.h, of this process's heads of whole sequences
     void (*attention_forward)(const UnitContext *ctx, X *out, float *lse, const X *q, const X *k, const X *v,
@@ -72,6 +72,32 @@ struct Linear {
     void (*gather)(const UnitContext *ctx, X *x, size_t N);
     // Gathers `rows` rows of the stream, of n_bytes each: returns all rows, in `to` or, when this rank has all, `own`.
     const void *(*gather_bytes)(const UnitContext *ctx, void *to, const void *own, size_t rows, size_t n_bytes);
+
+    // ---- experts that ranks divide (ep.h); NULL: this one has all
+    // offset (E + 1): of this rank's rows, sorted by expert. Every rank's rows for this one's experts are as many as
+    // there (sources own + 1) says, as DevExperts has it. Returns how many in all; dies where they are more than `room`.
+    size_t (*experts_meet)(const UnitContext *ctx, int32_t *there, const int32_t *offset, size_t room);
+    // That number again.
+    size_t (*experts_came)(const UnitContext *ctx);
+    // Starts to send the rows, n_bytes each, to the ranks of their experts, or back; experts_wait: all are there.
+    void (*experts_send)(const UnitContext *ctx, void *to, const void *from, size_t n_bytes, bool back);
+    void (*experts_wait)(const UnitContext *ctx);
+
+    // ---- experts where ranks share the tokens of every sequence (cp.h); NULL: they do not
+    // choice and gate (B, T, k) of whole sequences, in the order of positions, from this rank's.
+    void (*slots_whole)(const UnitContext *ctx, int32_t *choice, float *gate, const int32_t *own_choice,
+                        const float *own_gate, const Batch *batch);
+    // The inverse: this rank's of row (B, T, k).
+    void (*slots_own)(const UnitContext *ctx, int32_t *own_row, const int32_t *row, const Batch *batch);
+    // NULL, or on a deterministic device: on the first rank `to` becomes all rows of a sequence, in order, n_bytes each,
+    // of which this rank has N; returns whether this is the first.
+    bool (*rows_whole)(const UnitContext *ctx, void *to, const void *rows, size_t N, size_t n_bytes);
+
+    // ---- experts, of each of which this rank may have some columns only (experts.c)
+    // x (N, C), this rank's part of a sum: complete at linear_own, the rows of the stream.
+    void (*complete)(const UnitContext *ctx, X *x, size_t N);
+    // n numbers, this rank's parts of sums: complete.
+    void (*complete_floats)(const UnitContext *ctx, float *x, size_t n);
 
     // ---- the head: logits and loss, a few rows at a time
     // softmax_xent of dev.h over the whole vocabulary; logits (rows, V) are those of this rank's part of it.
@@ -135,7 +161,12 @@ unsigned linear_later_reads(const UnitKind *kind, const ModelShape *shape);
 bool linear_is_later(const Unit *unit, const ModelShape *shape, int row);
 void linear_backward_later(const UnitContext *ctx, const Unit *unit, void *const *saved, void *const *later, size_t N);
 
-// ---- sums in parts, for code that replaces entries
+// ---- sums in parts, for code that replaces entries, and for experts.c
+
+enum { LINEAR_PARTS = 8 };
+// The parts, at most LINEAR_PARTS, in which a deterministic device adds terms that ranks divide by `grain` heads or
+// columns of this one's: part i has the i-th piece of every segment. range: room for LINEAR_PARTS n_segments.
+DevParts linear_cut(const UnitContext *ctx, DevRange *range, const size_t *width, size_t n_segments, size_t grain);
 
 // dev->norm_backward of `rows` rows in n parts, whose gradients of weight and bias are added in a tree.
 void linear_norm_parts(const UnitContext *ctx, const LinearNorm *norm, X *dinp, const X *dout, const X *dresid,

@@ -23,29 +23,63 @@ static void allocate_parts(Model *m, size_t sequences)
 {
     while (sequences >> m->n_levels) {
         check(m->n_levels < MODEL_MAX_LEVELS);
-        m->part[m->n_levels++] = mem_alloc(m->mem, MEM_GRADS, m->params.n_elems * sizeof(float), "parts of gradients");
+        size_t n = m->params.n_elems + (m->sources - 1) * m->source_elems;
+        m->part[m->n_levels++] = mem_alloc(m->mem, MEM_GRADS, n * sizeof(float), "parts of gradients");
     }
+}
+
+// Appends n elements from `begin` on to the ranges of a tree.
+static void tree_range(ModelTree *tree, size_t begin, size_t n)
+{
+    size_t *last = tree->n_ranges ? tree->range[tree->n_ranges - 1] : NULL;
+    if (!last || last[1] != begin) {
+        last = tree->range[tree->n_ranges++];
+        last[0] = begin;
+    }
+    last[1] = begin + n;
+}
+
+// The elements of a row that is of experts.
+static size_t expert_elems(const Param *row)
+{
+    return row->expert ? row->n_elems : 0;
+}
+
+// Where source `source` has the gradient of a row in grads, `before` being the elements of experts in earlier rows.
+static size_t at_source(const Model *m, const Param *row, size_t before, size_t source)
+{
+    return source ? m->params.n_elems + (source - 1) * m->source_elems + before : row->offset;
 }
 
 // The ranges of the gradients to which a chunk's backward adds; with `late` those to which linear_backward_later adds.
 static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
 {
     bool split = chunk->n_late > 0;
-    ModelTree tree = {.range = calloc((size_t)m->params.n_rows, sizeof *tree.range)};
+    ModelTree tree = {.range = calloc((size_t)m->params.n_rows * m->sources, sizeof *tree.range)};
     if (!tree.range) die("model: no memory for %d ranges", m->params.n_rows);
-    for (int i = 0; i < m->params.n_rows; i++) {
-        const Param *row = &m->params.row[i];
-        const Unit *unit = &m->unit[row->unit];
-        if (row->unit < chunk->first || row->unit >= chunk->first + chunk->n_units) continue;
-        if ((split && linear_is_later(unit, &m->local, i)) != late) continue;
-        size_t *last = tree.n_ranges ? tree.range[tree.n_ranges - 1] : NULL;
-        if (!last || last[1] != row->offset) {
-            last = tree.range[tree.n_ranges++];
-            last[0] = row->offset;
+    for (size_t source = 0; source < m->sources; source++) {
+        size_t before = 0;
+        for (int i = 0, u = 0; i < m->params.n_rows; before += expert_elems(&m->params.row[i]), i++) {
+            const Param *row = &m->params.row[i];
+            while (row->unit > m->unit[u].home + m->unit[u].apart) u++;
+            if (u < chunk->first || u >= chunk->first + chunk->n_units || (source && !row->expert)) continue;
+            if ((split && linear_is_later(&m->unit[u], &m->local, i)) != late) continue;
+            tree_range(&tree, at_source(m, row, before, source), row->n_elems);
         }
-        last[1] = row->offset + row->n_elems;
     }
     return tree;
+}
+
+// The sources' gradients of experts, which begin where those of the first expert of a unit do.
+static void place_sources(Model *m)
+{
+    size_t before = 0;
+    for (int i = 0; i < m->params.n_rows; before += expert_elems(&m->params.row[i]), i++) {
+        const Param *row = &m->params.row[i];
+        if (!row->expert || row->offset != m->unit_begin[row->unit]) continue;
+        for (size_t s = 1; s < m->sources; s++)
+            m->unit_grad[s * (size_t)m->params.n_units + (size_t)row->unit] = m->grads + at_source(m, row, before, s);
+    }
 }
 
 // Without recomputation and compression each unit has its own stream and saved buffers.
@@ -184,7 +218,10 @@ static void allocate_flat(Model *m, bool train)
     m->x_weights = (X *)m->weights;
     if (narrow && !m->shard.x_stored)
         m->x_weights = (X *)mem_alloc(m->mem, MEM_PARAMS, n_x * m->dev->x_bytes, "weights");
-    if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, model_grads_held(m) * sizeof(float), "gradients");
+    for (int i = 0; i < m->params.n_rows; i++) m->source_elems += expert_elems(&m->params.row[i]);
+    m->sources = m->source_elems && m->dev->deterministic ? (size_t)m->local.experts.ranks : 1;
+    size_t n_grads = model_grads_held(m) + (m->sources - 1) * m->source_elems;
+    if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, n_grads * sizeof(float), "gradients");
 }
 
 // Memory for a head in another chunk than the embedding that it is tied to. On the same stage it reads the embedding
@@ -215,22 +252,23 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     m->max_batch = B;
     m->max_tokens = T;
     model_describe_stage(&m->local, options.stage, &m->params, &m->unit);
-    m->n_units = m->params.n_units;
+    for (int u = 0; u < m->params.n_units; u++) m->n_units += !params_unit_expert(&m->params, u);
     m->shard = options.shard;
     allocate_flat(m, train);
     allocate_tied(m, train, options.stage);
 
-    size_t n = (size_t)m->n_units;
+    size_t n = (size_t)m->params.n_units;
     m->unit_weight = calloc(n, sizeof *m->unit_weight);
-    m->unit_grad = calloc(n, sizeof *m->unit_grad);
+    m->unit_grad = calloc(n * m->sources, sizeof *m->unit_grad);
     m->unit_begin = calloc(n, sizeof *m->unit_begin);
     if (!m->unit_weight || !m->unit_grad || !m->unit_begin) die("model: no memory for %zu units", n);
-    for (int u = 0; u < m->n_units; u++) {
+    for (int u = 0; u < m->params.n_units; u++) {
         size_t end;
         params_unit_range(&m->params, u, &m->unit_begin[u], &end);
         if (!m->shard.x_weights) m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
         if (!m->shard.grads && train) m->unit_grad[u] = m->grads + m->unit_begin[u];
     }
+    if (train) place_sources(m);
     if (m->parts.fill) m->parts.fill(m->parts.self, m);
     allocate_buffers(m, train, options);
     return m;

@@ -97,17 +97,20 @@ struct Model {
     Linear linear;    // what units call
     Params params;
     Unit *unit; // n_units: layers + 2; on a stage, the units that it has
-    int n_units;
+    int n_units;      // in this list; params.n_units: in the table
     Dev *dev;
     Mem *mem;
     size_t max_batch, max_tokens; // B and T of the buffers; this rank has T / sharers of T
 
     float *weights, *grads;       // flat, params.n_elems each, or the shard; grads NULL when made for inference
     X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
-    X **unit_weight;              // by unit, into x_weights; of a shard: set when the unit is gathered (zero.h)
-    float **unit_grad;
+    X **unit_weight;              // by unit of the table, into x_weights; of a shard: set when it is gathered (zero.h)
+    float **unit_grad;            // (sources, units of the table)
+    // Expert parallelism on a deterministic device: each of its ranks' tokens have a tree of experts' gradients of their
+    // own. Those of source s > 0 are in grads from element n_elems + (s - 1) source_elems on. Else 1 and 0.
+    size_t sources, source_elems;
     ModelShard shard;
-    size_t *unit_begin;
+    size_t *unit_begin;           // by unit of the table
     UnitHooks hooks;              // called around each unit, for ddp.h and zero.h; none at first
     X *tied_weight;              // of a head that is tied to another stage's embedding, or NULL
     float *tied_grad;            // its gradient; on a deterministic device also of one tied to another chunk's

@@ -156,11 +156,29 @@ static double tree_finish(Model *m, ModelTree *tree)
     return loss;
 }
 
+// The sources' sums (expert parallelism) join those of source 0 as the ranks' sums of other gradients do (comm.h).
+static void join_sources(Model *m)
+{
+    size_t at = 0;
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        if (!row->expert) continue;
+        for (size_t step = 1; step < m->sources; step *= 2)
+            for (size_t s = 0; s + step < m->sources; s += 2 * step) {
+                float *more = m->grads + m->params.n_elems + (s + step - 1) * m->source_elems + at;
+                float *to = s ? m->grads + m->params.n_elems + (s - 1) * m->source_elems + at : m->grads + row->offset;
+                m->dev->accumulate(m->dev, to, more, row->n_elems);
+            }
+        at += row->n_elems;
+    }
+}
+
 double model_step_finish(Model *m)
 {
     double loss = m->dev->deterministic ? 0 : m->step_loss;
     for (int c = 0; m->dev->deterministic && c < m->n_chunks; c++)
         for (int i = 0; i < 2; i++) loss += tree_finish(m, &m->chunk[c].tree[i]);
+    if (m->sources > 1) join_sources(m);
     m->step_loss = 0;
     return loss;
 }

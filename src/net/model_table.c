@@ -21,6 +21,7 @@ typedef struct {
     Params *params;
     Unit *unit;
     const char *prefix;
+    int in; // unit of the table
 } Builder;
 
 // This rank's part of a divided axis.
@@ -34,7 +35,7 @@ static Param *add(Builder b, UnitRole role, const char *name, size_t dim0, size_
 {
     char full[PARAM_NAME];
     snprintf(full, sizeof full, "%s%s", b.prefix, name);
-    int row = params_add(b.params, b.unit->index, full, dim1 ? 2 : 1, dim0, dim1, mean, std, dim1 != 0, -1);
+    int row = params_add(b.params, b.in, full, dim1 ? 2 : 1, dim0, dim1, mean, std, dim1 != 0, -1);
     if (role < UNIT_ROLES) b.unit->row[role] = row;
     return &b.params->row[row];
 }
@@ -109,13 +110,17 @@ static void describe_experts(Builder b, const ModelShape *s)
 {
     const ModelExperts *x = &s->experts;
     add_copy(b, s, W_ROUTER, "router.weight", x->n, s->channels, 0, 0.02f, PARAM_COMPLETE);
-    if (x->shared) describe_ffn(b, s, "shared", span_of(s, x->shared, x->shared, 1), W_FFN_IN, W_FFN_DOWN);
-    for (size_t e = 0; e < x->n; e++) {
+    if (x->shared) describe_ffn(b, s, "shared", span_of(s, x->shared, s->cut.shared, 1), W_FFN_IN, W_FFN_DOWN);
+    size_t own = unit_own_experts(x), first = own * (size_t)x->rank;
+    int from = b.params->n_rows;
+    b.in += b.unit->apart;
+    for (size_t e = 0; e < own; e++) {
         char prefix[32];
-        snprintf(prefix, sizeof prefix, "experts.%zu", e);
-        describe_ffn(b, s, prefix, span_of(s, x->ffn, x->ffn, 1), e ? UNIT_ROLES : W_EXPERTS_IN,
+        snprintf(prefix, sizeof prefix, "experts.%zu", first + e);
+        describe_ffn(b, s, prefix, span_of(s, x->ffn, s->cut.expert, 1), e ? UNIT_ROLES : W_EXPERTS_IN,
                      e ? UNIT_ROLES : W_EXPERTS_DOWN);
     }
+    for (int i = from; i < b.params->n_rows; i++) b.params->row[i].expert = b.unit->apart;
 }
 
 static void describe_block(Builder b, const ModelShape *s)
@@ -133,9 +138,12 @@ static void describe_block(Builder b, const ModelShape *s)
         add_cut(b, none, "attn.k.bias", kv, 0, 0, 0);
         add_cut(b, none, "attn.v.bias", kv, 0, 0, 0);
     }
-    if (s->qk_norm) { // one weight for all heads: each rank has the gradient from its own heads
-        add_copy(b, s, W_Q_NORM, "attn.q_norm.weight", s->head_size, 0, 1, 0, PARAM_SUM_ALL);
-        add_copy(b, s, W_K_NORM, "attn.k_norm.weight", s->head_size, 0, 1, 0, PARAM_SUM_ALL);
+    if (s->qk_norm) { // of a head, one weight for all: each rank has the gradient from its own heads
+        bool whole = s->qk_norm == QK_NORM_WHOLE;
+        check(!whole || s->cut.size <= 1);
+        size_t q = whole ? heads.n : s->head_size, k = whole ? kv.n : s->head_size;
+        add_copy(b, s, W_Q_NORM, "attn.q_norm.weight", q, 0, 1, 0, PARAM_SUM_ALL);
+        add_copy(b, s, W_K_NORM, "attn.k_norm.weight", k, 0, 1, 0, PARAM_SUM_ALL);
     }
     add_cut(b, W_ATTN_OUT, "attn.out.weight", heads, C, 1, std_out);
     if (s->bias) add_copy(b, s, B_ATTN_OUT, "attn.out.bias", C, 0, 0, 0, PARAM_COMPLETE);
@@ -164,6 +172,7 @@ static void place_unit(Unit *unit, const ModelShape *s, int index, int place)
     *unit = (Unit){.index = index, .place = place};
     unit->kind = place == 0 ? &unit_embedding : place == (int)s->layers + 1 ? &unit_head :
         unit_has_experts(s, (size_t)place - 1) ? &unit_experts : &unit_block;
+    unit->apart = unit->kind == &unit_experts && s->experts.ranks > 1;
     for (int r = 0; r < UNIT_ROLES; r++) unit->row[r] = UNIT_ABSENT;
 }
 
@@ -180,6 +189,7 @@ static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_uni
     }
     for (int i = 1; i < n; i++) { // unit[0] may be a block, with none before it
         const Unit *last = &unit[i - 1];
+        unit[i].home = last->home + 1 + last->apart;
         memcpy(unit[i].before, last->before, sizeof last->before);
         if (unit_is_block(last->kind)) unit[i].before[unit_window(s, (size_t)last->place - 1) > 0]++;
     }
@@ -192,20 +202,20 @@ void model_describe_stage(const ModelShape *s, const ModelStage *stage, Params *
     ModelStage all = {.n_chunks = 1, .chunk = {{.layers = s->layers, .embedding = true, .head = true}}};
     int n;
     Unit *unit = list_units(s, stage ? stage : &all, &n);
-    *params = (Params){.no_embedding = unit[0].kind != &unit_embedding, .no_head = unit[n - 1].kind != &unit_head};
+    *params = (Params){.ep = s->experts.ranks, .no_embedding = unit[0].kind != &unit_embedding, .no_head = unit[n - 1].kind != &unit_head};
     Span vocab = span_of(s, s->vocab, s->cut.vocab, 1);
     for (int i = 0; i < n; i++) {
         char prefix[32] = "";
         if (unit[i].kind == &unit_embedding) {
-            Builder b = {params, &unit[i], "embed."};
+            Builder b = {params, &unit[i], "embed.", unit[i].home};
             add_cut(b, W_TOKENS, "tokens.weight", vocab, s->channels, 0, 0.02f);
             if (!s->rope)
                 add_copy(b, s, W_POSITIONS, "positions.weight", s->context, s->channels, 0, 0.02f, PARAM_COMPLETE);
         } else if (unit_is_block(unit[i].kind)) {
             snprintf(prefix, sizeof prefix, "layers.%d.", unit[i].place - 1);
-            describe_block((Builder){params, &unit[i], prefix}, s);
+            describe_block((Builder){params, &unit[i], prefix, unit[i].home}, s);
         } else {
-            Builder b = {params, &unit[i], prefix};
+            Builder b = {params, &unit[i], prefix, unit[i].home};
             add_norm(b, s, W_FINAL_NORM, B_FINAL_NORM, "final_norm.weight", "final_norm.bias");
             if (!s->tie) add_cut(b, W_HEAD, "head.weight", vocab, s->channels, 0, 0.02f);
             else unit[i].row[W_HEAD] = params->no_embedding ? UNIT_TIED : unit[0].row[W_TOKENS];

@@ -20,6 +20,7 @@ typedef struct {
     int rank, size;
     size_t rows;                         // sequence parallelism: ranks that share the rows of the stream; 0, 1: none
     size_t heads, kv_heads, ffn, vocab;  // of the whole
+    size_t expert, shared;               // widths of an expert, and of the one that all tokens use
 } ModelCut;
 
 // The first of `whole` heads, columns or rows that a rank has: floor(whole rank / size). It has all up to the next
@@ -40,16 +41,22 @@ typedef struct {
     float balance_coef, z_coef, bias_rate;
     double capacity; // slots that an expert takes of a sequence, as a multiple of the even load T k / n; 0: all
     bool by_gate;   // which ones: the largest weights, else the first
+    double room;    // rows for which a rank has memory where ranks divide the experts, as a multiple of its tokens' own
+                    // slots; 0: for all that can come
+    size_t sharers; // context parallelism: ranks that share the tokens of every sequence; 0, 1: none
+    bool ordered;   // with them, on a deterministic device: gradients of weights add tokens in the order of the sequence
+    int rank, ranks; // expert parallelism: which n / ranks neighbours of the n this rank has; ranks 0, 1: all
 } ModelExperts;
 
-// The shape of the model: the [model] section of the config, resolved. In a part, heads, kv_heads, ffn and vocab are
-// those that this rank holds.
+// The shape of the model: the [model] section of the config, resolved. In a part, heads, kv_heads, ffn, vocab and the
+// widths of experts are those that this rank holds.
 typedef struct {
     size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
     NormKind norm;
     float norm_eps;
     Rope rotary; // where rope is
-    bool swiglu, rope, bias, tie, qk_norm;
+    bool swiglu, rope, bias, tie;
+    QkNorm qk_norm;
     size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
     char window_pattern[CONFIG_TEXT]; // of the layers, repeated: s sliding, f full; "": all slide
     size_t mup_base, mup_base_head; // channels and head size of the base model (mup.c); 0: off, head_size
@@ -78,6 +85,12 @@ size_t unit_window_cache(const ModelShape *shape, size_t layer);
 
 // The widest feed-forward network that all tokens of some layer use: the layers' own, or beside experts the shared one.
 size_t unit_widest_ffn(const ModelShape *shape);
+
+// Experts of a layer that this rank has.
+static inline size_t unit_own_experts(const ModelExperts *x)
+{
+    return x->ranks > 1 ? x->n / (size_t)x->ranks : x->n;
+}
 
 // Ranks that hold the same key/value heads: 1, unless there are more ranks than such heads.
 static inline int unit_cut_copies(const ModelShape *part)
@@ -157,7 +170,7 @@ typedef struct {
     size_t length, start; // tokens so far
 } KvCache;
 
-enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 12 };
+enum { UNIT_MAX_SAVED = 22, UNIT_MAX_SCRATCH = 12 };
 
 // BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
 // that the unit's `restore` recomputes from the others, without a matmul or attention.
@@ -181,7 +194,8 @@ typedef struct Linear Linear; // linear.h
 typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_LATER } UnitPass;
 
 // Called before and after every unit, so that weights and gradients can be sent to other ranks (ddp.h, zero.h).
-// `before`: the unit is about to read its weights (not in PASS_LATER) and, in PASS_BACKWARD and PASS_LATER, to add to
+// `before`: the unit is about to read its weights (in PASS_LATER only with
+// RECOMPUTE_SELECTIVE) and, in PASS_BACKWARD and PASS_LATER, to add to
 // its gradients; for a tied head also those of the embedding. `after`: it has. NULL: no hook.
 typedef struct {
     void *self;
@@ -200,9 +214,9 @@ typedef struct {
     Dev *dev;
     const ModelShape *shape;
     const Params *params;
-    X *const *weight;      // by unit: where its weights start
-    float *const *grad;    // by unit: where its gradients start
-    const size_t *begin;   // by unit: its first element in the flat order
+    X *const *weight;      // by unit of the table: where its weights start
+    float *const *grad;    // by unit of the table: where its gradients start
+    const size_t *begin;   // by unit of the table: its first element in the flat order
     void *const *scratch;  // buffers of unit_scratch, shared by all units, undefined between calls
     KvCache *const *cache; // sampling: of each of the batch's B sequences; else NULL
     const UnitHooks *hooks; // NULL: none
@@ -233,7 +247,9 @@ typedef struct {
 
 struct Unit {
     const UnitKind *kind;
-    int index; // in this rank's list, and in its parameter table
+    int index; // in this rank's list
+    int home;  // in its parameter table: the unit of its tensors
+    bool apart; // those of its experts are there unit home + 1 (expert parallelism)
     int place; // in the whole network: 0 embedding, 1 + i block i, last the head
     int row[UNIT_ROLES];
     size_t before[2]; // of a block: this rank's blocks before it that see all keys, and those with a window
@@ -253,7 +269,7 @@ size_t unit_cache_rows(const ModelShape *shape, const Unit *block, size_t room);
 // Scratch that any unit may use; the indices below.
 enum {
     SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS, SCRATCH_LOSS, SCRATCH_NORM_PARTS,
-    SCRATCH_ROWS, SCRATCH_ROWS_WIDE, SCRATCH_ROUTE, SCRATCH_ORDER
+    SCRATCH_ROWS, SCRATCH_ROWS_WIDE, SCRATCH_ROUTE, SCRATCH_ORDER, SCRATCH_WHOLE
 };
 BufferList unit_scratch(const Dev *dev, const ModelShape *shape, size_t N);
 // Rows of logits that the head makes at a time.

@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 2 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 3 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -84,12 +84,17 @@ typedef struct {
     float scale;          // of the weights, after that
 } DevRouter;
 
-// Rows of R = N k slots, sorted by expert: those of expert e are offset[e] .. offset[e + 1] - 1. Rows from offset[E] on
-// are of no expert (of dropped slots). The experts' weights lie `stride` elements apart.
+// R rows of slots, sorted by source, of a source by expert: those of source s for expert e are offset[i] ..
+// offset[i + 1] - 1, where i = s E + e. Rows from offset[sources E] on are of no expert (of dropped slots). The
+// experts' weights lie `stride` elements apart; the gradient of a weight adds the rows of source 0 first.
 typedef struct {
-    const int32_t *offset; // (E + 1)
+    const int32_t *offset; // (sources E + 1)
     size_t E, R, stride;
+    size_t sources; // ranks whose rows these are (expert parallelism); 1: this one's alone
+    DevParts parts; // in which experts_forward adds its C terms, experts_backward_input its OC; n 0: in any order
 } DevExperts;
+
+#define DEV_ROWS_GIVEN SIZE_MAX // experts_sort: on entry `row` says which slots are dropped
 
 // The parameters of an optimizer's update, shared by all elements that one call updates.
 typedef struct {
@@ -201,8 +206,8 @@ struct Dev {
                           const X *inp, const float *mean, const float *rstd, const X *weight,
                           size_t N, size_t C, NormKind kind);
 
-    // ---- per-head RMSNorm of queries or keys (QK-norm): rows of `heads` vectors of D elements, ld
-    // elements apart rstd (N, heads). out may equal inp only when no backward follows.
+    // ---- RMSNorm of queries or keys (QK-norm), of each head or of all as one vector: rows of `heads` vectors of D
+    // elements, ld elements apart; rstd (N, heads). out may equal inp only when no backward follows.
     void (*head_norm_forward)(Dev *, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads,
                               size_t D, size_t ld, float eps);
     // dinp may equal dout.
@@ -234,7 +239,7 @@ struct Dev {
     // The rows of the slots: offset (E + 1); row (N, k) of each slot, -1: dropped; slot (N k) of each row, -1 from
     // offset[E] on. An expert's rows are in the order of their slots. cap 0: none is dropped; else of T tokens an
     // expert takes `cap` slots: the first ones or, by_gate, those with the largest weights (equal ones: the first; NaN
-    // counts as -infinity).
+    // counts as -infinity). DEV_ROWS_GIVEN: those of which row < 0 on entry are dropped.
     void (*experts_sort)(Dev *, int32_t *offset, int32_t *row, int32_t *slot, const int32_t *choice, const float *gate,
                          size_t N, size_t T, size_t k, size_t E, size_t cap, bool by_gate);
     // out[r] = inp[slot[r] / k], (R, C) from (N, C); 0 where slot[r] < 0
@@ -248,7 +253,9 @@ struct Dev {
                                    DevExperts experts);
     void (*experts_backward_weight)(Dev *, float *dweight, const X *dout, const X *inp, size_t C, size_t OC,
                                     DevExperts experts);
-    // swiglu times the weight of the slot: out[r] = gate[slot[r]] silu(gate_r) up_r; 0 where slot[r] < 0
+    // out[i] = inp[index[i]], n numbers; 0 where index[i] < 0
+    void (*experts_pick)(Dev *, float *out, const float *inp, const int32_t *index, size_t n);
+    // swiglu times the weight of the slot: out[r] = gate[slot[r]] silu(gate_r) up_r; 0 where slot[r] < 0. slot NULL: r.
     void (*experts_swiglu_forward)(Dev *, X *out, const X *gate_up, const float *gate, const int32_t *slot, size_t R,
                                    size_t F);
     // dgate[slot[r]] = sum of dout silu(gate_r) up_r; the dgate of a dropped slot stays as it is

@@ -213,7 +213,7 @@ static const DevOp OPS[] = {
     OP(gelu_forward), OP(compress), OP(decompress), OP(accumulate), OP(subtract),
     OP(clip_units),
     OP(router_forward), OP(router_backward), OP(route_forward), OP(route_backward), OP(experts_count), OP(experts_sort),
-    OP(experts_gather), OP(experts_combine), OP(experts_forward), OP(experts_backward_input),
+    OP(experts_gather), OP(experts_combine), OP(experts_pick), OP(experts_forward), OP(experts_backward_input),
     OP(experts_backward_weight), OP(experts_swiglu_forward), OP(experts_swiglu_backward),
 };
 #undef OP

@@ -182,8 +182,9 @@ static void experts_sort(Dev *dev, int32_t *offset, int32_t *row, int32_t *slot,
 {
     (void)dev;
     size_t R = N * k;
-    memset(row, 0, R * sizeof *row);
-    for (size_t first = 0; cap && first < R; first += T * k) drop(row, choice, gate, first, T * k, E, cap, by_gate);
+    bool given = cap == DEV_ROWS_GIVEN;
+    if (!given) memset(row, 0, R * sizeof *row);
+    for (size_t first = 0; cap && !given && first < R; first += T * k) drop(row, choice, gate, first, T * k, E, cap, by_gate);
     memset(offset, 0, (E + 1) * sizeof *offset);
     for (size_t i = 0; i < R; i++)
         if (row[i] >= 0) offset[choice[i] + 1]++;
@@ -226,6 +227,12 @@ static void experts_combine(Dev *dev, X *out_, const X *inp_, const int32_t *row
     }
 }
 
+static void experts_pick(Dev *dev, float *out, const float *inp, const int32_t *index, size_t n)
+{
+    (void)dev;
+    for (size_t i = 0; i < n; i++) out[i] = index[i] < 0 ? 0 : inp[index[i]];
+}
+
 // ---- SwiGLU times the weight of the slot
 
 static void experts_swiglu_forward(Dev *dev, X *out_, const X *gate_up, const float *gate, const int32_t *slot,
@@ -235,14 +242,30 @@ static void experts_swiglu_forward(Dev *dev, X *out_, const X *gate_up, const fl
 #pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, R * F))
     for (size_t r = 0; r < R; r++) {
         const float *g = (const float *)gate_up + r * 2 * F, *u = g + F;
-        if (slot[r] < 0) {
+        if (slot && slot[r] < 0) {
             memset(out + r * F, 0, F * sizeof *out);
             continue;
         }
-        float weight = gate[slot[r]];
+        float weight = gate[slot ? (size_t)slot[r] : r];
 #pragma omp simd
         for (size_t f = 0; f < F; f++) out[r * F + f] = weight * (g[f] * vmath_sigmoid(g[f]) * u[f]);
     }
+}
+
+// The sum of n numbers, which are lost: of both halves, as long as there are halves. So where 2, 4, 8 ... ranks divide
+// the columns, each rank's are a subtree.
+static float sum_in_halves(float *x, size_t n)
+{
+    size_t leaves = 1;
+    while (n > 0 && n % 2 == 0) n /= 2, leaves *= 2;
+    for (size_t i = 0; i < leaves; i++) {
+        float sum = 0;
+        for (size_t j = i * n; j < (i + 1) * n; j++) sum += x[j];
+        x[i] = sum;
+    }
+    for (; leaves > 1; leaves /= 2)
+        for (size_t i = 0; i < leaves / 2; i++) x[i] = x[2 * i] + x[2 * i + 1];
+    return x[0];
 }
 
 static void experts_swiglu_backward(Dev *dev, X *dgate_up, float *dgate, const X *dout, const X *gate_up,
@@ -252,11 +275,17 @@ static void experts_swiglu_backward(Dev *dev, X *dgate_up, float *dgate, const X
     for (size_t r = 0; r < R; r++) {
         const float *g = (const float *)gate_up + r * 2 * F, *u = g + F, *d = (const float *)dout + r * F;
         float *dg = (float *)dgate_up + r * 2 * F, *du = dg + F, sum = 0;
-        if (slot[r] < 0) {
+        if (slot && slot[r] < 0) {
             memset(dg, 0, 2 * F * sizeof *dg);
             continue;
         }
-        float weight = gate[slot[r]];
+        size_t at = slot ? (size_t)slot[r] : r;
+        float weight = gate[at], ordered = 0;
+        if (dev->deterministic) {
+#pragma omp simd
+            for (size_t f = 0; f < F; f++) du[f] = d[f] * (g[f] * vmath_sigmoid(g[f]) * u[f]);
+            ordered = sum_in_halves(du, F);
+        }
 #pragma omp simd reduction(+ : sum)
         for (size_t f = 0; f < F; f++) {
             float sigmoid = vmath_sigmoid(g[f]), silu = g[f] * sigmoid, dy = weight * d[f];
@@ -264,7 +293,7 @@ static void experts_swiglu_backward(Dev *dev, X *dgate_up, float *dgate, const X
             dg[f] = dy * u[f] * sigmoid * (1 + g[f] * (1 - sigmoid));
             du[f] = dy * g[f] * sigmoid;
         }
-        dgate[slot[r]] = sum;
+        dgate[at] = dev->deterministic ? ordered : sum;
     }
 }
 
@@ -276,6 +305,7 @@ void experts_cpu_fill(Dev *dev)
     dev->experts_sort = experts_sort;
     dev->experts_gather = experts_gather;
     dev->experts_combine = experts_combine;
+    dev->experts_pick = experts_pick;
     dev->experts_swiglu_forward = experts_swiglu_forward;
     dev->experts_swiglu_backward = experts_swiglu_backward;
 }

@@ -8,14 +8,15 @@
 // slots of its expert in its sequence, one by one; that is quadratic in the slots of a sequence, and still short beside
 // the products.
 //
-// Products: one launch for all experts, and no number of theirs is known to the host. Block i has the tile i - first_e
-// of expert e, where
+// Products: one launch for all groups of rows (a group: those of a source for an expert), and no number of theirs is
+// known to the host. Block i has the tile i - first_g of group g, where
 //
-//   first_e = offset_e / ROWS + e,    first_(e+1) - first_e >= ceil((offset_(e+1) - offset_e) / ROWS)
+//   first_g = offset_g / ROWS + g,    first_(g+1) - first_g >= ceil((offset_(g+1) - offset_g) / ROWS)
 //
-// so e is found by bisection, and a block without a tile ends. Rows of no expert are those of expert E, whose output is
-// zero. Tiles of 16-bit numbers go through tensor cores: tiles of both operands, DEPTH terms deep, are double-buffered
-// in shared memory (cp.async). Other tiles, which have fp32 on one side, are multiplied by fused multiply-adds.
+// so g is found by bisection, and a block without a tile ends. Rows of no expert are those of the group behind the
+// last, whose output is zero. A gradient has a launch for each source. (Sums in parts: the order is free here, dev.h.)
+// Tiles of 16-bit numbers go through tensor cores: tiles of both operands, DEPTH terms deep, are double-buffered in
+// shared memory (cp.async). Other tiles, which have fp32 on one side, are multiplied by fused multiply-adds.
 //
 // The invariant: no atomic additions of floats; each sum has one order, which follows from the sizes alone.
 // Rejected: a product per expert by cuBLASLt (the host would wait for `offset`, in each layer); padding each expert to
@@ -297,7 +298,7 @@ void experts_sort(Dev *dev, int32_t *offset, int32_t *row, int32_t *slot, const 
     if (R == 0) return;
     int32_t *counts = (int32_t *)dev_cuda_scratch(d, blocks * E * sizeof *counts);
     GPU_CHECK(cudaMemsetAsync(slot, 0xff, R * sizeof *slot, d->stream));
-    if (cap)
+    if (cap && cap != DEV_ROWS_GIVEN)
         LAUNCH(experts_drop_kernel, dim3((unsigned)((n + SORT - 1) / SORT), (unsigned)(N / T)), (unsigned)SORT, 0,
                d->stream, row, choice, gate, n, cap, by_gate);
     LAUNCH(experts_tally_kernel, (unsigned)blocks, (unsigned)SORT, E * sizeof(int), d->stream, counts, choice, row, R,
@@ -353,6 +354,21 @@ void experts_combine(Dev *dev, X *out, const X *inp, const int32_t *row, size_t 
                       Combine<E>{ops_as<E>(out), ops_as<E>(inp), row, k, C});
 }
 
+struct Pick {
+    float *out;
+    const float *inp;
+    const int32_t *index;
+    template <int W> __device__ void run(size_t i) const
+    {
+        out[i] = index[i] < 0 ? 0 : inp[index[i]];
+    }
+};
+
+void experts_pick(Dev *dev, float *out, const float *inp, const int32_t *index, size_t n)
+{
+    elements<1>(dev_cuda(dev), n, false, Pick{out, inp, index});
+}
+
 // ---- SwiGLU times the weight of the slot
 
 template <class E> struct WeightedSwiglu {
@@ -365,8 +381,8 @@ template <class E> struct WeightedSwiglu {
     {
         size_t r = i / F;
         const E *gate = gate_up + i + r * F;
-        float g[W] = {}, u[W] = {}, weigh = slot[r] < 0 ? 0 : weight[slot[r]];
-        if (slot[r] >= 0) load<W>(g, gate), load<W>(u, gate + F);
+        float g[W] = {}, u[W] = {}, weigh = !slot ? weight[r] : slot[r] < 0 ? 0 : weight[slot[r]];
+        if (!slot || slot[r] >= 0) load<W>(g, gate), load<W>(u, gate + F);
         for (int k = 0; k < W; k++) u[k] = weigh * (g[k] / (1 + expf(-g[k])) * u[k]);
         store<W>(out + i, u);
     }
@@ -378,7 +394,7 @@ __global__ void experts_swiglu_backward_kernel(E *dgate_up, float *dgate, const 
                                                const float *weight, const int32_t *slot, size_t F)
 {
     size_t r = blockIdx.x;
-    int32_t from = slot[r];
+    int32_t from = slot ? slot[r] : (int32_t)r;
     float weigh = from < 0 ? 0 : weight[from], sum = 0;
     E *dg = dgate_up + r * 2 * F;
     for (size_t f = threadIdx.x * W; f < F; f += (size_t)blockDim.x * W) {
@@ -603,7 +619,7 @@ template <class A, class B, class O> struct Products {
     const B *b;
     O *out;
     const int32_t *offset; // NULL: one expert with all rows
-    size_t E, R, stride;   // as DevExperts
+    size_t E, R, stride, sources; // as DevExperts
     bool add, wide;
 };
 
@@ -612,20 +628,20 @@ template <bool TB, class A, class B, class O>
 __global__ void __launch_bounds__(THREADS, 2) experts_rows_kernel(Products<A, B, O> p, size_t K, size_t W)
 {
     constexpr size_t SIDE = TILE<A, B>;
-    size_t e = 0, first = blockIdx.x * SIDE, end = p.R, col = blockIdx.y * SIDE;
+    size_t g = 0, groups = p.sources * p.E, first = blockIdx.x * SIDE, end = p.R, col = blockIdx.y * SIDE;
     if (p.offset) {
-        for (size_t above = p.E + 1; above - e > 1;) {
-            size_t middle = (e + above) / 2;
-            if ((size_t)p.offset[middle] / SIDE + middle <= blockIdx.x) e = middle;
+        for (size_t above = groups + 1; above - g > 1;) {
+            size_t middle = (g + above) / 2;
+            if ((size_t)p.offset[middle] / SIDE + middle <= blockIdx.x) g = middle;
             else above = middle;
         }
-        size_t begin = (size_t)p.offset[e];
-        first = begin + (blockIdx.x - begin / SIDE - e) * SIDE;
-        end = e < p.E ? (size_t)p.offset[e + 1] : p.R;
+        size_t begin = (size_t)p.offset[g];
+        first = begin + (blockIdx.x - begin / SIDE - g) * SIDE;
+        end = g < groups ? (size_t)p.offset[g + 1] : p.R;
     }
     if (first >= end) return;
-    bool none = p.offset && e == p.E; // of no expert: a sum without terms
-    const B *b = p.b + (none ? 0 : e * p.stride);
+    bool none = p.offset && g == groups; // of no expert: a sum without terms
+    const B *b = p.b + (none ? 0 : g % p.E * p.stride);
     multiply<false, TB>(Tile<A, B, O>{p.a + first * K, b + (TB ? col * K : col), p.out + first * W + col, end - first,
                                       W - col, none ? 0 : K, K, TB ? K : W, W, p.add, p.wide});
 }
@@ -653,7 +669,8 @@ template <class... P> bool wide_rows(size_t C, size_t OC, size_t stride, const P
 template <bool TB, class A, class B, class O>
 void launch_rows(DevCuda *d, const Products<A, B, O> &p, size_t K, size_t W)
 {
-    size_t side = (size_t)TILE<A, B>, tiles = p.offset ? p.R / side + p.E + 1 : (p.R + side - 1) / side;
+    size_t side = (size_t)TILE<A, B>;
+    size_t tiles = p.offset ? p.R / side + p.sources * p.E + 1 : (p.R + side - 1) / side;
     if (p.R == 0) return;
     LAUNCH((experts_rows_kernel<TB, A, B, O>), dim3((unsigned)tiles, (unsigned)((W + side - 1) / side)),
            (unsigned)THREADS, 0, d->stream, p, K, W);
@@ -673,7 +690,7 @@ void experts_forward(Dev *dev, X *out, const X *inp, const X *weight, size_t C, 
 {
     bool wide = wide_rows(C, OC, x.stride, out, inp, weight);
     launch_rows<true>(dev_cuda(dev), Products<E, E, E>{ops_as<E>(inp), ops_as<E>(weight), ops_as<E>(out), x.offset, x.E,
-                                                       x.R, x.stride, false, wide}, C, OC);
+                                                       x.R, x.stride, x.sources, false, wide}, C, OC);
 }
 
 template <class E>
@@ -681,15 +698,16 @@ void experts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, s
 {
     bool wide = wide_rows(C, OC, x.stride, dinp, dout, weight);
     launch_rows<false>(dev_cuda(dev), Products<E, E, E>{ops_as<E>(dout), ops_as<E>(weight), ops_as<E>(dinp), x.offset,
-                                                        x.E, x.R, x.stride, false, wide}, OC, C);
+                                                        x.E, x.R, x.stride, x.sources, false, wide}, OC, C);
 }
 
 template <class E>
 void experts_backward_weight(Dev *dev, float *dweight, const X *dout, const X *inp, size_t C, size_t OC, DevExperts x)
 {
     bool wide = wide_rows(C, OC, x.stride, dout, inp, dweight);
-    launch_sum(dev_cuda(dev), Products<E, E, float>{ops_as<E>(dout), ops_as<E>(inp), dweight, x.offset, x.E, x.R,
-                                                    x.stride, true, wide}, OC, C, x.E);
+    for (size_t i = 0; i < x.sources; i++)
+        launch_sum(dev_cuda(dev), Products<E, E, float>{ops_as<E>(dout), ops_as<E>(inp), dweight, x.offset + i * x.E,
+                                                        x.E, x.R, x.stride, 1, true, wide}, OC, C, x.E);
 }
 
 // The router's matrix is small, so its gradient is summed over several ranges of rows, and then over the ranges.
@@ -699,11 +717,11 @@ void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlogits, co
 {
     DevCuda *d = dev_cuda(dev);
     size_t n = n_experts * C, ranges = N / 1024 < 1 ? 1 : N / 1024 < 64 ? N / 1024 : 64;
-    launch_rows<false>(d, Products<float, E, E>{dlogits, ops_as<E>(weight), ops_as<E>(dinp), nullptr, 1, N, 0, true,
+    launch_rows<false>(d, Products<float, E, E>{dlogits, ops_as<E>(weight), ops_as<E>(dinp), nullptr, 1, N, 0, 1, true,
                                                 false}, n_experts, C);
     float *part = (float *)dev_cuda_scratch(d, ranges * n * sizeof *part);
-    launch_sum(d, Products<float, E, float>{dlogits, ops_as<E>(inp), part, nullptr, 1, N, n, false, false}, n_experts,
-               C, ranges);
+    launch_sum(d, Products<float, E, float>{dlogits, ops_as<E>(inp), part, nullptr, 1, N, n, 1, false, false},
+               n_experts, C, ranges);
     sums_columns(d, dweight, part, ranges, n, n, nullptr);
 }
 
@@ -718,6 +736,7 @@ template <class E> void experts_cuda_fill(Dev *dev)
     dev->experts_sort = experts_sort;
     dev->experts_gather = experts_gather<E>;
     dev->experts_combine = experts_combine<E>;
+    dev->experts_pick = experts_pick;
     dev->experts_forward = experts_forward<E>;
     dev->experts_backward_input = experts_backward_input<E>;
     dev->experts_backward_weight = experts_backward_weight<E>;

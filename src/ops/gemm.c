@@ -250,18 +250,19 @@ void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float
     }
 }
 
-// Cuts C into equal tiles (h, w), at most (MC, NC), such that the slowest thread is done soonest: rounds of
-// h w products and COPY (h + w) copies per k. The grid may depend on the number of threads: the bits do not.
-static void grid_choose(size_t M, size_t N, size_t threads, size_t *h, size_t *w)
+// The cost: rounds of h w products and COPY (h + w) copies per k.
+GemmTile gemm_cut(size_t M, size_t N, size_t threads, GemmTile unit, GemmTile most)
 {
-    size_t n_rows = ceil_div(M, MC), n_cols = ceil_div(N, NC), more = min_size(threads, MAX_MORE), best = SIZE_MAX;
+    size_t n_rows = ceil_div(M, most.h), n_cols = ceil_div(N, most.w), more = min_size(threads, MAX_MORE);
+    size_t best = SIZE_MAX;
+    GemmTile tile = most;
     for (size_t i = n_rows; i <= n_rows + more; i++)
         for (size_t j = n_cols; j <= n_cols + more; j++) {
-            size_t height = ceil_div(ceil_div(M, i), MR) * MR, width = ceil_div(ceil_div(N, j), NR) * NR;
-            size_t rounds = ceil_div(ceil_div(M, height) * ceil_div(N, width), threads);
-            size_t cost = rounds * (height * width + COPY * (height + width));
-            if (cost < best) best = cost, *h = height, *w = width;
+            size_t h = ceil_div(ceil_div(M, i), unit.h) * unit.h, w = ceil_div(ceil_div(N, j), unit.w) * unit.w;
+            size_t cost = ceil_div(ceil_div(M, h) * ceil_div(N, w), threads) * (h * w + COPY * (h + w));
+            if (cost < best) best = cost, tile = (GemmTile){h, w};
         }
+    return tile;
 }
 
 void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
@@ -269,9 +270,8 @@ void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K,
 {
     if (M == 0 || N == 0) return;
     if (threads < 1) threads = 1;
-    size_t h = M, w = N;
-    grid_choose(M, N, (size_t)threads, &h, &w);
-    size_t n_rows = ceil_div(M, h), n_tiles = n_rows * ceil_div(N, w);
+    GemmTile tile = gemm_cut(M, N, (size_t)threads, (GemmTile){MR, NR}, (GemmTile){MC, NC});
+    size_t h = tile.h, w = tile.w, n_rows = ceil_div(M, h), n_tiles = n_rows * ceil_div(N, w);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (size_t i = 0; i < n_tiles; i++) {
         size_t r0 = i % n_rows * h, c0 = i / n_rows * w;

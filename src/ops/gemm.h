@@ -31,6 +31,13 @@ void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K,
 void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
 
+// How to cut C (M, N) into equal tiles, one a thread at a time, so that the slowest thread is done soonest: multiples
+// of `unit`, at most `most`. The grid may depend on the number of threads, because the bits of a product do not.
+typedef struct {
+    size_t h, w;
+} GemmTile;
+GemmTile gemm_cut(size_t M, size_t N, size_t threads, GemmTile unit, GemmTile most);
+
 // The vectors that this build uses and the tile of C that it keeps in registers: "AVX-512, 12 x 32".
 const char *gemm_kernel(void);
 

@@ -197,16 +197,22 @@ static void sum_parts(PartsTile t, size_t p, size_t n, float *out, size_t ld, fl
         for (size_t c = 0; c < t.w; c++) out[r * ld + c] += spare[r * t.w + c];
 }
 
+static size_t parts_depth(DevParts parts)
+{
+    size_t depth = 0;
+    check(parts.n <= (size_t)1 << MAX_DEPTH);
+    while ((size_t)1 << depth < parts.n) depth++;
+    return depth;
+}
+
 // out (N, W) = a (N, K) b, with b (W, K) transposed or (K, W).
 static void matmul_parts(Dev *dev, float *out, const float *a, const float *b, bool trans_b, const float *bias,
                          size_t N, size_t K, size_t W, DevParts parts)
 {
-    check(parts.n >= 1 && parts.n <= (size_t)1 << MAX_DEPTH);
+    check(parts.n >= 1);
     Grid g = grid_make(N, W);
-    size_t depth = 0;
-    while ((size_t)1 << depth < parts.n) depth++;
-    size_t room = depth * g.rows * g.cols;
-    float *spare = depth ? dev_cpu_scratch(dev, (size_t)dev->threads * room) : NULL;
+    size_t room = parts_depth(parts) * g.rows * g.cols;
+    float *spare = room ? dev_cpu_scratch(dev, (size_t)dev->threads * room) : NULL;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
@@ -214,7 +220,7 @@ static void matmul_parts(Dev *dev, float *out, const float *a, const float *b, b
         PartsTile t = {.parts = parts, .trans_b = trans_b, .a = a + r0 * K, .b = trans_b ? b + c0 * K : b + c0,
                        .bias = bias ? bias + c0 : NULL, .lda = K, .ldb = trans_b ? K : W,
                        .b_step = trans_b ? 1 : W, .h = h, .w = w};
-        sum_parts(t, 0, parts.n, out + r0 * W + c0, W, depth ? spare + (size_t)omp_get_thread_num() * room : NULL);
+        sum_parts(t, 0, parts.n, out + r0 * W + c0, W, room ? spare + (size_t)omp_get_thread_num() * room : NULL);
     }
 }
 
@@ -267,54 +273,57 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
 
 // ---- products of experts: the rows of each with its own weight
 
-// The tiles of all experts' outputs in one list, so that threads share them however uneven the experts are. rows:
-// of the output; 0: its rows are those of the expert.
+// The tiles of all groups' outputs (a group: the rows of a source for an expert) in one list, so that threads share
+// them however uneven the groups are.
 typedef struct {
-    Grid *grid;    // (E)
-    size_t *first; // (E + 1) number of the first tile of each
+    Grid *grid;    // (groups)
+    size_t *first; // (groups + 1) number of the first tile of each
+    size_t most;   // elements of the largest tile
 } ExpertGrids;
 
-static ExpertGrids expert_grids(DevExperts x, size_t rows, size_t cols)
+static ExpertGrids expert_grids(DevExperts x, size_t cols)
 {
-    ExpertGrids all = {.grid = malloc(x.E * sizeof *all.grid), .first = malloc((x.E + 1) * sizeof *all.first)};
-    if (!all.grid || !all.first) die("cpu: no memory for %zu experts", x.E);
-    all.first[0] = 0;
-    for (size_t e = 0; e < x.E; e++) {
-        size_t n = (size_t)(x.offset[e + 1] - x.offset[e]);
-        all.grid[e] = n ? grid_make(rows ? rows : n, cols) : (Grid){0};
-        all.first[e + 1] = all.first[e] + all.grid[e].n_rows * all.grid[e].n_cols;
+    size_t groups = x.sources * x.E;
+    ExpertGrids all = {.grid = malloc(groups * sizeof *all.grid), .first = malloc((groups + 1) * sizeof *all.first)};
+    if (!all.grid || !all.first) die("cpu: no memory for %zu experts", groups);
+    all.first[0] = all.most = 0;
+    for (size_t g = 0; g < groups; g++) {
+        size_t n = (size_t)(x.offset[g + 1] - x.offset[g]);
+        all.grid[g] = n ? grid_make(n, cols) : (Grid){0};
+        all.first[g + 1] = all.first[g] + all.grid[g].n_rows * all.grid[g].n_cols;
+        if (all.grid[g].rows * all.grid[g].cols > all.most) all.most = all.grid[g].rows * all.grid[g].cols;
     }
     return all;
 }
 
-static size_t expert_of(const ExpertGrids *all, size_t tile)
+static size_t group_of(const ExpertGrids *all, size_t tile)
 {
-    size_t e = 0;
-    while (all->first[e + 1] <= tile) e++;
-    return e;
-}
-
-static void expert_grids_free(ExpertGrids all)
-{
-    free(all.grid);
-    free(all.first);
+    size_t g = 0;
+    while (all->first[g + 1] <= tile) g++;
+    return g;
 }
 
 // out rows (., W) = a rows (., K) b_e, with b_e (W, K) transposed or (K, W).
 static void experts_rows(Dev *dev, float *out, const float *a, const float *b, bool trans_b, size_t K, size_t W,
                          DevExperts x)
 {
-    ExpertGrids all = expert_grids(x, 0, W);
-    size_t held = (size_t)x.offset[x.E];
+    ExpertGrids all = expert_grids(x, W);
+    size_t groups = x.sources * x.E, held = (size_t)x.offset[groups], room = parts_depth(x.parts) * all.most;
+    float *spare = room ? dev_cpu_scratch(dev, (size_t)dev->threads * room) : NULL;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t i = 0; i < all.first[x.E]; i++) {
-        size_t e = expert_of(&all, i), first = (size_t)x.offset[e], r0, h, c0, w;
-        grid_tile(all.grid[e], i - all.first[e], &r0, &h, &c0, &w);
-        tile_gemm(dev)(false, trans_b, h, w, K, 1, a + (first + r0) * K, K,
-                       b + e * x.stride + (trans_b ? c0 * K : c0), trans_b ? K : W, 0, out + (first + r0) * W + c0, W);
+    for (size_t i = 0; i < all.first[groups]; i++) {
+        size_t g = group_of(&all, i), first = (size_t)x.offset[g], r0, h, c0, w;
+        grid_tile(all.grid[g], i - all.first[g], &r0, &h, &c0, &w);
+        const float *rows = a + (first + r0) * K, *weight = b + g % x.E * x.stride + (trans_b ? c0 * K : c0);
+        PartsTile t = {.parts = x.parts, .trans_b = trans_b, .a = rows, .b = weight, .lda = K, .ldb = trans_b ? K : W,
+                       .b_step = trans_b ? 1 : W, .h = h, .w = w};
+        float *to = out + (first + r0) * W + c0;
+        if (x.parts.n) sum_parts(t, 0, x.parts.n, to, W, room ? spare + (size_t)omp_get_thread_num() * room : NULL);
+        else tile_gemm(dev)(false, trans_b, h, w, K, 1, rows, K, weight, t.ldb, 0, to, W);
     }
     memset(out + held * W, 0, (x.R - held) * W * sizeof *out);
-    expert_grids_free(all);
+    free(all.grid);
+    free(all.first);
 }
 
 static void experts_forward(Dev *dev, X *out, const X *inp, const X *weight, size_t C, size_t OC, DevExperts x)
@@ -331,15 +340,19 @@ static void experts_backward_input(Dev *dev, X *dinp, const X *dout, const X *we
 static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, const X *inp, size_t C, size_t OC,
                                     DevExperts x)
 {
-    ExpertGrids all = expert_grids(x, OC, C);
+    Grid grid = grid_make(OC, C);
+    size_t tiles = grid.n_rows * grid.n_cols;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t i = 0; i < all.first[x.E]; i++) {
-        size_t e = expert_of(&all, i), first = (size_t)x.offset[e], n = (size_t)x.offset[e + 1] - first, r0, h, c0, w;
-        grid_tile(all.grid[e], i - all.first[e], &r0, &h, &c0, &w);
-        tile_gemm(dev)(true, false, h, w, n, 1, (const float *)dout + first * OC + r0, OC,
-                       (const float *)inp + first * C + c0, C, 1, dweight + e * x.stride + r0 * C + c0, C);
+    for (size_t i = 0; i < x.E * tiles; i++) {
+        size_t e = i / tiles, r0, h, c0, w;
+        grid_tile(grid, i % tiles, &r0, &h, &c0, &w);
+        for (size_t g = e; g < x.sources * x.E; g += x.E) {
+            size_t first = (size_t)x.offset[g], n = (size_t)x.offset[g + 1] - first;
+            if (n)
+                tile_gemm(dev)(true, false, h, w, n, 1, (const float *)dout + first * OC + r0, OC,
+                               (const float *)inp + first * C + c0, C, 1, dweight + e * x.stride + r0 * C + c0, C);
+        }
     }
-    expert_grids_free(all);
 }
 
 // ---- the router's: fp32, whatever X is

@@ -237,12 +237,16 @@ void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout, const 
     size_t rows = N * heads, warps = (size_t)d->threads / 32;
     if (rows == 0) return;
     while (warps > 1 && warps * D * sizeof(float) > 48 << 10) warps /= 2;
+    size_t bytes = warps * D * sizeof(float);
+    if (bytes > 48 << 10)
+        GPU_CHECK(cudaFuncSetAttribute(head_norm_backward_kernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       (int)bytes));
     size_t most = (size_t)d->processors * 4, blocks = (rows + warps - 1) / warps;
     if (blocks > most) blocks = most;
     size_t sums = blocks * warps;
     float *partial = (float *)dev_cuda_scratch(d, (sums * D + sums_columns_room(sums, D)) * sizeof *partial);
-    LAUNCH((head_norm_backward_kernel<E>), (unsigned)blocks, dim3(32, (unsigned)warps), warps * D * sizeof(float),
-           d->stream, ops_as<E>(dinp), partial, ops_as<E>(dout), ops_as<E>(inp), rstd, ops_as<E>(weight), rows, heads,
+    LAUNCH((head_norm_backward_kernel<E>), (unsigned)blocks, dim3(32, (unsigned)warps), bytes, d->stream,
+           ops_as<E>(dinp), partial, ops_as<E>(dout), ops_as<E>(inp), rstd, ops_as<E>(weight), rows, heads,
            (int)D, ld);
     sums_columns(d, dweight, (const float *)partial, sums, D, D, partial + sums * D);
 }

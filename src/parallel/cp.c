@@ -574,7 +574,7 @@ static size_t widest(const ModelShape *s)
 
 static size_t unused_floats(const ModelShape *s)
 {
-    return largest(2 * s->channels, s->head_size);
+    return largest(2 * s->channels, s->qk_norm == QK_NORM_WHOLE ? s->heads * s->head_size : s->head_size);
 }
 
 static size_t whole_bytes(size_t x_bytes, size_t T, const ModelShape *s)
@@ -765,20 +765,20 @@ static void embed_backward(const UnitContext *ctx, float *dwte, float *dwpe, con
 }
 
 static void head_norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, const X *inp,
-                               const float *rstd, size_t N, size_t heads, size_t ld)
+                               const float *rstd, size_t N, size_t heads, size_t D, size_t ld)
 {
     Cp *cp = cp_of(ctx);
     Dev *dev = ctx->dev;
-    size_t D = ctx->shape->head_size, n_bytes = heads * D * dev->x_bytes, stride = ld * dev->x_bytes;
+    size_t n_bytes = heads * D * dev->x_bytes, stride = ld * dev->x_bytes;
     cp_collect(cp, cp->whole[0], dinp, N, n_bytes, stride);
     cp_collect(cp, cp->whole[1], inp, N, n_bytes, stride);
     bool all = collect_4(cp, cp->stat[0], rstd, N, heads);
     LinearNorm own = *norm;
     own.dweight = cp->unused;
-    alone(ctx)->head_norm_backward(ctx, &own, dinp, inp, rstd, N, heads, ld);
+    alone(ctx)->head_norm_backward(ctx, &own, dinp, inp, rstd, N, heads, D, ld);
     if (all)
         alone(ctx)->head_norm_backward(ctx, norm, cp->whole[0], cp->whole[1], cp->stat[0], N * (size_t)cp->size, heads,
-                                       heads * D);
+                                       D, heads * D);
 }
 
 // `rows`: of the stream, which other ranks of a tensor-parallel group may share. Rank 0 sums over all of the sequence.
@@ -805,6 +805,60 @@ static void norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *din
                       linear_parts(T, 1));
 }
 
+// ---- experts: what couples the tokens of a sequence
+
+// Slots of whole sequences (B, T, k) on the host, from this rank's; 4 bytes each.
+static void gather_slots(const UnitContext *ctx, char *whole, const void *own, const Batch *batch)
+{
+    Cp *cp = cp_of(ctx);
+    size_t each = ctx->shape->experts.k * 4, n_bytes = batch->N * each, n = (size_t)cp->size, counts[n];
+    char *mine = malloc(n_bytes * (n + 1)), *all = mine + n_bytes;
+    if (!mine) die("cp: no memory for the experts of %zu tokens", batch->N * n);
+    ctx->dev->to_host(ctx->dev, mine, own, n_bytes);
+    for (size_t r = 0; r < n; r++) counts[r] = n_bytes;
+    CommRequest request = comm_all_gather(comm_host(cp->comm), all, mine, counts, COMM_BYTE);
+    comm_wait(comm_host(cp->comm), &request);
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < batch->N; i++) {
+            size_t at = cp_position(cp->set.assign, batch->T * n, (int)r, cp->size, i % batch->T);
+            memcpy(whole + (i / batch->T * batch->T * n + at) * each, all + r * n_bytes + i * each, each);
+        }
+    free(mine);
+}
+
+static void slots_whole(const UnitContext *ctx, int32_t *choice, float *gate, const int32_t *own_choice,
+                        const float *own_gate, const Batch *batch)
+{
+    size_t n_bytes = batch->N * (size_t)cp_of(ctx)->size * ctx->shape->experts.k * 4;
+    char *whole = malloc(n_bytes);
+    if (!whole) die("cp: no memory for %zu bytes of experts' slots", n_bytes);
+    gather_slots(ctx, whole, own_choice, batch);
+    ctx->dev->to_device(ctx->dev, choice, whole, n_bytes);
+    gather_slots(ctx, whole, own_gate, batch);
+    ctx->dev->to_device(ctx->dev, gate, whole, n_bytes);
+    free(whole);
+}
+
+static void slots_own(const UnitContext *ctx, int32_t *own_row, const int32_t *row, const Batch *batch)
+{
+    Cp *cp = cp_of(ctx);
+    size_t k = ctx->shape->experts.k, R = batch->N * k, n = (size_t)cp->size;
+    int32_t *own = malloc(R * (n + 1) * sizeof *own), *whole = own + R;
+    if (!own) die("cp: no memory for the experts of %zu tokens", batch->N * n);
+    ctx->dev->to_host(ctx->dev, whole, row, R * n * sizeof *whole);
+    for (size_t i = 0; i < batch->N; i++) {
+        size_t at = cp_position(cp->set.assign, batch->T * n, cp->rank, cp->size, i % batch->T);
+        memcpy(own + i * k, whole + (i / batch->T * batch->T * n + at) * k, k * sizeof *own);
+    }
+    ctx->dev->to_device(ctx->dev, own_row, own, R * sizeof *own);
+    free(own);
+}
+
+static bool rows_whole(const UnitContext *ctx, void *to, const void *rows, size_t N, size_t n_bytes)
+{
+    return cp_collect(cp_of(ctx), to, rows, N, n_bytes, n_bytes);
+}
+
 static size_t head_rows(const UnitContext *ctx, size_t n0, size_t N, size_t chunk)
 {
     return cp_head_rows(cp_of(ctx), n0, N, chunk);
@@ -827,7 +881,10 @@ void cp_fill(Parts *parts, Linear *linear)
     linear->attention_forward = attention_forward;
     linear->attention_backward = attention_backward;
     linear->dropout = dropout;
+    linear->slots_whole = slots_whole;
+    linear->slots_own = slots_own;
     if (!parts->cp->ordered) return;
+    linear->rows_whole = rows_whole;
     linear->backward_weight = backward_weight;
     linear->embed_backward = embed_backward;
     linear->head_norm_backward = head_norm_backward;

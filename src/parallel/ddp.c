@@ -32,19 +32,33 @@ static X *narrow_at(const Ddp *d, size_t elem)
     return d->narrow ? (X *)((char *)d->narrow + elem * d->model->dev->x_bytes) : NULL;
 }
 
-// Starts to add [begin, end).
-static void start(Ddp *d)
+// Starts to add [begin, end) over a group.
+static void start(Ddp *d, Comm *over)
 {
     if (d->begin == d->end) return;
-    check(d->n_requests < d->model->n_units); // each call ends at a unit's border
+    check(d->n_requests < d->model->params.n_units); // each call ends at a unit's border
     float *grads = d->model->grads + d->begin;
     X *narrow = narrow_at(d, d->begin);
     size_t n = d->end - d->begin;
     if (narrow) d->model->dev->to_x(d->model->dev, narrow, grads, n);
     void *data = narrow ? (void *)narrow : grads;
     CommType type = narrow ? comm_type_of(d->model->dev->x_type) : COMM_FP32;
-    d->request[d->n_requests++] = comm_all_reduce(d->group, data, data, n, type, COMM_SUM);
+    d->over[d->n_requests] = over;
+    d->request[d->n_requests++] = comm_all_reduce(over, data, data, n, type, COMM_SUM);
     d->end = d->begin;
+}
+
+// Starts to add from a unit of the table on, downwards: a bucket ends where experts begin or end, which have a group of
+// their own.
+static void lower(Ddp *d, int unit)
+{
+    bool experts = d->experts && params_unit_expert(&d->model->params, unit);
+    size_t begin;
+    params_unit_range(&d->model->params, unit, &begin, &d->begin);
+    if (experts) start(d, d->group);
+    d->begin = begin;
+    if (experts) start(d, d->experts);
+    else if (d->end - d->begin >= d->bucket) start(d, d->group);
 }
 
 static void after(void *self, int unit, UnitPass pass)
@@ -52,18 +66,21 @@ static void after(void *self, int unit, UnitPass pass)
     Ddp *d = self;
     if (!d->last || !d->overlap || d->model->dev->deterministic) return;
     if (pass == PASS_BACKWARD) {
-        d->begin = d->model->unit_begin[unit];
-        if (d->end - d->begin >= d->bucket) start(d);
+        const Unit *u = &d->model->unit[unit];
+        if (u->apart) lower(d, u->home + 1);
+        lower(d, u->home);
     }
     comm_progress(d->group);
 }
 
-Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow)
+Ddp *ddp_create(Model *model, Comm *group, Comm *experts, bool overlap, size_t bucket_bytes, bool narrow)
 {
     Ddp *d = calloc(1, sizeof *d);
-    CommRequest *request = calloc((size_t)model->n_units, sizeof *request);
-    if (!d || !request) die("ddp: no memory for %d units", model->n_units);
-    *d = (Ddp){.group = group, .model = model, .overlap = overlap, .bucket = bucket_bytes / sizeof(float),
+    size_t n = (size_t)model->params.n_units;
+    CommRequest *request = calloc(n, sizeof *request);
+    Comm **over = calloc(n, sizeof *over);
+    if (!d || !request || !over) die("ddp: no memory for %zu units", n);
+    *d = (Ddp){.group = group, .experts = experts, .over = over, .model = model, .overlap = overlap, .bucket = bucket_bytes / sizeof(float),
                .request = request};
     size_t n_bytes = model->params.n_elems * model->dev->x_bytes;
     if (narrow) d->narrow = (X *)mem_alloc(model->mem, MEM_COMM, n_bytes, "gradients in 16 bits");
@@ -75,6 +92,7 @@ void ddp_free(Ddp *d)
 {
     if (!d) return;
     free(d->request);
+    free(d->over);
     free(d);
 }
 
@@ -86,9 +104,12 @@ void ddp_micro(Ddp *d, bool last)
 
 void ddp_finish(Ddp *d)
 {
+    // the rest, for which no bucket was filled; in the naive twin, all gradients
+    for (int u = d->model->params.n_units - 1; d->experts && u >= 0; u--)
+        if (d->model->unit_begin[u] < d->begin && params_unit_expert(&d->model->params, u)) lower(d, u);
     d->begin = 0;
-    start(d); // the rest, for which no bucket was filled; in the naive twin, all gradients
-    for (int i = 0; i < d->n_requests; i++) comm_wait(d->group, &d->request[i]);
+    start(d, d->group);
+    for (int i = 0; i < d->n_requests; i++) comm_wait(d->over[i], &d->request[i]);
     if (d->narrow) d->model->dev->from_x(d->model->dev, d->model->grads, d->narrow, d->model->params.n_elems);
     d->n_requests = 0;
 }

@@ -11,13 +11,15 @@ extern "C" {
 #endif
 
 typedef struct {
-    Comm *group; // the ranks with the same weights
+    Comm *group;   // the ranks with the same weights
+    Comm *experts; // those of them with the same experts, where ranks divide them; NULL: all have all
     Model *model;
     bool overlap;        // false: the naive twin, one all_reduce after backward
     size_t bucket;       // elements of gradient that are added at a time, at least
     bool last;           // this micro-batch is the last of the step
     size_t begin, end;   // in the flat order: from begin on gradients are complete; from end on they are being added
-    CommRequest *request; // (n_units)
+    CommRequest *request; // (units of the table)
+    Comm **over;          // and the ranks of each
     int n_requests;
     X *narrow;            // (n_elems) gradients on their way in the storage type; NULL: they go in fp32
 } Ddp;
@@ -25,7 +27,7 @@ typedef struct {
 // Adds gradients over `group` in buckets of bucket_bytes or the next unit border after; sets the model's hooks. The
 // group may be NULL in a plan. narrow: gradients are rounded to the storage type before they are sent, which halves
 // their bytes; sums are then in fp32, and rounded once. It allocates nothing but its buffer.
-Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow);
+Ddp *ddp_create(Model *model, Comm *group, Comm *experts, bool overlap, size_t bucket_bytes, bool narrow);
 void ddp_free(Ddp *ddp);
 // Before each micro-batch; `last`: the one after which gradients are added. Without communication until then.
 void ddp_micro(Ddp *ddp, bool last);

@@ -13,10 +13,12 @@ static ModelShape shape(void *self, const ModelShape *whole, size_t T)
 {
     Parts *p = self;
     const PartsSettings *set = &p->set;
-    p->part = *whole;
+    ModelShape mine = set->ep ? ep_shape(whole, set->ep->rank, set->ep->size) : *whole;
+    if (set->cp) mine.experts.sharers = (size_t)set->cp->size, mine.experts.ordered = set->cp_set.blocks > 0;
+    p->part = mine;
     if (!set->tp) return p->part;
     tp_check(whole, set->tp->size, set->sequence, T / (set->cp ? (size_t)set->cp->size : 1));
-    p->part = tp_shape(whole, set->tp->rank, set->tp->size, set->sequence);
+    p->part = tp_shape(&mine, set->tp->rank, set->tp->size, set->sequence);
     p->tp = tp_create(set->tp, &p->part);
     return p->part;
 }
@@ -33,6 +35,10 @@ static void fill(void *self, Model *m)
                           s->head_size);
         if (cp_set.blocks && m->dev->deterministic) cp_keep_order(p->cp, s);
         cp_fill(p, &m->linear);
+    }
+    if (p->set.ep) {
+        p->ep = ep_create(p->set.ep, s);
+        ep_fill(p, &m->linear);
     }
     if (p->set.tp) {
         p->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
@@ -75,6 +81,7 @@ static void release(void *self)
 {
     Parts *p = self;
     free(p->cp);
+    ep_free(p->ep);
     free(p);
 }
 
@@ -84,6 +91,7 @@ ModelParts parts_make(PartsSettings set)
     if (!p) die("parts: no memory");
     if (set.tp && set.tp->size == 1) set.tp = NULL;
     if (set.cp && set.cp->size == 1) set.cp = NULL;
+    if (set.ep && set.ep->size == 1) set.ep = NULL;
     p->set = set;
     ModelParts parts = {.self = p, .sharers = set.cp ? (size_t)set.cp->size : 1, .shape = shape, .fill = fill,
                         .check_tokens = check_tokens, .release = release};

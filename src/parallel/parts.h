@@ -6,12 +6,14 @@
 #define PARTS_H
 #include "net/model.h"
 #include "parallel/cp.h"
+#include "parallel/ep.h"
 #include "parallel/tp.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct {
+    Comm *ep;      // ranks that have the experts between them; NULL or of one rank: none
     Comm *tp;      // tensor-parallel group; NULL or of one rank: none
     bool sequence; // with it: the ranks share the rows of the stream
     // Context-parallel group: its ranks share the tokens of every sequence. NULL or of one rank: none. cp_set.blocks
@@ -25,6 +27,7 @@ struct Parts {
     ModelShape part;   // of every layer
     Tp tp;
     Cp *cp;                    // NULL: none
+    Ep *ep;                    // NULL: none
     Linear under_tp, under_cp; // the tables as they were before
 };
 

@@ -214,7 +214,7 @@ static float *embedding_grad(Pipeline *p)
     const Model *m = p->model;
     const Unit *unit = &m->unit[0];
     const Param *row = &m->params.row[unit->row[W_TOKENS]];
-    return m->unit_grad[unit->index] + (row->offset - m->unit_begin[unit->index]);
+    return m->unit_grad[unit->home] + (row->offset - m->unit_begin[unit->home]);
 }
 
 // On a deterministic device: before the embedding's backward of a sequence.

@@ -48,12 +48,13 @@
 static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage)
 {
     ModelShape part = *shape;
-    if (r->shape.tp > 1) part = tp_shape(shape, r->place.tp, r->shape.tp, cfg->parallel.sp);
+    if (r->shape.ep > 1) part = ep_shape(&part, mesh_replica(r->shape, r->place) % r->shape.ep, r->shape.ep);
+    if (r->shape.tp > 1) part = tp_shape(&part, r->place.tp, r->shape.tp, cfg->parallel.sp);
     Params params;
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
     OptimCut where = zero_where(optim_kind(cfg->optim.name), cfg->optim.agc > 0, r->shape.tp);
-    ZeroCut cut = zero_cut(&params, where, (int)cfg->parallel.zero, r->place.dp * r->shape.cp + r->place.cp,
+    ZeroCut cut = zero_cut(&params, where, (int)cfg->parallel.zero, mesh_replica(r->shape, r->place),
                            r->shape.dp * r->shape.cp);
     params_free(&params);
     free(unit);
@@ -165,12 +166,14 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     options.shard = zero_shard(&cut, dev, zero.stage, zero.store != NULL);
     options.stage = staged ? &stage : NULL;
     options.parts = parts_make((PartsSettings){
-        .tp = group_of(r, all, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(r, all, MESH_CP),
+        .ep = group_of(r, all, MESH_EP), .tp = group_of(r, all, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(r, all, MESH_CP),
         .cp_set = {.assign = cfg->parallel.cp_assign, .way = cfg->parallel.cp_way,
                    .blocks = cfg->numerics.deterministic ? cp_blocks(shape.context) : 0}});
     all->model = model_allocate_with(&shape, dev, mem, (size_t)cfg->batch.micro, shape.context, true, options);
     r->zero = zero_create(all->model, zero, cut, (ZeroGroups){.dp = r->mesh.group[MESH_REPLICAS],
                                                               .control = r->replicas, .parts = r->parts,
+                                                              .ep = r->mesh.world ? r->ep : NULL,
+                                                              .experts = r->mesh.group[MESH_EXPERT_REPLICAS],
                                                               .tp = group_of(r, all, MESH_TP)});
     if (staged)
         r->pipeline = pipeline_create(all->model, r->table, r->place.pp, r->mesh.group[MESH_PP],
@@ -356,12 +359,17 @@ static uint64_t hash_of(Dev *dev, const char *data, size_t n_bytes)
     return hash;
 }
 
-static void hash_rows(Dev *dev, const Params *p, const Replica *r, uint64_t *hash)
+// Of the experts that ranks divide, or of all other rows; 0 for the rest. An array without rows is whole, or not
+// compared where experts are divided.
+static void hash_rows(Dev *dev, const Params *p, const Replica *r, bool experts, uint64_t *hash)
 {
     const size_t b = r->elem_bytes;
-    for (int i = 0; i < p->n_rows; i++)
-        hash[i] = b ? hash_of(dev, r->data + p->row[i].offset * b, p->row[i].n_elems * b)
-                    : i ? 0 : hash_of(dev, r->data, r->n_bytes);
+    for (int i = 0; i < p->n_rows; i++) {
+        hash[i] = 0;
+        if (b && p->row[i].expert == experts)
+            hash[i] = hash_of(dev, r->data + p->row[i].offset * b, p->row[i].n_elems * b);
+        if (!b && i == 0 && p->ep <= 1) hash[i] = hash_of(dev, r->data, r->n_bytes);
+    }
 }
 
 // The rank whose hash the fewest others have; -1: all have the same.
@@ -376,22 +384,22 @@ static int odd_one(const uint64_t *all, int n_ranks, size_t stride)
     return fewest == n_ranks ? -1 : odd;
 }
 
-static void agree(Replicas *all, long step)
+// Over a group of ranks with the same tensors: experts that ranks divide, or all others.
+static void agree_over(Replicas *all, Comm *group, bool experts, long step)
 {
-    const Ranks *ranks = all->self;
     const Params *p = &all->model->params;
     Replica r[OPTIM_STATES + 2];
-    int n = arrays_of(all, r), N = ranks->replicas ? ranks->replicas->size : 1;
+    int n = arrays_of(all, r), N = group ? group->size : 1;
     if (N == 1 || !n) return;
     // and after the hashes who has them: the group's ranks have numbers of their own
     size_t rows = (size_t)p->n_rows, each = (size_t)n * rows + 1, counts[N];
     uint64_t *mine = malloc(each * sizeof *mine), *theirs = malloc((size_t)N * each * sizeof *theirs);
     if (!mine || !theirs) die("monitor.agree_every: no memory for %zu hashes", each);
-    for (int k = 0; k < n; k++) hash_rows(all->model->dev, p, &r[k], mine + (size_t)k * rows);
+    for (int k = 0; k < n; k++) hash_rows(all->model->dev, p, &r[k], experts, mine + (size_t)k * rows);
     mine[each - 1] = (uint64_t)all->rank;
     for (int i = 0; i < N; i++) counts[i] = each;
-    CommRequest q = comm_all_gather(ranks->replicas, theirs, mine, counts, COMM_INT64);
-    comm_wait(ranks->replicas, &q);
+    CommRequest q = comm_all_gather(group, theirs, mine, counts, COMM_INT64);
+    comm_wait(group, &q);
     for (size_t i = 0; i + 1 < each; i++) {
         int odd = odd_one(theirs + i, N, each);
         if (odd < 0) continue;
@@ -404,11 +412,18 @@ static void agree(Replicas *all, long step)
         if (all->rank == first)
             die("step %ld: the ranks' %s are not the same: %s differs %s (a machine that errs, or a bug; go on from a "
                 "checkpoint with --ckpt.resume=true)", step, where->what, name, between);
-        q = comm_barrier(ranks->replicas); // for ever: that rank ends the job
-        comm_wait(ranks->replicas, &q);
+        q = comm_barrier(group); // for ever: that rank ends the job
+        comm_wait(group, &q);
     }
     free(mine);
     free(theirs);
+}
+
+static void agree(Replicas *all, long step)
+{
+    const Ranks *r = all->self;
+    agree_over(all, r->replicas, false, step);
+    if (r->shape.ep > 1) agree_over(all, comm_host(r->mesh.group[MESH_EXPERT_REPLICAS]), true, step);
 }
 
 // ---- access to the state
@@ -416,7 +431,7 @@ static void agree(Replicas *all, long step)
 static CkptPart checkpoint(Replicas *all, bool writes)
 {
     const Ranks *r = all->self;
-    return zero_part(r->zero, all->optim, writes, r->place.dp * r->shape.cp + r->place.cp, r->shape.dp * r->shape.cp);
+    return zero_part(r->zero, all->optim, writes, mesh_replica(r->shape, r->place), r->shape.dp * r->shape.cp);
 }
 
 static bool range_of(const Replicas *all, int unit, OptimRange *range)
@@ -424,7 +439,9 @@ static bool range_of(const Replicas *all, int unit, OptimRange *range)
     const Ranks *r = all->self;
     const Zero *zero = r->zero;
     *range = zero->range[unit];
-    return zero->cut.size > 1 || !zero->control || zero->control->rank == 0; // replica 0 has the same
+    bool expert = params_unit_expert(&all->model->params, unit);
+    int replica = mesh_replica(r->shape, r->place) / (expert ? r->shape.ep : 1); // the first has the same
+    return zero->cut.size > 1 || !zero->control || replica == 0;
 }
 
 static void read_weights(const Replicas *all, int unit, void *copy)
@@ -458,7 +475,7 @@ static const EvalRanks *evaluation(Replicas *all)
 static SampleForward sampling(Replicas *all, bool *takes_part)
 {
     const Ranks *r = all->self;
-    bool together = all->model->shard.x_weights || r->shape.dp < all->size;
+    bool together = all->model->shard.x_weights || r->shape.dp < all->size || r->shape.ep > 1;
     *takes_part = all->rank == 0 || together;
     return pipeline_sampling(r->pipeline);
 }
@@ -471,11 +488,11 @@ static void describe(const Replicas *all, char *layout, size_t room)
     const struct {
         const char *name;
         int value;
-    } part[] = {{"dp ", s->dp}, {", pp ", s->pp}, {", cp ", s->cp}, {", tp ", s->tp},
+    } part[] = {{"dp ", s->dp}, {", pp ", s->pp}, {", cp ", s->cp}, {", tp ", s->tp}, {", ep ", s->ep},
                 {", ZeRO ", r->zero->set.stage}};
     size_t at = 0;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        if (part[i].value > (i > 0 && i < 4)) // a stage of 0 and sizes of 1 go without saying; dp does not
+        if (part[i].value > (i > 0 && i < 5)) // a stage of 0 and sizes of 1 go without saying; dp does not
             at += (size_t)snprintf(layout + at, room - at, "%s%d", part[i].name, part[i].value);
     if (r->cfg.parallel.sp) snprintf(layout + at, room - at, ", sp");
 }
@@ -510,6 +527,7 @@ static void make_groups(Ranks *r, Comm *world)
     r->control = again(world, "control");
     r->replicas = again(r->mesh.group[MESH_REPLICAS], "control replicas");
     r->parts = again(r->mesh.group[MESH_MODEL], "control parts");
+    r->ep = again(r->mesh.group[MESH_EP], "control ep");
 }
 
 Replicas ranks_join(const Config *cfg, Comm *world, int rank)
@@ -521,7 +539,8 @@ Replicas ranks_join(const Config *cfg, Comm *world, int rank)
     int size = (int)cfg->parallel.ranks;
     check(!world || world->size == size);
     r->cfg = *cfg;
-    r->shape = mesh_shape(size, (int)cfg->parallel.pp, (int)cfg->parallel.cp, 1, (int)cfg->parallel.tp);
+    r->shape = mesh_shape(size, (int)cfg->parallel.pp, (int)cfg->parallel.cp, (int)cfg->parallel.ep,
+                          (int)cfg->parallel.tp);
     Replicas all = {.kind = &several, .self = r, .rank = world ? world->rank : rank, .size = size, .cores = 1};
     r->place = mesh_place(r->shape, all.rank);
     if (!world) return all;

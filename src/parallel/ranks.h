@@ -19,7 +19,8 @@ typedef struct {
     Mesh mesh;                        // groups for the device's memory: replicas carry gradients and weights; tp, cp
                                       // and pp activations. Empty in a plan, and so are those below
     Comm planned[MESH_GROUPS];        // in a plan: size and place
-    Comm *control, *replicas, *parts; // for numbers, on the host: all ranks; the groups MESH_REPLICAS and MESH_MODEL
+    // For numbers, on the host: all ranks; the groups MESH_REPLICAS, MESH_MODEL and MESH_EP.
+    Comm *control, *replicas, *parts, *ep;
     Zero *zero;                       // what of weights, gradients and optimizer this rank has, and their exchange
     PipelineTable *table, *smaller;   // with parallel.pp > 1: the schedule of a full batch; of a batch that grows
     Pipeline *pipeline;               // this rank's stage

@@ -38,6 +38,10 @@ void tp_check(const ModelShape *s, int size, bool sequence, size_t T)
     size_t tp = (size_t)size;
     mesh_must_divide("model.heads", s->heads, "parallel.tp", size);
     mesh_must_divide("model.ffn", s->ffn, "parallel.tp", size);
+    if (s->experts.n) {
+        mesh_must_divide("model.experts_ffn", s->experts.ffn, "parallel.tp", size);
+        mesh_must_divide("model.experts_shared", s->experts.shared, "parallel.tp", size);
+    }
     if (s->kv_heads % tp && tp % s->kv_heads)
         die("model.kv_heads = %zu, parallel.tp = %zu: neither divides the other, so the ranks cannot share the heads "
             "evenly (try a tp that divides %zu, or a multiple of it)", s->kv_heads, tp, s->kv_heads);
@@ -54,10 +58,13 @@ ModelShape tp_shape(const ModelShape *whole, int rank, int size, bool sequence)
     if (size <= 1) return s;
     size_t tp = (size_t)size;
     s.cut = (ModelCut){.rank = rank, .size = size, .rows = sequence ? tp : 1, .heads = whole->heads,
-                       .kv_heads = whole->kv_heads, .ffn = whole->ffn, .vocab = whole->vocab};
+                       .kv_heads = whole->kv_heads, .ffn = whole->ffn, .vocab = whole->vocab,
+                       .expert = whole->experts.ffn, .shared = whole->experts.shared};
     s.heads = whole->heads / tp;
     s.kv_heads = whole->kv_heads > tp ? whole->kv_heads / tp : 1;
     s.ffn = whole->ffn / tp;
+    s.experts.ffn = whole->experts.ffn / tp;
+    s.experts.shared = whole->experts.shared / tp;
     s.vocab = unit_cut_first(whole->vocab, rank + 1, size) - unit_cut_first(whole->vocab, rank, size);
     return s;
 }
@@ -261,6 +268,11 @@ static void combine(const UnitContext *ctx, float *x, size_t n, bool max)
     comm_wait(group, &request);
 }
 
+static void complete_floats(const UnitContext *ctx, float *x, size_t n)
+{
+    combine(ctx, x, n, false);
+}
+
 static void xent(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t rows,
                  float scale)
 {
@@ -313,7 +325,7 @@ static void end_backward(const UnitContext *ctx, const Unit *unit)
         const Param *row = &params->row[i];
         size_t n = row->n_elems;
         next = i + 1;
-        if (row->unit != unit->index || row->sum == PARAM_COMPLETE) continue;
+        if (row->unit != unit->home || row->sum == PARAM_COMPLETE) continue;
         for (; next < params->n_rows && row->unit == params->row[next].unit; next++) {
             if (!is_staged(params, next)) continue;
             if (params->row[next].sum != row->sum) break;
@@ -326,7 +338,7 @@ static void end_backward(const UnitContext *ctx, const Unit *unit)
     }
     for (int i = 0; i < params->n_rows; i++) {
         const Param *row = &params->row[i];
-        if (row->unit != unit->index || !is_staged(params, i)) continue;
+        if (row->unit != unit->home || !is_staged(params, i)) continue;
         ctx->dev->accumulate(ctx->dev, alone(ctx)->grad(ctx, i), stage_of(ctx, i), row->n_elems);
     }
 }
@@ -343,6 +355,8 @@ void tp_fill(Parts *parts, Linear *linear)
     linear->dropout = dropout;
     linear->gather = gather;
     linear->gather_bytes = gather_bytes;
+    linear->complete = sum_ranks;
+    linear->complete_floats = complete_floats;
     linear->xent = xent;
     linear->grad = grad;
     linear->end_backward = end_backward;

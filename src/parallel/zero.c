@@ -114,21 +114,22 @@ ZeroCut zero_cut(const Params *params, OptimCut where, int stage, int rank, int 
     if (!cut.count || !cut.begin || !cut.at) die("zero: no memory for the cut of %zu units over %d ranks", n, size);
     for (size_t u = 0; u < n; u++) {
         size_t begin, end, *count = cut.count + u * N;
+        int divide = params_unit_expert(params, (int)u) && size > 1 ? params->ep : 1, ranks = size / divide;
         params_unit_range(params, (int)u, &begin, &end);
-        comm_even(count, where == OPTIM_TENSOR ? whole_of_unit(params, (int)u) : end - begin, size);
+        comm_even(count, where == OPTIM_TENSOR ? whole_of_unit(params, (int)u) : end - begin, ranks);
         size_t even = 0, from = begin; // where rank r would end, within the unit; where it begins
-        for (int r = 0; r < size; r++) {
+        for (int r = 0; r < ranks; r++) {
             even += count[r];
             size_t to = begin + even;
             if (where == OPTIM_BLOCK) to = between_blocks(params, to, begin, end);
             if (where == OPTIM_TENSOR) to = between_tensors(params, even, begin, end);
-            if (r == size - 1) to = end;
+            if (r == ranks - 1) to = end;
             if (to < from) to = from;
             count[r] = to - from;
-            if (r == rank) cut.begin[u] = from;
+            if (r == rank / divide) cut.begin[u] = from;
             from = to;
         }
-        cut.at[u + 1] = cut.at[u] + count[rank];
+        cut.at[u + 1] = cut.at[u] + count[rank / divide];
     }
     return cut;
 }
@@ -185,21 +186,40 @@ static int head_of(const Zero *z)
     return z->model->n_units - 1;
 }
 
-static int slot_of(const Zero *z, int unit)
+// Each unit of the table: its slot, and the ranks with the same tensors.
+static void place_units(Zero *z, Comm *experts)
 {
-    return unit == 0 ? 0 : unit == head_of(z) ? 3 : 1 + unit % 2;
+    const Model *m = z->model;
+    z->n_slots = ZERO_SLOTS - 2;
+    for (int i = 0; i < m->n_units; i++) {
+        const Unit *unit = &m->unit[i];
+        z->slot[unit->home] = i == 0 ? 0 : i == head_of(z) ? 3 : 1 + i % 2;
+        z->group[unit->home] = z->dp;
+        if (!unit->apart) continue;
+        z->n_slots = ZERO_SLOTS;
+        z->slot[unit->home + 1] = 4 + i % 2;
+        z->group[unit->home + 1] = experts;
+    }
+}
+
+// The units of the table that a unit of the list has.
+static int tensors_of(const Zero *z, int unit, int own[2])
+{
+    const Unit *u = &z->model->unit[unit];
+    own[0] = u->home, own[1] = u->home + 1;
+    return 1 + u->apart;
 }
 
 static ZeroSlot *weight_slot(const Zero *z, int unit)
 {
-    return &z->weights[z->set.reshard ? slot_of(z, unit) : unit];
+    return &z->weights[z->set.reshard ? z->slot[unit] : unit];
 }
 
 // This rank's ranges, and where their weights and gradients stand.
 static void make_ranges(Zero *z)
 {
     Model *m = z->model;
-    for (int u = 0; u < m->n_units; u++) {
+    for (int u = 0; u < m->params.n_units; u++) {
         size_t begin = z->cut.begin[u], at = z->cut.at[u], n = own_elems(z, u);
         z->range[u] = (OptimRange){
             .begin = begin, .end = begin + n,
@@ -213,8 +233,8 @@ static void make_ranges(Zero *z)
 static size_t slot_elems(const Zero *z, int slot)
 {
     size_t most = 0;
-    for (int u = 0; u < z->model->n_units; u++)
-        if (slot_of(z, u) == slot && unit_elems(z, u) > most) most = unit_elems(z, u);
+    for (int u = 0; u < z->model->params.n_units; u++)
+        if (z->slot[u] == slot && unit_elems(z, u) > most) most = unit_elems(z, u);
     return most;
 }
 
@@ -227,15 +247,15 @@ static X *narrow_room(const Zero *z, size_t n)
 static void allocate_slots(Zero *z)
 {
     Model *m = z->model;
-    int n_weights = z->set.reshard ? ZERO_SLOTS : m->n_units;
+    int n_weights = z->set.reshard ? z->n_slots : m->params.n_units;
     if (m->shard.x_weights) z->weights = calloc((size_t)n_weights, sizeof *z->weights);
-    if (m->shard.x_weights && !z->weights) die("zero: no memory for %d units", m->n_units);
+    if (m->shard.x_weights && !z->weights) die("zero: no memory for %d units", m->params.n_units);
     for (int i = 0; m->shard.x_weights && i < n_weights; i++) {
         size_t n = z->set.reshard ? slot_elems(z, i) : unit_elems(z, i);
         z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false,
                                    NULL, {0, 0}};
     }
-    for (int i = 0; m->shard.grads && i < ZERO_SLOTS; i++) {
+    for (int i = 0; m->shard.grads && i < z->n_slots; i++) {
         size_t n = slot_elems(z, i);
         z->grads[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * sizeof(float), "a unit's gradients"), -1, false,
                                  narrow_room(z, n), {0, 0}};
@@ -248,12 +268,13 @@ static Offload *open_store(const Zero *z, const Optim *optim)
 {
     OffloadSettings set = *z->set.store;
     Model *m = z->model;
-    size_t *sizes = calloc((size_t)m->n_units, sizeof *sizes);
-    if (!sizes) die("zero: no memory for %d units", m->n_units);
-    for (int u = 0; u < m->n_units; u++)
+    int n = m->params.n_units;
+    size_t *sizes = calloc((size_t)n, sizeof *sizes);
+    if (!sizes) die("zero: no memory for %d units", n);
+    for (int u = 0; u < n; u++)
         sizes[u] = optim ? optim_item_bytes(optim, u) : own_elems(z, u) * m->dev->x_bytes;
-    set.sizes = sizes, set.n_items = m->n_units;
-    if (!optim) set.n_slots = 3; // one being gathered, a tied embedding's, one on its way
+    set.sizes = sizes, set.n_items = n;
+    if (!optim) set.n_slots = z->n_slots > 4 ? 5 : 3; // one being gathered, a tied embedding's, one on its way
     set.mem = m->mem, set.tag = optim ? MEM_OPTIM : MEM_PARAMS;
     set.what = optim ? "optimizer state" : "weights of the store";
     Offload *store = offload_create(&set);
@@ -266,7 +287,7 @@ static Offload *open_store(const Zero *z, const Optim *optim)
 // The gather into a slot ends; what it read goes back to the store.
 static void end_gather(Zero *z, ZeroSlot *slot)
 {
-    comm_wait(z->dp, &slot->request);
+    if (slot->unit >= 0) comm_wait(z->group[slot->unit], &slot->request);
     if (slot->lent) offload_release(z->store, slot->unit, false);
     slot->lent = false;
 }
@@ -280,7 +301,8 @@ static void gather(Zero *z, int unit)
     slot->unit = unit;
     slot->lent = z->store != NULL;
     const X *own = z->store ? offload_wait(z->store, unit) : x_at(z, z->model->x_weights, z->cut.at[unit]);
-    slot->request = comm_all_gather(z->dp, slot->data, own, counts(z, unit), comm_type_of(z->model->dev->x_type));
+    slot->request = comm_all_gather(z->group[unit], slot->data, own, counts(z, unit),
+                                    comm_type_of(z->model->dev->x_type));
 }
 
 static void need(Zero *z, int unit)
@@ -303,21 +325,26 @@ static void drop(Zero *z, int unit)
 // Before a unit runs: its weights, and, while it runs, those of the next; from the store, those of the one after it.
 static void weights_before(Zero *z, int unit, UnitPass pass)
 {
-    need(z, unit);
+    int own[2], n = tensors_of(z, unit, own);
+    for (int i = 0; i < n; i++) need(z, own[i]);
     if (unit == head_of(z) && z->tied) need(z, 0);
     int way = pass == PASS_FORWARD ? 1 : -1, next = unit + way;
     if (!z->set.overlap || pass == PASS_AGAIN || next < 0 || next > head_of(z)) return;
-    gather(z, next);
+    n = tensors_of(z, next, own);
+    for (int i = 0; i < n; i++) gather(z, own[i]);
     next += way;
-    bool there = next < 0 || next > head_of(z) || weight_slot(z, next)->unit == next;
-    if (z->store && !there) offload_fetch(z->store, next);
+    if (!z->store || next < 0 || next > head_of(z)) return;
+    n = tensors_of(z, next, own);
+    for (int i = 0; i < n; i++)
+        if (weight_slot(z, own[i])->unit != own[i]) offload_fetch(z->store, own[i]);
 }
 
 static void weights_after(Zero *z, int unit, UnitPass pass)
 {
     if (!z->set.reshard || pass == PASS_AGAIN) return;
     bool lent = z->tied && unit == 0 && pass == PASS_FORWARD; // until the head has run
-    if (!lent) drop(z, unit);
+    int own[2], n = tensors_of(z, unit, own);
+    for (int i = 0; i < n && !lent; i++) drop(z, own[i]);
     if (z->tied && unit == head_of(z) && pass == PASS_FORWARD) drop(z, 0);
 }
 
@@ -325,12 +352,12 @@ static void weights_after(Zero *z, int unit, UnitPass pass)
 static void gather_all(Zero *z)
 {
     Model *m = z->model;
-    for (int u = 0; u < m->n_units; u++) {
-        z->reduce[u] = comm_all_gather(z->dp, x_at(z, m->x_weights, m->unit_begin[u]), z->range[u].x_weight,
+    for (int u = 0; u < m->params.n_units; u++) {
+        z->reduce[u] = comm_all_gather(z->group[u], x_at(z, m->x_weights, m->unit_begin[u]), z->range[u].x_weight,
                                        counts(z, u), comm_type_of(m->dev->x_type));
-        if (!z->set.overlap) comm_wait(z->dp, &z->reduce[u]);
+        if (!z->set.overlap) comm_wait(z->group[u], &z->reduce[u]);
     }
-    for (int u = 0; u < m->n_units; u++) comm_wait(z->dp, &z->reduce[u]);
+    for (int u = 0; u < m->params.n_units; u++) comm_wait(z->group[u], &z->reduce[u]);
 }
 
 // ---- when reduced
@@ -341,10 +368,10 @@ static CommRequest reduce_scatter(Zero *z, int unit, float *grads, X *narrow)
     Dev *dev = z->model->dev;
     size_t first = own_first(z, unit);
     if (!narrow)
-        return comm_reduce_scatter(z->dp, grads + first, grads, counts(z, unit), COMM_FP32, COMM_SUM);
+        return comm_reduce_scatter(z->group[unit], grads + first, grads, counts(z, unit), COMM_FP32, COMM_SUM);
     dev->to_x(dev, narrow, grads, unit_elems(z, unit));
-    return comm_reduce_scatter(z->dp, x_at(z, narrow, first), narrow, counts(z, unit), comm_type_of(dev->x_type),
-                               COMM_SUM);
+    return comm_reduce_scatter(z->group[unit], x_at(z, narrow, first), narrow, counts(z, unit),
+                               comm_type_of(dev->x_type), COMM_SUM);
 }
 
 // What came in 16 bits is fp32 again.
@@ -362,14 +389,14 @@ static void reduce_whole(Zero *z, int unit)
     z->started[unit] = true;
     z->reduce[unit] = reduce_scatter(z, unit, m->grads + m->unit_begin[unit],
                                      z->narrow ? x_at(z, z->narrow, m->unit_begin[unit]) : NULL);
-    if (!z->set.overlap) comm_wait(z->dp, &z->reduce[unit]);
+    if (!z->set.overlap) comm_wait(z->group[unit], &z->reduce[unit]);
 }
 
 // The sum over the ranks in a slot, once it is there, enters the shard.
 static void finish_slot(Zero *z, ZeroSlot *slot)
 {
     if (slot->unit < 0) return;
-    comm_wait(z->dp, &slot->request);
+    comm_wait(z->group[slot->unit], &slot->request);
     widen(z, slot->unit, slot->data, slot->narrow);
     z->model->dev->accumulate(z->model->dev, z->range[slot->unit].grad,
                               (float *)slot->data + own_first(z, slot->unit), own_elems(z, slot->unit));
@@ -380,7 +407,7 @@ static void finish_slot(Zero *z, ZeroSlot *slot)
 // A unit's gradient begins at zero in its slot.
 static void open_slot(Zero *z, int unit)
 {
-    ZeroSlot *slot = &z->grads[slot_of(z, unit)];
+    ZeroSlot *slot = &z->grads[z->slot[unit]];
     if (slot->unit == unit && z->model->unit_grad[unit]) return; // the embedding's, opened by a tied head
     finish_slot(z, slot);
     z->model->dev->zero(z->model->dev, slot->data, unit_elems(z, unit) * sizeof(float));
@@ -390,7 +417,7 @@ static void open_slot(Zero *z, int unit)
 
 static void reduce_slot(Zero *z, int unit)
 {
-    ZeroSlot *slot = &z->grads[slot_of(z, unit)];
+    ZeroSlot *slot = &z->grads[z->slot[unit]];
     slot->request = reduce_scatter(z, unit, slot->data, slot->narrow);
     z->model->unit_grad[unit] = NULL;
     if (!z->set.overlap) finish_slot(z, slot);
@@ -398,17 +425,24 @@ static void reduce_slot(Zero *z, int unit)
 
 static void grads_before(Zero *z, int unit)
 {
-    open_slot(z, unit);
+    int own[2], n = tensors_of(z, unit, own);
+    for (int i = 0; i < n; i++) open_slot(z, own[i]);
     if (unit == head_of(z) && z->tied) open_slot(z, 0);
 }
 
 // ---- the borders of units
 
+// Deferred gradients of weights read weights where the norms' outputs are computed again first (recompute.h).
+static bool reads_weights(const Zero *z, UnitPass pass)
+{
+    return pass != PASS_LATER || z->model->pool.policy.mode == RECOMPUTE_SELECTIVE;
+}
+
 static void before(void *self, int unit, UnitPass pass)
 {
     Zero *z = self;
     Model *m = z->model;
-    if (m->shard.x_weights && pass != PASS_LATER) weights_before(z, unit, pass);
+    if (m->shard.x_weights && reads_weights(z, pass)) weights_before(z, unit, pass);
     if (m->shard.grads && pass >= PASS_BACKWARD) grads_before(z, unit);
     if (z->set.overlap) comm_progress(z->dp);
 }
@@ -417,10 +451,13 @@ static void after(void *self, int unit, UnitPass pass)
 {
     Zero *z = self;
     Model *m = z->model;
-    if (m->shard.x_weights && pass != PASS_LATER) weights_after(z, unit, pass);
+    if (m->shard.x_weights && reads_weights(z, pass)) weights_after(z, unit, pass);
     if (pass >= PASS_BACKWARD) {
-        if (m->shard.grads) reduce_slot(z, unit);
-        else if (z->last && z->set.overlap && !m->dev->deterministic) reduce_whole(z, unit);
+        int own[2], n = tensors_of(z, unit, own);
+        for (int i = n - 1; i >= 0; i--) {
+            if (m->shard.grads) reduce_slot(z, own[i]);
+            else if (z->last && z->set.overlap && !m->dev->deterministic) reduce_whole(z, own[i]);
+        }
     }
     if (z->set.overlap) comm_progress(z->dp);
 }
@@ -435,10 +472,10 @@ void zero_reduce(Zero *z)
 {
     if (z->ddp) ddp_finish(z->ddp);
     if (z->cut.size == 1) return;
-    for (int i = 0; z->model->shard.grads && i < ZERO_SLOTS; i++) finish_slot(z, &z->grads[i]);
-    for (int u = head_of(z); !z->model->shard.grads && u >= 0; u--) reduce_whole(z, u);
-    for (int u = 0; u < z->model->n_units; u++) {
-        comm_wait(z->dp, &z->reduce[u]);
+    for (int i = 0; z->model->shard.grads && i < z->n_slots; i++) finish_slot(z, &z->grads[i]);
+    for (int u = z->model->params.n_units - 1; !z->model->shard.grads && u >= 0; u--) reduce_whole(z, u);
+    for (int u = 0; u < z->model->params.n_units; u++) {
+        comm_wait(z->group[u], &z->reduce[u]);
         if (z->started[u])
             widen(z, u, z->model->grads + z->model->unit_begin[u],
                   z->narrow ? x_at(z, z->narrow, z->model->unit_begin[u]) : NULL);
@@ -456,14 +493,15 @@ void zero_end(Zero *z)
 
 void zero_share_weights(Zero *z)
 {
-    for (int u = 0; z->model->shard.x_weights && u < z->model->n_units; u++) drop(z, u);
+    for (int u = 0; z->model->shard.x_weights && u < z->model->params.n_units; u++) drop(z, u);
     if (!z->model->shard.x_weights && z->cut.size > 1) gather_all(z);
 }
 
 // ---- the norm over the ranks
 
-// What this rank owns, once: a tensor that tensor-parallel ranks hold copies of counts on one of them.
-static void add_own(const Zero *z, ClipSum *sum)
+// What this rank owns of the experts that ranks divide, or of the rest, once: a tensor that tensor-parallel ranks hold
+// copies of counts on one of them.
+static void add_own(const Zero *z, ClipSum *sum, bool experts)
 {
     const Params *params = &z->model->params;
     for (int r = 0; r < params->n_rows; r++) {
@@ -471,8 +509,16 @@ static void add_own(const Zero *z, ClipSum *sum)
         const OptimRange *range = &z->range[row->unit];
         size_t from = row->offset > range->begin ? row->offset : range->begin;
         size_t to = row->offset + row->n_elems < range->end ? row->offset + row->n_elems : range->end;
-        if (row->owned && from < to) grads_clip_add(z->model->dev, sum, range->grad + (from - range->begin), to - from);
+        if (row->owned && row->expert == experts && from < to)
+            grads_clip_add(z->model->dev, sum, range->grad + (from - range->begin), to - from);
     }
+}
+
+// sum += more.
+static void join(ClipSum *sum, const ClipSum *more)
+{
+    sum->rounded += more->rounded;
+    for (int i = 0; i < EXACT_WORDS; i++) sum->exact.word[i] += more->exact.word[i];
 }
 
 static void sum_over(const Zero *z, ClipSum *sum, Comm *group)
@@ -487,8 +533,11 @@ static void sum_over(const Zero *z, ClipSum *sum, Comm *group)
 static double norm(void *self, double grad_scale)
 {
     Zero *z = self;
-    ClipSum sum = {0};
-    add_own(z, &sum);
+    ClipSum sum = {0}, experts = {0};
+    add_own(z, &sum, false);
+    if (z->ep) add_own(z, &experts, true);
+    if (z->ep && z->cut.size == 1) sum_over(z, &experts, z->ep); // every replica has all the rest
+    join(&sum, &experts);
     if (z->cut.size > 1) sum_over(z, &sum, z->control);
     if (z->parts) sum_over(z, &sum, z->parts);
     return grads_clip_root(z->model->dev, &sum, grad_scale);
@@ -499,19 +548,22 @@ static double norm(void *self, double grad_scale)
 Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
 {
     Zero *z = calloc(1, sizeof *z);
-    size_t n = (size_t)model->n_units;
+    size_t n = (size_t)model->params.n_units;
     if (cut.size == 1) set.stage = 0;
     if (z) *z = (Zero){.set = set, .cut = cut, .model = model, .dp = group.dp, .control = group.control,
                        .parts = group.parts && group.parts->size > 1 ? group.parts : NULL,
                        .tp = group.tp && group.tp->size > 1 ? group.tp : NULL,
+                       .ep = group.ep && group.ep->size > 1 ? group.ep : NULL, .slot = calloc(n, sizeof *z->slot),
+                       .group = calloc(n, sizeof *z->group),
                        .range = calloc(n, sizeof *z->range), .reduce = calloc(n, sizeof *z->reduce),
                        .started = calloc(n, sizeof *z->started)};
-    if (!z || !z->range || !z->reduce || !z->started) die("zero: no memory for %d units", model->n_units);
+    if (!z || !z->range || !z->reduce || !z->started || !z->slot || !z->group) die("zero: no memory for %zu units", n);
+    place_units(z, group.experts);
     z->tied = model->shape.tie && !model->params.no_embedding && !model->params.no_head; // both are here
     make_ranges(z);
     if (set.stage == 0) {
         bool several = z->dp ? z->dp->size > 1 : set.narrow; // in a plan, what asks the allocator for something
-        if (several) z->ddp = ddp_create(model, z->dp, set.overlap, set.bucket_bytes, set.narrow);
+        if (several) z->ddp = ddp_create(model, z->dp, group.experts, set.overlap, set.bucket_bytes, set.narrow);
         return z;
     }
     model->hooks = (UnitHooks){.self = z, .before = before, .after = after};
@@ -529,6 +581,8 @@ void zero_free(Zero *z)
     if (z->whole) whole_free(z->whole);
     zero_cut_free(&z->cut);
     free(z->range);
+    free(z->group);
+    free(z->slot);
     free(z->reduce);
     free(z->started);
     free(z->weights);
@@ -538,7 +592,7 @@ void zero_free(Zero *z)
 Optim zero_optim(Zero *z, OptimSettings set)
 {
     OptimPlace place = {.stored = z->set.store != NULL};
-    if (z->set.stage > 0 || place.stored) place.range = z->range, place.n_ranges = z->model->n_units;
+    if (z->set.stage > 0 || place.stored) place.range = z->range, place.n_ranges = z->model->params.n_units;
     if (z->store) place.weights = offload_lender(z->store);
     if (z->tp) {
         z->whole = whole_create(z->model, z->tp, set, place.range, place.n_ranges);
@@ -549,6 +603,6 @@ Optim zero_optim(Zero *z, OptimSettings set)
         z->state = open_store(z, &optim);
         optim.store = offload_lender(z->state);
     }
-    if (z->set.stage > 0 || z->parts) optim.norm = norm, optim.self = z;
+    if (z->set.stage > 0 || z->parts || z->ep) optim.norm = norm, optim.self = z;
     return optim;
 }

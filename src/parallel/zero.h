@@ -26,10 +26,11 @@ typedef struct {
     const OffloadSettings *store; // of the optimizer's state, in stage 3 of the weights too; NULL: they are in memory
 } ZeroSettings;
 
-// Who owns what: of each unit's elements, in flat order, every rank has one range.
+// Who owns what: of each unit's elements, in flat order, every rank has one range. Of experts that ranks divide
+// (Params.ep) rank / ep of size / ep shares it with those that have the same ones.
 typedef struct {
     int rank, size, n_units; // size 1: every rank owns everything
-    size_t *count; // (n_units, size) elements
+    size_t *count; // (n_units, size) elements; of experts the first size / ep of a row
     size_t *begin; // (n_units) where this rank's begin, in the flat order of all
     size_t *at;    // (n_units + 1) and in this rank's shard; the last: elements of the shard
 } ZeroCut;
@@ -43,7 +44,7 @@ typedef struct {
     CommRequest request;
 } ZeroSlot;
 
-enum { ZERO_SLOTS = 4 }; // embedding, blocks at odd and at even places, head
+enum { ZERO_SLOTS = 6 }; // embedding, blocks at even and at odd places, head; their experts, where ranks divide them
 
 typedef struct {
     ZeroSettings set;
@@ -51,11 +52,15 @@ typedef struct {
     Model *model;
     Comm *dp, *control, *parts; // parts NULL: none
     Comm *tp;                   // NULL: none
+    Comm *ep;                   // with the experts between them, on the host; NULL: none
+    Comm **group;               // (n_units) ranks with the same tensors: dp or, of experts that ranks divide, some of it
+    int *slot;                  // (n_units)
     Whole *whole;               // of the optimizer, where tp is; NULL: none
     Ddp *ddp;          // stage 0
     OptimRange *range; // (n_units) this rank's; stage 0: whole units
     bool tied, last;   // last: this micro-batch is the last of the step
-    ZeroSlot *weights; // stage 3: ZERO_SLOTS, or without reshard one for each unit
+    int n_slots;       // 4, or ZERO_SLOTS
+    ZeroSlot *weights; // stage 3: n_slots, or without reshard one for each unit
     Offload *store;    // stage 3: item u: what this rank owns of the weights that unit u reads; NULL: in memory
     Offload *state;    // item u: the optimizer's arrays of range u, then its weights (optim.h); NULL: in memory
     ZeroSlot grads[ZERO_SLOTS]; // stages 2, 3
@@ -80,6 +85,7 @@ typedef struct {
     Comm *dp;      // ranks with the same weights and other tokens
     Comm *control; // the same ranks again, for what is neither weights nor gradients, so that dp counts these alone
     Comm *parts;   // ranks that hold one model between them (tensor and pipeline parallel): the norm is over all
+    Comm *ep, *experts; // the ranks of dp that have the experts between them, on the host; those with the same ones
     Comm *tp;      // those of them that hold the same layers; in a plan without ops. NULL, or of one rank: none
 } ZeroGroups;
 

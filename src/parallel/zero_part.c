@@ -79,7 +79,7 @@ static Share *share_of(const Zero *z, const Optim *optim, bool writes, int repli
     OptimCut where = zero_where(optim->kind, false, z->tp ? z->tp->size : 1);
     ZeroCut cut = zero_cut(table(z), where, 1, replica, replicas);
     for (size_t u = 0; u < n; u++)
-        s[u] = (Share){cut.begin[u], cut.begin[u] + cut.count[u * (size_t)replicas + (size_t)replica]};
+        s[u] = (Share){cut.begin[u], cut.begin[u] + cut.at[u + 1] - cut.at[u]};
     zero_cut_free(&cut);
     return s;
 }
@@ -188,7 +188,7 @@ static void move_weights(Zero *z, const Optim *optim, int unit, float *buf, bool
 static float *room_for_unit(const Zero *z)
 {
     size_t most = 1;
-    for (int u = 0; u < z->model->n_units; u++) {
+    for (int u = 0; u < z->model->params.n_units; u++) {
         size_t n = z->range[u].end - z->range[u].begin;
         if (n > most) most = n;
     }
@@ -204,7 +204,7 @@ void zero_renew(Zero *z, const Optim *optim)
         float *buf = room_for_unit(z);
         X *narrow = (X *)room_for_unit(z);
         Format format = m->dev->x_type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16;
-        for (int u = 0; u < m->n_units; u++) {
+        for (int u = 0; u < m->params.n_units; u++) {
             const OptimRange *range = &z->range[u];
             size_t n = range->end - range->begin;
             move_weights(z, optim, u, buf, true);
@@ -227,7 +227,7 @@ void zero_init_weights(Zero *z, Optim *optim, uint64_t seed)
         return;
     }
     float *buf = room_for_unit(z);
-    for (int u = 0; u < m->n_units; u++) {
+    for (int u = 0; u < m->params.n_units; u++) {
         params_init_range(&m->params, seed, z->range[u].begin, z->range[u].end, buf);
         move_weights(z, optim, u, buf, false);
     }

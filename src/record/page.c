@@ -264,7 +264,7 @@ static void put_others(FILE *f, const PageRun *r)
     for (size_t i = 0; i < r->n_series; i++) {
         const char *key = r->series[i].key;
         size_t n = strlen(key);
-        bool skip = strchr(key, ',') || (n > 3 && !strcmp(key + n - 3, "_ms"));
+        bool skip = r->series[i].experts || strchr(key, ',') || (n > 3 && !strcmp(key + n - 3, "_ms"));
         skip |= r->series[i].val && strstr(key, "loss");
         for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) skip |= !strcmp(key, shown[k]);
         if (skip) continue;
@@ -365,13 +365,83 @@ static void put_memory(FILE *f, const PageRun *r)
             TABLE_END "</section>\n", all / 1e6);
 }
 
-// ---- samples and events
+// ---- experts
+
+enum { MAP_LAYERS = 12, MAP_ROWS = 64, MAP_CLASSES = 5 };
 
 // Of a list of n, at most `most`: the first, the last, and some between.
 static bool chosen(size_t i, size_t n, size_t most)
 {
     return n <= most || i == n - 1 || i * (most - 1) / (n - 1) != (i ? (i - 1) * (most - 1) / (n - 1) : (size_t)-1);
 }
+
+// The class of an expert's load, from its slots and the mean of all: none; below half, up to twice, up to four times
+// the mean; more. Of neighbours that share a row the one that is farthest from the mean.
+static int class_of(const PageLayer *l, const double *column, size_t first, size_t end)
+{
+    double mean = 0, far = 1;
+    for (size_t e = 0; e < l->experts; e++) mean += column[e] / (double)l->experts;
+    for (size_t e = first; mean > 0 && e < end; e++)
+        if (fabs(log(column[e] / mean)) > fabs(log(far))) far = column[e] / mean;
+    return far == 0 ? 0 : far < 0.5 ? 1 : far <= 2 ? 2 : far <= 4 ? 3 : 4;
+}
+
+// A row for each expert, a column for each line (or `stride` of them), and a path for each class of cells.
+static void put_map(FILE *f, const PageLayer *l)
+{
+    size_t each = (l->experts + MAP_ROWS - 1) / MAP_ROWS, rows = (l->experts + each - 1) / each;
+    fputs("<div><b>", f), page_text(f, l->name);
+    fprintf(f, "</b><svg class=\"map\" viewBox=\"0 0 %zu %zu\" preserveAspectRatio=\"none\" role=\"img\" "
+            "aria-label=\"loads of %zu experts\">", l->n, rows, l->experts);
+    for (int class = 0; class < MAP_CLASSES; class++) {
+        fprintf(f, "<path class=\"l%d\" d=\"", class);
+        for (size_t row = 0; row < rows; row++)
+            for (size_t c = 0, n = 0; c < l->n; c += n ? n : 1) {
+                size_t first = row * each, end = first + each < l->experts ? first + each : l->experts;
+                for (n = 0; c + n < l->n && class_of(l, l->load + (c + n) * l->experts, first, end) == class;) n++;
+                if (n) fprintf(f, "M%zu %zuh%zuv1h-%zuz", c, row, n, n);
+            }
+        fputs("\"></path>", f);
+    }
+    fputs("</svg></div>\n", f);
+}
+
+static void put_experts(FILE *f, const PageRun *r)
+{
+    if (!r->n_layers) return;
+    section(f, "experts", "Experts");
+    fputs("<p>Look for a largest load that rises while the entropy falls (the router collapses onto a few experts), "
+          "for rows that stay <b class=\"l0\">without a token</b> (dead experts), and for drops that do not shrink."
+          "</p>\n", f);
+    table(f, "layer|#largest load, of the mean|#smallest|#without a token|#entropy, of ln E|#dropped|#largest weight|"
+          "#balance loss|#z loss|#lowest bias|#highest|");
+    for (size_t i = 0; i < r->n_layers; i++) {
+        fputs("<tr><td>", f), page_text(f, r->layer[i].name), fputs("</td>", f);
+        for (int k = 0; k < PAGE_FIGURES; k++) {
+            fputs("<td class=\"n\">", f);
+            if (isfinite(r->layer[i].last[k])) fprintf(f, "%.4g", r->layer[i].last[k]);
+            fputs("</td>", f);
+        }
+        fputs("</tr>\n", f);
+    }
+    fputs(TABLE_END "<p class=\"muted\">In the charts: the worst layer of each step.</p>\n<div class=\"two\">\n", f);
+    chart(f, "load of an expert, of the mean", "experts.load_max,experts.load_min", " data-zero=\"1\"");
+    chart(f, "entropy of the loads, of ln E", "experts.entropy", " data-zero=\"1\"");
+    chart(f, "experts without a token, all layers", "experts.idle", " data-zero=\"1\"");
+    chart(f, "slots dropped, part of all", "experts.dropped", " data-zero=\"1\"");
+    chart(f, "losses of the router", "experts.balance_loss,experts.z_loss", " data-zero=\"1\"");
+    chart(f, "bias of the choice", "experts.bias_min,experts.bias_max", "");
+    fprintf(f, "</div>\n<p class=\"muted\">Loads: a row for each expert, time to the right. <b class=\"l0\">no token"
+            "</b>, <b class=\"l1\">less than half</b> of the mean, white: up to twice, <b class=\"l3\">up to four times</b>, "
+            "<b class=\"l4\">more</b>.%s</p>\n<div class=\"maps\">\n",
+            r->layer[0].experts > MAP_ROWS ? " Neighbours share a row, which shows the one farthest from the mean."
+                                           : "");
+    for (size_t i = 0; i < r->n_layers; i++)
+        if (chosen(i, r->n_layers, MAP_LAYERS)) put_map(f, &r->layer[i]);
+    fputs("</div>\n</section>\n", f);
+}
+
+// ---- samples and events
 
 static void put_samples(FILE *f, const PageRun *r)
 {
@@ -622,7 +692,7 @@ static void put_data(FILE *f, const PageRun *r)
     }
     fputs("},\n\"val\":[", f);
     for (size_t i = 0, n = 0; i < r->n_series; i++)
-        if (r->series[i].val) fputs(n++ ? "," : "", f), page_json(f, r->series[i].key);
+        if (r->series[i].val || r->series[i].experts) fputs(n++ ? "," : "", f), page_json(f, r->series[i].key);
     fputs("],\n\"marks\":[", f);
     for (size_t i = 0; i < r->n_events && marks < 500; i++) {
         const char *e = r->event[i].event;
@@ -655,6 +725,7 @@ static void put_page(FILE *f, const Page *p)
     put_speed(f, p->run);
     put_phases(f, p->run);
     put_memory(f, p->run);
+    put_experts(f, p->run);
     put_pipeline(f, trace);
     put_others(f, p->run);
     put_samples(f, p->run);

@@ -18,7 +18,7 @@ bool page_write(const char *dir, const char *path);
 
 // ---- what is read (page_data.c)
 
-enum { PAGE_KEY = 48, PAGE_BUCKETS = 1500 };
+enum { PAGE_KEY = 48, PAGE_BUCKETS = 1500, PAGE_COLUMNS = 48 };
 
 // The numbers of one key, over steps. Of more than PAGE_BUCKETS of them, neighbours share a bucket, which keeps the
 // lowest, the highest and the mean.
@@ -31,12 +31,28 @@ typedef struct {
 typedef struct {
     char key[PAGE_KEY];
     bool val;             // of val and end lines; else of train lines
+    bool experts;         // of experts lines: the worst of all layers at each step
     size_t n, stride, in_last; // buckets; numbers in a full one; in the last one
     PageBucket *bucket;
     double sum, count, bad; // of the finite ones; how many; and how many were null
     double by_time;         // sum of each times its line's dt_ms: what a rate was in the mean is by_time / sum of dt_ms
     double last, last_step, low, low_step, high, high_step; // NAN: none
 } PageSeries;
+
+// What the table of experts has of a layer's newest line, and the charts of the worst layer.
+enum {
+    PAGE_LOAD_MAX, PAGE_LOAD_MIN, PAGE_IDLE, PAGE_ENTROPY, PAGE_DROPPED, PAGE_GATE_MAX, PAGE_BALANCE_LOSS, PAGE_Z_LOSS,
+    PAGE_BIAS_MIN, PAGE_BIAS_MAX, PAGE_FIGURES
+};
+
+// The loads of a layer's experts over steps. When all columns are full, pairs of neighbours are added and the stride
+// doubles.
+typedef struct {
+    char name[PAGE_KEY];
+    size_t experts, n, stride, in_last; // columns; lines in a full one; in the last one
+    double *load;                       // (PAGE_COLUMNS, experts) slots
+    double last[PAGE_FIGURES];          // NAN: not in the line
+} PageLayer;
 
 typedef struct {
     char event[16], *text;
@@ -56,7 +72,10 @@ typedef struct {
     int n_memory;
     PageSeries *series;
     size_t n_series, cap_series;
-    PageEvent *event;     // all but train, val and sample lines
+    PageLayer *layer;     // with experts
+    size_t n_layers, cap_layers;
+    double worst[PAGE_FIGURES], worst_step; // of the layers so far of that step
+    PageEvent *event;     // all but train, val, experts and sample lines
     size_t n_events, cap_events;
     PageEvent *sample;
     size_t n_samples, cap_samples;
@@ -71,6 +90,7 @@ PageRun page_read(const char *metrics_path);
 void page_free(PageRun *run);
 // NULL: no line has that key.
 const PageSeries *page_find(const PageRun *run, const char *key);
+extern const char *const page_figure[PAGE_FIGURES]; // their series: "experts.load_max"
 
 // ---- parts of the page
 

@@ -77,7 +77,7 @@ const PageSeries *page_find(const PageRun *run, const char *key)
 static PageSeries *series_of(PageRun *run, const char *key, bool val)
 {
     PageSeries *s = (PageSeries *)page_find(run, key);
-    if (s || run->n_series == 60 || strlen(key) >= PAGE_KEY) return s; // a page of bounded size
+    if (s || run->n_series == 70 || strlen(key) >= PAGE_KEY) return s; // a page of bounded size
     run->series = words_grow(run->series, &run->cap_series, run->n_series + 1, sizeof *run->series);
     s = &run->series[run->n_series++];
     *s = (PageSeries){.val = val, .stride = 1, .bucket = malloc(PAGE_BUCKETS * sizeof *s->bucket),
@@ -85,6 +85,87 @@ static PageSeries *series_of(PageRun *run, const char *key, bool val)
     if (!s->bucket) die("page: no memory for %d points", PAGE_BUCKETS);
     strcpy(s->key, key);
     return s;
+}
+
+// ---- experts
+
+const char *const page_figure[PAGE_FIGURES] = {
+    "experts.load_max", "experts.load_min", "experts.idle", "experts.entropy", "experts.dropped", "experts.gate_max",
+    "experts.balance_loss", "experts.z_loss", "experts.bias_min", "experts.bias_max"};
+
+// The worst of the layers of one step becomes a point of each series.
+static void end_layers(PageRun *run)
+{
+    for (int i = 0; i < PAGE_FIGURES; i++) {
+        if (isnan(run->worst[i])) continue;
+        PageSeries *s = series_of(run, page_figure[i], false);
+        if (s) s->experts = true, add(s, run->worst_step, run->worst[i], 0);
+        run->worst[i] = NAN;
+    }
+}
+
+static PageLayer *layer_of(PageRun *run, const char *name, size_t experts)
+{
+    size_t i = 0;
+    while (i < run->n_layers && strcmp(run->layer[i].name, name)) i++;
+    if (i < run->n_layers && run->layer[i].experts == experts) return &run->layer[i];
+    if (i == run->n_layers && (i == 512 || strlen(name) >= PAGE_KEY)) return NULL; // a page of bounded size
+    if (i == run->n_layers) {
+        run->layer = words_grow(run->layer, &run->cap_layers, ++run->n_layers, sizeof *run->layer);
+        run->layer[i] = (PageLayer){.load = NULL};
+    }
+    PageLayer *l = &run->layer[i];
+    free(l->load);
+    *l = (PageLayer){.experts = experts, .stride = 1, .load = calloc(PAGE_COLUMNS * experts, sizeof *l->load)};
+    if (!l->load) die("page: no memory for %zu experts", experts);
+    strcpy(l->name, name);
+    return l;
+}
+
+// Where the slots of this line are added.
+static double *next_column(PageLayer *l)
+{
+    if (l->n && l->in_last < l->stride) {
+        l->in_last++;
+        return l->load + (l->n - 1) * l->experts;
+    }
+    if (l->n == PAGE_COLUMNS) {
+        for (size_t c = 0; c < PAGE_COLUMNS / 2; c++)
+            for (size_t e = 0; e < l->experts; e++) {
+                const double *from = l->load + 2 * c * l->experts + e;
+                l->load[c * l->experts + e] = from[0] + from[l->experts];
+            }
+        l->n /= 2, l->stride *= 2;
+    }
+    double *column = l->load + l->n++ * l->experts;
+    memset(column, 0, l->experts * sizeof *column);
+    l->in_last = 1;
+    return column;
+}
+
+static void take_experts(PageRun *run, const json_t *object, double step)
+{
+    const char *name = json_string_value(json_object_get(object, "name"));
+    const char *text = json_string_value(json_object_get(object, "text"));
+    size_t experts = 0;
+    char *end;
+    for (const char *at = text; at && (strtod(at, &end), end != at); at = end) experts++;
+    PageLayer *l = name && experts && experts <= 4096 ? layer_of(run, name, experts) : NULL;
+    if (!l) return;
+    double *column = next_column(l);
+    for (size_t e = 0; e < experts; e++, text = end) {
+        double slots = strtod(text, &end);
+        column[e] += slots > 0 && slots < 1e18 ? slots : 0;
+    }
+    if (step != run->worst_step) end_layers(run);
+    run->worst_step = step;
+    for (int i = 0; i < PAGE_FIGURES; i++) {
+        const json_t *value = json_object_get(object, page_figure[i] + strlen("experts."));
+        double x = l->last[i] = json_is_number(value) ? json_number_value(value) : NAN, *worst = &run->worst[i];
+        if (i == PAGE_IDLE) *worst = isnan(*worst) ? x : *worst + x; // of all layers
+        else if (i == PAGE_LOAD_MIN || i == PAGE_ENTROPY || i == PAGE_BIAS_MIN) *worst = fmin(*worst, x);
+        else *worst = fmax(*worst, x);
+    }
 }
 
 // ---- lines
@@ -166,7 +247,8 @@ static void take(PageRun *run, json_t *object, const char *event)
     if (!strcmp(event, "rollback")) run->process_step = step, run->process_t = t; // updates are made again
     if (train || val) take_numbers(run, object, step, val);
     if (start) take_start(run, object, step, t);
-    if (!strcmp(event, "sample")) add_event(&run->sample, &run->n_samples, &run->cap_samples, event, object);
+    if (!strcmp(event, "experts")) take_experts(run, object, step);
+    else if (!strcmp(event, "sample")) add_event(&run->sample, &run->n_samples, &run->cap_samples, event, object);
     else if (end || (!train && !val)) add_event(&run->event, &run->n_events, &run->cap_events, event, object);
 }
 
@@ -177,6 +259,7 @@ PageRun page_read(const char *path)
     if (!file && errno == ENOENT) return run;
     if (!file) die("page: cannot open %s: %s", path, strerror(errno));
     char *line = NULL;
+    for (int i = 0; i < PAGE_FIGURES; i++) run.worst[i] = NAN;
     for (size_t cap = 0; getline(&line, &cap, file) >= 0;) {
         json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
         const char *event = json_string_value(json_object_get(object, "event"));
@@ -185,6 +268,7 @@ PageRun page_read(const char *path)
         else run.bad_lines++;
         json_decref(object);
     }
+    end_layers(&run);
     if (!feof(file)) die("page: cannot read %s: %s", path, strerror(errno));
     free(line);
     fclose(file);
@@ -196,6 +280,7 @@ void page_free(PageRun *run)
     for (size_t i = 0; i < run->n_series; i++) free(run->series[i].bucket);
     for (size_t i = 0; i < run->n_events; i++) free(run->event[i].text);
     for (size_t i = 0; i < run->n_samples; i++) free(run->sample[i].text);
-    free(run->series), free(run->event), free(run->sample), free(run->name), free(run->model);
+    for (size_t i = 0; i < run->n_layers; i++) free(run->layer[i].load);
+    free(run->layer), free(run->series), free(run->event), free(run->sample), free(run->name), free(run->model);
     *run = (PageRun){0};
 }

@@ -27,6 +27,7 @@
 #include "base/check.h"
 #include "base/disk.h"
 #include "base/formats.h"
+#include "net/experts.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -49,6 +50,7 @@ typedef struct {
 struct Dump {
     DumpPlace place;
     Model *model;
+    Params whole; // the table of the whole model
     Entry *entry;
     int n, held;
     const char *array[ARRAYS]; // of the optimizer, as they came
@@ -156,8 +158,10 @@ typedef struct {
     SafeDtype dtype;
     size_t ld, at;             // elements of a row; the first that is taken
     size_t first, n, width;    // as which columns of the whole
+    size_t pieces, stride;     // not 0: n columns are so many pieces, whose first ones are `stride` apart
     size_t row, n_rows;        // rows of the micro-batch that data has
     size_t place, slot;
+    const void *host;          // the array, where it is not on the device
 } Source;
 
 // Rows of the whole tensor that rows [row, row + n) of a micro-batch are.
@@ -174,6 +178,14 @@ static void place_rows(const Dump *d, Part *part, const Batch *batch, size_t row
     }
 }
 
+static char *host_copy(Dev *dev, const void *from, size_t n_bytes)
+{
+    char *copy = malloc(n_bytes ? n_bytes : 1);
+    if (!copy) die("run.dump: no memory for %zu bytes", n_bytes);
+    dev->to_host(dev, copy, from, n_bytes);
+    return copy;
+}
+
 static void take(Dump *d, const char *name, Source s, const Batch *batch)
 {
     Dev *dev = d->model->dev;
@@ -183,16 +195,17 @@ static void take(Dump *d, const char *name, Source s, const Batch *batch)
     if (!e) {
         size_t shape[3] = {d->place.samples, d->place.context, s.width};
         Part part = dump_part_make(s.kind == DUMP_LOSS ? 2 : 3, shape, s.width);
-        dump_part_columns(&part, s.first, s.n);
+        size_t pieces = s.pieces ? s.pieces : 1;
+        for (size_t i = 0; i < pieces; i++) dump_part_columns(&part, s.first + i * s.stride, s.n / pieces);
         part.at = number_of(s.kind, d->model->shape.layers, s.place, s.slot);
         part.error = error_of(d, s.kind, s.place);
         part.stored = s.dtype;
         e = new_entry(d, name, part, scaled ? ST_F32 : s.dtype);
     }
     place_rows(d, &e->part, batch, s.row, s.n_rows);
-    char *to = extend(e, s.n_rows * s.n * out), *all = malloc(s.n_rows * s.ld * n_elem);
-    if (!all) die("run.dump: no memory for %zu rows of %s", s.n_rows, name);
-    dev->to_host(dev, all, s.data, s.n_rows * s.ld * n_elem);
+    char *to = extend(e, s.n_rows * s.n * out);
+    char *copy = s.host ? NULL : host_copy(dev, s.data, s.n_rows * s.ld * n_elem);
+    const char *all = s.host ? s.host : copy;
     for (size_t i = 0; i < s.n_rows; i++) {
         const char *from = all + (i * s.ld + s.at) * n_elem;
         if (!scaled) {
@@ -204,7 +217,7 @@ static void take(Dump *d, const char *name, Source s, const Batch *batch)
         formats_to_float(x, format, from, s.n);
         for (size_t k = 0; k < s.n; k++) x[k] *= (float)d->place.inverse;
     }
-    free(all);
+    free(copy);
 }
 
 // Columns of a buffer as those of a row of the table are: heads of q, hidden units of the ffn.
@@ -253,6 +266,102 @@ static void take_buffer(Dump *d, const Unit *unit, const char *unit_text, const 
     }
 }
 
+// ---- experts
+
+// As tensor NAME of the unit: `width` numbers of each token.
+static void take_routing(Dump *d, const char *unit_text, const char *name, Source s, SafeDtype dtype, size_t width,
+                         const Batch *batch)
+{
+    char full[NAME];
+    snprintf(full, sizeof full, "forward.%s.%s", unit_text, name);
+    s.dtype = dtype, s.ld = s.n = s.width = width;
+    s.row = 0, s.n_rows = batch->N;
+    take(d, full, s, batch);
+}
+
+// Rows of slots, in the order of tokens: (N, k width). Rows of dropped slots are 0. segments: matrices side by side,
+// whose columns are those of a row of the table; 0: all columns are here.
+static void take_slots(Dump *d, const char *unit_text, const char *name, Source s, const int32_t *row, size_t width,
+                       size_t segments, const Param *columns, const Batch *batch)
+{
+    char full[NAME];
+    size_t k = d->model->local.experts.k, R = batch->N * k, n_bytes = width * safetensors_dtype_bytes(s.dtype);
+    char *rows = host_copy(d->model->dev, s.data, R * n_bytes), *sorted = calloc(R ? R : 1, n_bytes);
+    if (!sorted) die("run.dump: no memory for %zu rows of %s", R, name);
+    for (size_t i = 0; i < R; i++)
+        if (row[i] >= 0) memcpy(sorted + i * n_bytes, rows + (size_t)row[i] * n_bytes, n_bytes);
+    s.host = sorted, s.ld = s.n = s.width = k * width, s.row = 0, s.n_rows = batch->N;
+    if (segments) {
+        s.pieces = k * segments, s.first = columns->first, s.stride = columns->whole[0];
+        s.width = s.pieces * s.stride;
+    }
+    snprintf(full, sizeof full, "forward.%s.%s", unit_text, name);
+    take(d, full, s, batch);
+    free(rows);
+    free(sorted);
+}
+
+// The numbers by which experts are chosen where biases take part: scores + biases.
+static void take_keys(Dump *d, const Unit *unit, const char *unit_text, Source s, const Batch *batch)
+{
+    const ModelExperts *x = &d->model->local.experts;
+    Dev *dev = d->model->dev;
+    if (!d->model->experts || !d->model->experts[unit->index].bias) return;
+    float *z = (float *)host_copy(dev, s.data, batch->N * x->n * sizeof *z);
+    float *bias = (float *)host_copy(dev, d->model->experts[unit->index].bias, x->n * sizeof *bias);
+    for (size_t n = 0; n < batch->N; n++) {
+        float *key = z + n * x->n;
+        double top = key[0], sum = 0;
+        for (size_t e = 0; e < x->n; e++) top = fmax(top, key[e]);
+        for (size_t e = 0; e < x->n; e++) sum += exp(key[e] - top);
+        for (size_t e = 0; e < x->n; e++)
+            key[e] = (float)(x->sigmoid ? 1 / (1 + exp(-key[e])) : exp(key[e] - top) / sum) + bias[e];
+    }
+    s.host = z, s.slot++;
+    take_routing(d, unit_text, "keys", s, ST_F32, x->n, batch);
+    free(z);
+    free(bias);
+}
+
+// own: the rows of the stream that this rank has. Tensor parallelism divides the columns of the experts; the router is
+// on all its ranks, and the rows of `down` are whole on none.
+static void take_experts(Dump *d, const Unit *unit, const char *unit_text, Source s, void *const *saved,
+                         const Batch *batch)
+{
+    Model *m = d->model;
+    const Param *columns = &m->params.row[unit->row[W_EXPERTS_IN]];
+    bool first = m->local.cut.size <= 1 || m->local.cut.rank == 0, shared = unit_sharers(&m->local) > 1;
+    const ModelExperts *x = &m->local.experts;
+    BufferList list = unit->kind->saved(m->dev, &m->local, 1, 1);
+    const X *down;
+    const int32_t *at = experts_slot_rows(m->dev, &m->local, m->scratch, batch, &down);
+    int32_t *row = (int32_t *)host_copy(m->dev, at, batch->N * x->k * sizeof *row);
+    for (int i = 0; i < list.n; i++) {
+        const char *name = list.name[i];
+        Source own = s;
+        own.data = saved[i], own.slot = (size_t)i * 10;
+        if (!strcmp(name, "experts_pre") && x->ranks <= 1)
+            take_slots(d, unit_text, name, own, row, 2 * x->ffn, 2, columns, batch);
+        else if (!strcmp(name, "experts_act") && x->ranks <= 1)
+            take_slots(d, unit_text, name, own, row, x->ffn, 1, columns, batch);
+        else if (!first) continue;
+        else if (!strcmp(name, "router")) {
+            take_routing(d, unit_text, "router", own, ST_F32, x->n, batch);
+            take_keys(d, unit, unit_text, own, batch);
+        } else if (!strcmp(name, "choice")) take_routing(d, unit_text, "choice", own, ST_I32, x->k, batch);
+        else if (!strcmp(name, "gate")) take_routing(d, unit_text, "weights", own, ST_F32, x->k, batch);
+    }
+    Source rows = s;
+    rows.data = down, rows.slot = 300;
+    if (m->local.cut.size <= 1)
+        take_slots(d, unit_text, "experts_down", rows, row, m->local.channels, 0, NULL, batch);
+    char name[NAME];
+    snprintf(name, sizeof name, "forward.%s.experts", unit_text);
+    s.data = (const char *)m->scratch[SCRATCH_NORM] + s.row * m->local.channels * m->dev->x_bytes, s.slot = 310;
+    if (first || shared) take(d, name, s, batch);
+    free(row);
+}
+
 static void saw(void *self, const Unit *unit, UnitPass pass, const X *stream, void *const *saved, const Batch *batch)
 {
     Dump *d = self;
@@ -277,6 +386,7 @@ static void saw(void *self, const Unit *unit, UnitPass pass, const X *stream, vo
             if (!list.shared[i]) s.row = 0, s.n_rows = batch->N;
             if (list.kind[i] != BUFFER_STAT) take_buffer(d, unit, text, list.name[i], s, batch);
         }
+        if (unit->kind == &unit_experts) take_experts(d, unit, text, own, saved, batch);
     }
     if (pass == PASS_BACKWARD && unit->kind == &unit_head && first)
         take(d, "loss", (Source){.kind = DUMP_LOSS, .data = batch->loss, .dtype = ST_F32, .ld = 1, .n = 1, .width = 1,
@@ -291,8 +401,11 @@ Dump *dump_watch(Model *model, DumpPlace place)
 {
     Dump *d = calloc(1, sizeof *d);
     if (!d) die("run.dump: no memory");
+    Unit *units;
     d->place = place;
     d->model = model;
+    model_describe(&model->shape, &d->whole, &units);
+    free(units);
     model->hooks.watcher = d;
     model->hooks.saw = saw;
     return d;
@@ -345,7 +458,9 @@ void dump_row(Dump *d, DumpKind kind, const char *array, const Param *row, size_
     char name[NAME];
     size_t place = place_of(row->name, d->model->shape.layers), slot = 0, n_bytes = safetensors_dtype_bytes(dtype);
     if (begin >= end) return;
-    while (row[-(long)slot].offset > 0 && row[-(long)slot - 1].unit == row->unit) slot++;
+    int i = params_find(&d->whole, row->name);
+    check(i >= 0);
+    while (i > (int)slot && d->whole.row[i - (int)slot - 1].unit == d->whole.row[i].unit) slot++;
     snprintf(name, sizeof name, "%s.%s%s%s", prefix[kind], array ? array : "", array ? "." : "", row->name);
     Part part = part_of_row(row, begin, end);
     part.at = number_of(kind, d->model->shape.layers, place, slot) + 10000000 * number_of_array(d, array);
@@ -435,7 +550,7 @@ void dump_free(Dump *d)
         dump_part_free(&d->entry[i].part);
         free(d->entry[i].data);
     }
-    if (d) free(d->entry);
+    if (d) free(d->entry), params_free(&d->whole);
     free(d);
 }
 

@@ -35,6 +35,11 @@ typedef struct Dump Dump;
 //
 //   forward.UNIT.BUFFER    what the units make and keep, (samples, context, width): norm1, q, k, v, attn, resid, norm2,
 //                          pre or gate and up, act; `out` is the stream after the unit
+//                          of experts: router (.., E), with biases also keys, scores + biases (.., E); choice, weights
+//                          (.., k); by slot experts_pre (.., k 2F), experts_act (.., k F), experts_down (.., k C),
+//                          0 where one is dropped; experts, their sum with a shared one's. Where ranks divide the experts (ep)
+//                          the first two of the slots' are not there: other ranks have them, as rows that came. Where
+//                          they divide columns (tp) the third is not: no rank has its sum
 //   loss                   of every token in nats, 0 where the target is not counted
 //   backward.UNIT          the gradient of the stream below the unit, without the loss scale
 Dump *dump_watch(Model *model, DumpPlace place);

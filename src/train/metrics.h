@@ -9,6 +9,8 @@
 //                  backward_ms, comm_ms, optim_ms, save_ms, eval_ms, noise_scale, spikes, skips
 //   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds, val_ppl
 //   set            step, tokens, name (of eval.sets), val_loss, val_bpb
+//   experts        step, tokens, name (of the layer), load_max, load_min, max_vio, share_max, share_min, idle, entropy,
+//                  entropy_nats, dropped, gate_max, balance_loss, z_loss, bias_min, bias_max, text (slots of each)
 //   task           step, tokens, name (of eval.tasks), items, acc, acc_norm, acc_token, centred, perplexity; null: the
 //                  task has none
 //   sample, save, skip, warn, rollback   step, text (the sample, the checkpoint's path, the reason); rollback: the
@@ -49,7 +51,9 @@ typedef struct {
     int64_t items;                       // of a benchmark task (tasks.h), and its figures
     double acc, acc_norm, acc_token, centred, perplexity;
     // Of a layer's experts in one step (loads.h); `text` has the slots of each.
-    double load_max, load_min, entropy, dropped;
+    double load_max, load_min, max_vio, share_max, share_min, entropy, entropy_nats, dropped;
+    int64_t idle;                        // experts without a slot
+    double gate_max, balance_loss, z_loss, bias_min, bias_max; // not written: 0 or NAN
     double ppl, val_ppl;                 // perplexity: e to the loss in nats per token
     double samples_s;                    // sequences a second
     // Milliseconds of the step by phase (phases.h); of saves and evaluations since the line before. Not written: NAN.

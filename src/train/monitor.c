@@ -323,6 +323,7 @@ static void look_at_output(Locate *l, int unit)
     note(l, "the output of ", name);
 }
 
+// unit: of the table.
 static void look_at_gradient(Locate *l, int unit)
 {
     const Model *m = l->model;
@@ -351,7 +352,9 @@ static void after(void *self, int unit, UnitPass pass)
     Locate *l = self;
     if (l->found < 0) {
         if (pass == PASS_FORWARD) look_at_output(l, unit);
-        if (pass >= PASS_BACKWARD) look_at_gradient(l, unit);
+        const Unit *u = &l->model->unit[unit];
+        if (pass >= PASS_BACKWARD) look_at_gradient(l, u->home);
+        if (pass == PASS_BACKWARD && u->apart && l->found < 0) look_at_gradient(l, u->home + 1);
     }
     l->calls++;
     if (l->inner.after) l->inner.after(l->inner.self, unit, pass);

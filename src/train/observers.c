@@ -143,6 +143,29 @@ Observer observers_locate(void)
     return (Observer){.before = locate_before};
 }
 
+// ---- loads of experts
+
+static void loads_before(void *self, Run *run, long step)
+{
+    (void)self;
+    loads_watch(&run->loads, run->model, due(run->cfg.run.eval_every, step + 1) || step + 1 == run->last_step);
+}
+
+static void loads_updated(void *self, Run *run, long step)
+{
+    char text[LOADS_TEXT];
+    (void)self;
+    for (size_t i = 0; i < run->loads.layers; i++)
+        if (loads_judge(&run->loads, i, run->cfg.monitor.experts_steps, run->cfg.monitor.experts_entropy, text))
+            progress_event(run->progress, METRICS_WARN, step + 1, "%s; raise moe.balance_coef or moe.bias_rate, or lower "
+                           "the learning rate", text);
+}
+
+Observer observers_loads(void)
+{
+    return (Observer){.before = loads_before, .updated = loads_updated};
+}
+
 // ---- the gradient noise scale, batches in tokens
 
 typedef struct {
@@ -200,7 +223,7 @@ static void norms_add(Run *run, bool updated)
 {
     OptimRange range;
     size_t at = 0;
-    for (int u = 0; u < run->model->n_units; u++, at += range.end - range.begin)
+    for (int u = 0; u < run->model->params.n_units; u++, at += range.end - range.begin)
         if (replicas_range(&run->replicas, u, &range))
             grads_norms_add(&run->norms, run->model, (NormsPart){.begin = range.begin, .end = range.end, .at = at,
                             .weight = range.weight, .grad = updated ? NULL : range.grad});
@@ -296,7 +319,7 @@ static void add_rows(Run *run, Dump *dump, DumpKind kind, int u, int s, const Op
 static void add_arrays(Run *run, Dump *dump, DumpKind kind, int s)
 {
     OptimRange range;
-    for (int u = 0; u < run->model->n_units; u++) {
+    for (int u = 0; u < run->model->params.n_units; u++) {
         if (!replicas_range(&run->replicas, u, &range)) continue;
         char *copy = piece(run, u, s, &range);
         if (copy) add_rows(run, dump, kind, u, s, &range, copy, 1);
@@ -333,7 +356,7 @@ static void dump_gradients(void *self, Run *run, long step, const StepResult *re
     (void)step, (void)result;
     if (!d->dump) return;
     dump_unwatch(d->dump);
-    for (int u = 0; u < run->model->n_units; u++) {
+    for (int u = 0; u < run->model->params.n_units; u++) {
         if (!replicas_range(&run->replicas, u, &range)) continue;
         size_t n_bytes = (range.end - range.begin) * sizeof(float);
         char *copy = malloc(n_bytes ? n_bytes : 1);

@@ -39,6 +39,7 @@ static ModelExperts run_experts(const Config *cfg)
         .scale = (float)cfg->model.experts_scale, .balance = cfg->moe.balance,
         .balance_coef = (float)cfg->moe.balance_coef, .z_coef = (float)cfg->moe.z_coef,
         .bias_rate = (float)cfg->moe.bias_rate, .capacity = cfg->moe.capacity,
+        .room = cfg->moe.room,
         .by_gate = cfg->moe.drop == MOE_DROP_LIGHTEST};
 }
 
@@ -73,7 +74,13 @@ Dev *run_device(const Config *cfg, Dev *cpu)
         .x_type = cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_BF16,
         .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
         .scaling = cfg->numerics.fp8_scaling,
-        .history = (int)cfg->numerics.amax_history});
+        .history = (int)cfg->numerics.amax_history,
+        .products = cfg->numerics.bf16_products});
+}
+
+bool run_bf16_products(const Config *cfg)
+{
+    return cfg->numerics.dtype == CONFIG_DTYPE_BF16 && narrow_hardware(cfg->numerics.bf16_products);
 }
 
 void run_device_free(Dev *dev, Dev *cpu)
@@ -140,7 +147,7 @@ static Norms create_norms(const Run *run)
     Unit *units;
     OptimRange range;
     size_t n = 0;
-    for (int u = 0; u < run->model->n_units; u++, n += range.end - range.begin)
+    for (int u = 0; u < run->model->params.n_units; u++, n += range.end - range.begin)
         replicas_range(&run->replicas, u, &range);
     model_describe(&run->model->shape, &whole, &units);
     free(units);
@@ -178,37 +185,45 @@ void run_free(Run *run)
 
 // ---- how fast this machine multiplies
 
-// Flops per second of the device's own matmul on these shapes, as dev_cpu_peak measures the CPU's.
+static void *peak_room(const Dev *dev, size_t n_elems)
+{
+    if (dev->raw_alloc) return dev->raw_alloc(n_elems * dev->x_bytes);
+    void *room = aligned_alloc(64, (n_elems * dev->x_bytes + 63) / 64 * 64);
+    if (room) memset(room, 0x3c, n_elems * dev->x_bytes); // about 0.01; no page is empty
+    return room;
+}
+
+// Flops per second of the device's own matmul on these shapes, as dev_cpu_peak measures OpenBLAS'.
 static double device_peak(Dev *dev, const MatmulShape *shape, int n)
 {
     double flops = 0, seconds = 0;
     for (int i = 0; i < n; i++) {
         const MatmulShape *s = &shape[i];
-        X *inp = dev->raw_alloc(s->M * s->K * dev->x_bytes), *weight = dev->raw_alloc(s->N * s->K * dev->x_bytes);
-        X *out = dev->raw_alloc(s->M * s->N * dev->x_bytes);
+        X *inp = peak_room(dev, s->M * s->K), *weight = peak_room(dev, s->N * s->K), *out = peak_room(dev, s->M * s->N);
         if (!inp || !weight || !out)
-            die("run: no device memory left to measure its matmul (try a smaller batch.micro)");
+            die("run: no memory left to measure its matmul (try a smaller batch.micro)");
         double best = INFINITY, begin = clock_seconds();
         for (int k = 0; k < 20 && (k < 2 || clock_seconds() - begin < 0.1); k++) {
-            dev->wait(dev);
+            if (dev->wait) dev->wait(dev);
             double start = clock_seconds();
             dev->matmul_forward(dev, out, inp, weight, NULL, s->M, s->K, s->N, -1);
-            dev->wait(dev);
+            if (dev->wait) dev->wait(dev);
             best = fmin(best, clock_seconds() - start);
         }
         flops += 2.0 * (double)s->M * (double)s->K * (double)s->N, seconds += best;
-        dev->raw_free(inp), dev->raw_free(weight), dev->raw_free(out);
+        void (*release)(void *) = dev->raw_free ? dev->raw_free : free;
+        release(inp), release(weight), release(out);
     }
     return flops / seconds;
 }
 
 // The forward matmuls of a micro-batch, for the yardstick of MFU.
-static double measure_peak(const ModelShape *s, size_t N, Dev *dev)
+static double measure_peak(const ModelShape *s, size_t N, Dev *dev, bool own)
 {
     size_t C = s->channels, hd = s->heads * s->head_size, qkv = hd + 2 * s->kv_heads * s->head_size;
     MatmulShape shape[] = {{N, qkv, C}, {N, C, hd}, {N, s->ffn, C}, {N, C, s->ffn}, {N < 1024 ? N : 1024, s->vocab, C}};
     int n = sizeof shape / sizeof *shape;
-    if (dev->raw_alloc) return device_peak(dev, shape, n);
+    if (own) return device_peak(dev, shape, n);
     return 1e9 * dev_cpu_peak(shape, (size_t)n, dev->threads, 0.5);
 }
 
@@ -219,7 +234,8 @@ static void find_peak(Run *run)
     double peak = 1e9 * run->cfg.run.peak, cores = 1;
     replicas_wait(r); // so that processes that share a machine measure it at the same time, as they will use it
     if (!(peak > 0)) {
-        peak = measure_peak(&run->model->shape, run->model->max_batch * run->model->max_tokens, run->dev);
+        bool own = run->dev->raw_alloc || (run_bf16_products(&run->cfg) && !run->cfg.numerics.check);
+        peak = measure_peak(&run->model->shape, run->model->max_batch * run->model->max_tokens, run->dev, own);
         cores = r->cores; // the fastest of its moments had a whole core
     }
     run->peak = replicas_sum(r, peak * cores);

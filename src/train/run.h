@@ -166,6 +166,8 @@ ModelOptions run_model_options(const Config *cfg);
 // The device of numerics.dtype over the CPU: `cpu` itself for fp32. Model and optimizer use this one.
 Dev *run_device(const Config *cfg, Dev *cpu);
 void run_device_free(Dev *dev, Dev *cpu);
+// Whether that device multiplies matrices by the CPU's bf16 instruction.
+bool run_bf16_products(const Config *cfg);
 // Sets run->schedule, run->ramp and run->last_step from run->cfg.
 void run_schedule(Run *run);
 // Model, optimizer, cache and token buffers from run->cfg, run->dev and run->replicas, through run->mem: all that a

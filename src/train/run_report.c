@@ -45,12 +45,13 @@ void run_announce(Run *run)
     const char *of = cfg->run.peak > 0 ? "by run.peak" : "on this model's shapes";
     char ranks[32] = "";
     if (run->replicas.size > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->replicas.size);
+    const char *bf16 = run_bf16_products(cfg) ? "; bf16 matrices: AVX512-BF16"
+                       : cfg->numerics.dtype == CONFIG_DTYPE_BF16 ? "; bf16 matrices: widened to fp32" : "";
     if (run->dev->raw_alloc)
         progress_note(run->progress, "matmul: %s%s, %.0f GFLOP/s %s", ranks, run->dev->name, run->peak / 1e9, of);
     else
-        progress_note(run->progress,
-                  "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s %s with %s%d threads",
-                  dev_cpu_blas(), dev_cpu_blas_reason(), run->peak / 1e9, of, ranks, run->dev->threads);
+        progress_note(run->progress, "matmul: OpenBLAS, %s kernels (%s)%s, %.0f GFLOP/s %s with %s%d threads",
+                      dev_cpu_blas(), dev_cpu_blas_reason(), bf16, run->peak / 1e9, of, ranks, run->dev->threads);
     if (run->replicas.transport)
         progress_note(run->progress, "ranks: their arrays travel by %s", run->replicas.transport);
     char line[300] = "";

@@ -285,8 +285,8 @@ static void norm_backward(Env &e)
 }
 static void head_norm_forward(Env &e)
 {
-    for (size_t D : {10, 64}) {
-        size_t N = 9, heads = 3, ld = heads * D + 5;
+    for (size_t D : {10, 64, 1037}) { // the last one: all heads as one vector
+        size_t N = 9, heads = D < 100 ? 3 : 1, ld = heads * D + 5;
         X *x = e.x(N * ld, 2), *w = e.x(D);
         e.dev->head_norm_forward(e.dev, e.out_x(N * ld), e.out_f(N * heads), x, w, N, heads, D, ld, 1e-5f);
         e.dev->head_norm_forward(e.dev, x, e.out_f(N * heads), x, w, N, heads, D, ld, 1e-5f);
@@ -294,8 +294,8 @@ static void head_norm_forward(Env &e)
 }
 static void head_norm_backward(Env &e)
 {
-    for (size_t D : {10, 64}) {
-        size_t N = 61, heads = 3, ld = heads * D + 5;
+    for (size_t D : {10, 64, 13001}) { // the last one: one vector, for whose sums a block asks for more than 48 KiB
+        size_t N = D < 100 ? 61 : 5, heads = D < 100 ? 3 : 1, ld = heads * D + 5;
         X *x = e.x(N * ld, 2), *dout = e.x(N * ld), *w = e.x(D);
         float *rstd = e.out_f(N * heads);
         e.cuda->head_norm_forward(e.cuda, e.out_x(N * ld), rstd, x, w, N, heads, D, ld, 1e-5f);
@@ -557,6 +557,14 @@ static void experts_combine(Env &e)
             e.dev->experts_combine(e.dev, e.out_x(s.N * C), e.x(s.N * s.k * C), s.row, s.N, s.k, C);
         }
 }
+static void experts_pick(Env &e)
+{
+    for (int32_t n : {1, 300}) {
+        std::vector<int32_t> index;
+        for (int32_t i = 0; i < n; i++) index.push_back(i % 7 == 3 ? -1 : i * 31 % 200);
+        e.dev->experts_pick(e.dev, e.out_f((size_t)n), e.f(200), e.i(index), (size_t)n);
+    }
+}
 static void experts_swiglu_forward(Env &e)
 {
     for (size_t F : {13, 48}) {
@@ -585,16 +593,19 @@ static void route_backward(Env &e)
             e.dev->route_backward(e.dev, e.out_f(N * r.E), dgate, logits, choice, even, 0.5f, more ? 0.1f : 0, N, T, r);
         }
 }
-// Experts without rows, with fewer than a tile has, with more; rows without an expert, which fill tiles of their own.
-// Rows that are no multiples of 16 bytes, and arrays that begin anywhere.
+// Experts without rows, with fewer than a tile has, with more; rows without an expert, which fill tiles of their own;
+// the rows of three sources for three experts, and of two for one. Rows that are no multiples of 16 bytes, and arrays
+// that begin anywhere.
 template <class F> static void products(Env &e, F run)
 {
-    const std::vector<int32_t> offsets[] = {{0, 0, 40, 49, 190, 190}, {0, 137}, {0, 0, 0}, {0, 128, 192}};
-    const size_t sizes[][3] = {{13, 19, 0}, {40, 136, 0}, {136, 40, 0}, {16, 24, 1}};
+    const std::vector<int32_t> offsets[] = {{0, 0, 40, 49, 190, 190}, {0, 137}, {0, 0, 0}, {0, 128, 192},
+                                            {0, 5, 5, 75, 75, 75, 203, 205, 205, 230}, {0, 3, 71}};
+    const size_t sizes[][3] = {{13, 19, 0}, {40, 136, 0}, {136, 40, 0}, {16, 24, 1}}, sources[] = {1, 1, 1, 1, 3, 2};
     for (auto &offset : offsets)
         for (auto &s : sizes) {
-            size_t n_experts = offset.size() - 1, C = s[0], OC = s[1], skew = s[2];
-            DevExperts x = {e.i(offset), n_experts, (size_t)offset.back() + (offset.size() == 3 ? 140 : 9), C * OC + 8};
+            size_t from = sources[&offset - offsets], n_experts = (offset.size() - 1) / from;
+            size_t C = s[0], OC = s[1], skew = s[2], tail = offset.back() == 0 ? 140 : 9;
+            DevExperts x = {e.i(offset), n_experts, (size_t)offset.back() + tail, C * OC + 8, from, {}};
             X *weight = e.x(n_experts * x.stride, 1, skew), *inp = e.x(x.R * C, 1, skew);
             run(x, C, OC, inp, e.x(x.R * OC, 1, skew), weight);
         }
@@ -781,7 +792,8 @@ static void empty(Env &e)
     e.cuda->experts_count(e.cuda, f, i, i, 0, 4, 2, 4);
     e.cuda->experts_sort(e.cuda, i, i, i, i, f, 0, 4, 2, 4, 1, true);
     e.cuda->experts_swiglu_backward(e.cuda, x, f, x, x, f, i, 0, 4);
-    e.cuda->experts_forward(e.cuda, x, x, x, 4, 4, {i, 1, 0, 16});
+    e.cuda->experts_forward(e.cuda, x, x, x, 4, 4, {i, 1, 0, 16, 1, {}});
+    e.cuda->experts_pick(e.cuda, f, f, i, 0);
 }
 
 static const struct Case {
@@ -799,8 +811,8 @@ static const struct Case {
     CASE(xent_loss), CASE(sum_squares), CASE(sum_squares_exact), CASE(clip_units), CASE(sgd), CASE(adamw),
     CASE(adamw8bit), CASE(lion), CASE(adafactor), CASE(muon), CASE(router_forward), CASE(router_backward),
     CASE(route_forward), CASE(route_backward), CASE(experts_count), CASE(experts_sort), CASE(experts_gather),
-    CASE(experts_combine), CASE(experts_swiglu_forward), CASE(experts_swiglu_backward), CASE(experts_forward),
-    CASE(experts_backward_input), CASE(experts_backward_weight), CASE(empty),
+    CASE(experts_combine), CASE(experts_pick), CASE(experts_swiglu_forward), CASE(experts_swiglu_backward),
+    CASE(experts_forward), CASE(experts_backward_input), CASE(experts_backward_weight), CASE(empty),
 };
 
 // The bytes of all arrays after a case.
