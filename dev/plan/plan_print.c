@@ -76,25 +76,38 @@ static void print_meanings(const PlanLetters *l, char (*text)[160], FILE *out)
 }
 
 // Buffers of equal tag, name and size are one row.
-static bool same_buffer(const MemBlock *a, const MemBlock *b)
+typedef struct {
+    const MemBlock *first;
+    size_t count;
+} SameBuffers;
+
+static int count_buffers(const Mem *mem, SameBuffers *row)
 {
-    return a->tag == b->tag && a->n_bytes == b->n_bytes && !strcmp(a->what, b->what);
+    int n = 0;
+    for (const MemBlock *b = mem->block; b < mem->block + mem->n_blocks; b++) {
+        int i = 0;
+        while (i < n && (row[i].first->tag != b->tag || row[i].first->n_bytes != b->n_bytes ||
+                         strcmp(row[i].first->what, b->what))) i++;
+        if (i == n) row[n++].first = b;
+        row[i].count++;
+    }
+    return n;
 }
 
 static void print_buffers(const Mem *mem, FILE *out)
 {
+    SameBuffers *row = calloc(mem->n_blocks + 1, sizeof *row);
+    if (!row) die("plan: no memory for %zu buffers", mem->n_blocks);
+    int n = count_buffers(mem, row);
     fprintf(out, "\n%-13s %-18s %6s %18s %18s\n", "tag", "buffer", "count", "bytes each", "bytes");
-    for (int tag = 0; tag < MEM_TAGS; tag++) {
-        for (size_t i = 0; i < mem->n_blocks; i++) {
-            const MemBlock *b = &mem->block[i];
-            size_t count = 0, first = 0;
-            while (!same_buffer(&mem->block[first], b)) first++;
-            if ((int)b->tag != tag || first != i) continue;
-            for (size_t j = i; j < mem->n_blocks; j++) count += same_buffer(&mem->block[j], b);
-            fprintf(out, "%-13s %-18s %6zu %18zu %18zu\n", mem_tag_name(b->tag), b->what, count, b->n_bytes,
-                    count * b->n_bytes);
+    for (int tag = 0; tag < MEM_TAGS; tag++)
+        for (int i = 0; i < n; i++) {
+            const MemBlock *b = row[i].first;
+            if ((int)b->tag != tag) continue;
+            fprintf(out, "%-13s %-18s %6zu %18zu %18zu\n", mem_tag_name(b->tag), b->what, row[i].count, b->n_bytes,
+                    row[i].count * b->n_bytes);
         }
-    }
+    free(row);
 }
 
 void plan_print_memory(const Run *run, FILE *out)
