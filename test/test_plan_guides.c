@@ -171,7 +171,7 @@ static void test_rule(void **state)
     assert_int_equal(guides_verdict(&two), GUIDES_WRONG);
     two.ours.v[0] = NAN;
     assert_int_equal(guides_verdict(&two), GUIDES_WRONG);
-    two.guide = (GuideValues){2, false, {10, 20}}, two.ours = (GuideValues){2, false, {10, 21}}; // the second counts too
+    two.guide = (GuideValues){2, false, {10, 20}}, two.ours = (GuideValues){2, false, {10, 21}}; // the second
     assert_int_equal(guides_verdict(&two), GUIDES_WRONG);
     two.guide.n = 0;
     assert_int_equal(guides_verdict(&two), GUIDES_LOOSE);

@@ -383,7 +383,7 @@ static void guide_0(Table *t)
         V(flops_each("llama2-7b", 2048)), V(flops_each("llama2-7b", 1)),
         "6 leaves attention's T x T out: 4% here, 8% where all of T x T is counted (arXiv 2001.08361, table 1)");
     ROW(FLOPS, "G0-1.3-a", "FLOPs of 7B on 2T without backward", "", 5, V(8.40e22), V(2 * params("llama2-7b") * 2e12),
-        "its include_backward=False is never read: forward alone is 2 N D");
+        "its include_backward=False is never read: forward alone is 2 N D (arXiv 2001.08361, table 1)");
     ROW(FLOPS, "G0-1.3-c", "FLOPs of LLaMA-2 7B on 2T", "", 5, V(8.40e22), V(6 * params("llama2-7b") * 2e12),
         "7B is 6.74 billion");
     ROW(COST, "G0-1.3-d", "that on A100 at 50% MFU: hours, on 1000", "", 1, V(149573, 149.6),
@@ -471,9 +471,9 @@ static void guide_1(Table *t)
         V(0.1 * 4.6e6), "a tenth more speed is a tenth less cost only nearly");
     ROW(COST, "G1-02-d", "512 A100: dollars an hour; 7B on 1T at 50% MFU: dollars", "", 10, V(20480, 10e6),
         V(512 * DEAR, DEAR * hours(6 * 7e9 * 1e12, "A100", 0.5)),
-        "20,480 an hour are 40 a GPU; at 4 it is 0.3 million, and even at 40 it is 3");
+        "20,480 an hour are 40 a GPU; at 4 it is 0.3 million, and even at 40 it is 3 (6 N D: arXiv 2001.08361, 2.1)");
     ROW(COST, "G1-02-e", "a night of 10 hours on 512 A100", "dollars", 10, V(500000), V(10 * 512 * DEAR),
-        "204,800 even at its own 20,480 an hour");
+        "204,800 even at its own 20,480 an hour; 4 dollars a GPU here");
     ROW(STATE, "G1-03-a", "70B in fp32; an A100", "GB", 1, V(280, 80),
         V(weights(70e9, 4) / GIGA, memory("A100") / GIGA), NULL);
     ROW(STATE, "G1-03-b", "7B in fp32: weights, Adam, gradients, together", "GB", 1, V(28, 56, 28, 112),
@@ -503,7 +503,7 @@ static void guide_1(Table *t)
         V(acts("llama2-70b", 2048, 2, false, RECOMPUTE_NONE) / GIGA), NULL);
     ROW(AGAIN, "G1-09-c", "forward FLOPs that full recomputation adds", "%", 5, V(33),
         V(100 * again("llama2-70b", RECOMPUTE_FULL, 2048)),
-        "a third of all, 6 N to 8 N, is the whole forward; ours spares the FFN's last product");
+        "a third of all, 6 N to 8 N, is the whole forward; ours spares the FFN's last product (arXiv 1604.06174, 4.3)");
     ROW(BATCH, "G1-10-a", "16 x 2048 tokens; 32 times; times for 3.2M", "", 1, V(32768, 1048576, 98),
         V(16 * shape("gpt3-175b").context, 32 * 16 * shape("gpt3-175b").context,
         ceil(3.2e6 / (16 * (double)shape("gpt3-175b").context))), NULL);
@@ -535,15 +535,16 @@ static void guide_1(Table *t)
         V(DEAR * published("LLaMA-2 70B", 1024)->reported), "1,720,320 A100 hours (arXiv 2307.09288, table 2)");
     WORDS(COST, "G1-15-c", "GPT-4: 50 to 100 million dollars", "nothing is published to compute it from");
     ROW(COST, "G1-15-d", "7B on 1T, 512 A100 at 50% MFU", "dollars", 1, R(1e6, 2e6),
-        V(DEAR * hours(6 * 7e9 * 1e12, "A100", 0.5)), "74,786 GPU hours: 1 to 2 million are 13 to 27 dollars an hour");
+        V(DEAR * hours(6 * 7e9 * 1e12, "A100", 0.5)),
+        "74,786 GPU hours: 1 to 2 million are 13 to 27 dollars an hour (6 N D: arXiv 2001.08361, 2.1)");
     ROW(COST, "G1-15-e", "7B on 100B", "dollars", 1, R(150e3, 250e3), V(DEAR * hours(6 * 7e9 * 100e9, "A100", 0.5)),
-        "7,479 GPU hours: five to ten times too high");
+        "7,479 GPU hours: five to ten times too high (6 N D: arXiv 2001.08361, 2.1)");
     ROW(BATCH, "G1-16-b", "steps of 1T tokens in batches of 1,048,576; a hundredth", "", 1, V(953674, 9537),
         V(1e12 / (512.0 * (double)shape("gpt3-175b").context), 1e10 / (512.0 * (double)shape("gpt3-175b").context)),
         NULL);
     ROW(COST, "G1-21-a", "MFU to aim for: what one large matmul reaches of an A100", "%", 1, V(90),
         V(100 * machines_find("A100").reachable / peak("A100")), "a whole step reaches 40 to 60, as its section 30 "
-        "says; 90 is a GPU's utilization, the time in which any kernel runs");
+        "says (52 at best in arXiv 2104.04473, table 1); 90 is a GPU's utilization, the time in which any kernel runs");
     ROW(ZERO, "G1-24-a", "ZeRO-3 on 64: times less; HDR, GB/s", "", 1, V(64, 25),
         V(times_less(3, 64), link("hdr") / GIGA), "backward gathers again; tp over slow links is worse, not better");
     ROW(AGAIN, "G1-26-a", "all FLOPs with a second forward", "times", 1, V(4 / 3.0),
@@ -582,7 +583,8 @@ static void guide_1(Table *t)
         V(scaling_laws_twenty(6e23).N, scaling_laws_twenty(6e23).D), "10B on 200B are 1.2e22; nor is it GPT-3's "
         "budget, 3.15e23 (arXiv 2203.15556, table 3: 67B for Gopher's 5.76e23)");
     ROW(LAW, "G1-34-e", "1e24 FLOPs: parameters, tokens", "", 10, V(13e9, 260e9),
-        V(scaling_laws_twenty(1e24).N, scaling_laws_twenty(1e24).D), "13B on 260B are 2e22; LLaMA-2 70B had 8.3e23");
+        V(scaling_laws_twenty(1e24).N, scaling_laws_twenty(1e24).D),
+        "13B on 260B are 2e22; LLaMA-2 70B had 8.3e23 (arXiv 2307.09288, table 1)");
     ROW(LAW, "G1-35-a", "LLaMA 7B on 1T, of Chinchilla's tokens", "times", 5, V(5), V(1e12 / chinchilla(7e9)),
         "more than the optimum, so not undertrained; the LLaMA that beats GPT-3 is 13B (arXiv 2302.13971, abstract)");
     ROW(RECIPE, "G1-35-b", "LLaMA-3 8B: tokens", "", 1, V(15e12),
@@ -684,7 +686,7 @@ static void guide_3(Table *t)
         V(140, 140, 560, 280, 1120, 140), V(weights(70e9, 2) / GIGA, grads(70e9, 2) / GIGA, state(70e9, 8) / GIGA,
         state(70e9, 4) / GIGA, held(70e9, 8, 0) / GIGA, held(70e9, 8, 3) / GIGA), NULL);
     ROW(ZERO, "G3-27-b", "A100 of 80 GB that hold it", "GPUs", 1, V(8), V(ceil(held(70e9, 1, 0) / memory("A100"))),
-        "8 have 140 GB each by its own table; 14 is before any activation");
+        "8 have 140 GB each by its own table; 14 is before any activation (arXiv 1910.02054, 3.1)");
     ROW(TP, "G3-28-a", "all-reduces of one pair of matrices, forward", "", 1, LOST,
         V(tp_calls("llama2-70b", false, COMM_ALL_REDUCE) / 4),
         "the formula is missing; columns then rows need no gather between");
