@@ -12,6 +12,7 @@
 //   build/plan recipe    [MODEL]
 //   build/plan machines
 //   build/plan published
+//   build/plan guides    [GUIDE | ROW | agrees | loose | wrong]
 //   build/plan optimizers
 //   build/plan formats
 //   build/plan noise
@@ -58,6 +59,7 @@ static const char usage[] =
     "  recipe      the presets in a table; recipe MODEL: as a configuration\n"
     "  machines    the tables of accelerators and links\n"
     "  published   reported runs, predicted (markdown)\n"
+    "  guides      five guides' numbers beside ours (markdown); guides G1, guides wrong, guides G1-28-e: one, explained\n"
     "  optimizers  their arrays and bytes (markdown)\n"
     "  formats     range and precision of the number formats\n"
     "  noise       two estimators of the gradient noise scale, on synthetic gradients (markdown)\n";

@@ -137,6 +137,10 @@ gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --chec
 gen_plan-fits() { "$build/plan" memory gpt2-124m --gpu A10G | sed -n '/^A10G has/,$p'; }
 gen_plan-machines() { "$build/plan" machines; }
 gen_plan-published() { "$build/plan" published; }
+gen_guides-wrong() { "$build/plan" guides wrong; }
+gen_guides-loose() { "$build/plan" guides loose; }
+gen_guides-agrees() { "$build/plan" guides agrees; }
+gen_guides-none() { "$build/plan" guides none; }
 gen_plan-time() { fenced "$build/plan" time gpt2-1.5b --gpus 8 --micro 16 --zero 1 --recompute selective --tokens 33.5e9 --explain; }
 gen_plan-traffic() { fenced "$build/plan" traffic llama3-70b --gpus 1024 --tp 8 --pp 4 --vpp 5 --zero 1 --explain; }
 gen_plan-layout() { fenced "$build/plan" layout llama3-70b --gpus 256; }

@@ -1,5 +1,5 @@
-// test_plan_guides: the numbers that guides to large-scale training work out by hand, from the plan's functions.
-// Where a guide's number is inexact, the test has the right one and says how far off the guide is (doc/plan_guides.md).
+// test_plan_guides: the table of build/plan guides (guides.h): every row computes, and verdicts follow from values; and
+// some of the guides' formulas against the plan's own counts, to the byte.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,12 +7,15 @@
 #include <cmocka.h>
 
 #include "comm/collectives.h"
+#include "dev/plan/guides.h"
 #include "dev/plan/plan_time.h"
 #include "dev/plan/plan_traffic.h"
 #include "dev/plan/sharding.h"
-#include "dev/plan/scaling.h"
 
 #include <math.h>
+
+#define PROGRAM "plan"
+#include "program.h"
 
 static const ModelShape gpt3 = {.layers = 96, .channels = 12288, .heads = 96, .kv_heads = 96, .head_size = 128,
                                 .ffn = 49152,
@@ -40,46 +43,6 @@ static void test_state_of_70b(void **state)
     double each = 0;
     for (int tag = 0; tag < MEM_TAGS; tag++) each += (double)sharding_memory(&is, (MemTag)tag).all / 64;
     printed(each / 1e9, 19.69, 0.005); // ZeRO-3 on 64: not 17.5
-}
-
-// ZeRO's own example (arXiv 1910.02054, figure 1): 7.5 billion on 64 GPUs: 120, 31.4, 16.6, 1.9 GB, with 2-byte
-// gradients.
-static void test_zero_figure(void **state)
-{
-    (void)state;
-    const double paper[] = {120, 31.4, 16.6, 1.9};
-    for (int stage = 0; stage < 4; stage++) {
-        ShardingCase is = {.ranks = 64, .params = 7500000000, .stage = stage, .x_bytes = 2, .state = 12 *
-                           (size_t)7500000000};
-        double held = 0, gradients = (double)sharding_memory(&is, MEM_GRADS).all / 64 / 2; // two bytes, not four
-        held = (double)sharding_memory(&is, MEM_PARAMS).all / 64 + gradients;
-        held += (double)sharding_memory(&is, MEM_OPTIM).all / 64;
-        printed(held / 1e9, paper[stage], 0.051);
-    }
-}
-
-// "GPT-3: 6 * 175e9 * 300e9 = 3.14e23" is 3.15e23; with 174.6 billion it is 3.14e23. Attention's T x T adds 2.7%, and
-// embeddings, which the rule counts, do no matmul (a tied head does).
-static void test_gpt3_flops(void **state)
-{
-    (void)state;
-    printed(6 * 174.6e9 * 300e9 / 1e23, 3.14, 0.005);
-    printed(6 * 175e9 * 300e9 / 1e23, 3.15, 0.0001);
-    PlanJob job = {.shape = gpt3, .layout = plan_layout_default()};
-    double P = (double)plan_layout_params(&job, 0);
-    printed(P / 1e9, 174.6, 0.05);
-    printed(model_flops_per_token(&gpt3, 2048) * 300e9 / 1e23, 3.18, 0.01);
-    printed(12.0 * 96 * 12288 * 12288 / 1e9, 173.9, 0.1); // 12 L C^2
-}
-
-static void test_chinchilla(void **state)
-{
-    (void)state;
-    printed(scaling_laws_twenty(6 * 70e9 * 1.4e12).N / 1e9, 70, 1e-9);
-    printed(6 * 70e9 * 1.4e12 / 1e23, 5.88, 1e-9); // the paper's budget, Gopher's, is 5.76
-    printed(1.4e12 / 70e9, 20, 0);
-    printed(300e9 / 175e9, 1.7, 0.05); // GPT-3 had 1.7 tokens a parameter
-    printed(15.6e12 / 405e9, 38.5, 0.05);
 }
 
 // 1F1B: (p - 1) / (m + p - 1). Papers' (p - 1) / m is idle time over ideal time.
@@ -129,33 +92,131 @@ static void test_tensor_parallel(void **state)
     printed((double)t.flow[0].all, 2 * 7 * (blocks * stream + 12 * 2048), 0);
 }
 
-// LLaMA-3: an interruption every 3 hours on 16,384; at 30 s a checkpoint, Young says every 13 to 14 minutes.
-static void test_failures(void **state)
+// ---- the table
+
+static GuideRow row[GUIDES_ROWS];
+
+static void are_numbers(const GuideRow *r, const GuideValues *x)
 {
-    (void)state;
-    double mean = plan_time_between_failures(16384);
-    printed(mean / 3600, 3.1, 0.05);
-    printed(plan_time_young(30, mean) / 60, 13.6, 0.05);
-    printed(plan_time_between_failures(1) / 3600, 50677, 0.5);
+    assert_true(x->n >= 0 && x->n <= GUIDES_VALUES);
+    for (int i = 0; i < x->n; i++)
+        if (!isfinite(x->v[i])) fail_msg("%s: value %d is %g", r->id, i, x->v[i]);
 }
 
-// "405B at 400 TFLOP/s on 16,384 H100": 3.8e25 FLOPs take 67 days without failures; the paper's 54-day window is of
-// a part.
-static void test_llama3_days(void **state)
+static void test_rows(void **state)
 {
     (void)state;
-    double C = 6 * 405e9 * 15.6e12;
-    printed(C / 1e25, 3.79, 0.005);
-    printed(C / (400e12 * 16384) / 86400, 66.9, 0.05);
-    printed(400e12 / 989.4e12, 0.404, 0.0005); // MFU "41%" is of 400 with more digits
+    int n = guides_rows(row);
+    assert_true(n > 150);
+    for (int i = 0; i < n; i++) {
+        const GuideRow *r = &row[i];
+        GuideVerdict verdict = guides_verdict(r);
+        are_numbers(r, &r->ours), are_numbers(r, &r->other);
+        for (int k = 0; k < i; k++) assert_string_not_equal(r->id, row[k].id);
+        bool same = r->guide.range ? r->guide.n == 2 && r->ours.n == 1 : !r->guide.n || r->guide.n == r->ours.n;
+        if (!same) fail_msg("%s: %d values beside %d", r->id, r->guide.n, r->ours.n);
+        if (r->percent > 20) fail_msg("%s: a tolerance of %g%% agrees with too much", r->id, r->percent);
+        if (verdict != GUIDES_AGREES && !r->why) fail_msg("%s has no reason", r->id);
+        if (strchr(r->what, '|') || (r->why && strchr(r->why, '|'))) fail_msg("%s would break the table", r->id);
+        // Another reading that decides nothing is superfluous.
+        if (r->other.n && verdict != GUIDES_LOOSE) fail_msg("%s has a reading that it does not need", r->id);
+    }
+}
+
+// Which rows are wrong and which are loose because they agree under another reading alone. A formula or a constant of
+// the plan that changes flips a verdict.
+static void test_verdicts(void **state)
+{
+    (void)state;
+    static const char wrong[] =
+        " G0-1.2-b G0-1.3-a G0-2.1-b G0-3.3-a G0-3.4-c G0-4.2-b G0-4.4-b G0-5.4-b G0-9.1-d G0-9.2-a G1-02-d G1-02-e "
+        "G1-05-b G1-09-c G1-15-b G1-15-d G1-15-e G1-21-a G1-28-c G1-28-e G1-29-b G1-29-e G1-30-b G1-33-b G1-34-d "
+        "G1-34-e G1-35-a G1-38-a G2-05-b G3-07-b G3-10-b G3-23-a G3-23-b G3-23-c G3-27-b G4-4.2-b G4-6.1-b G4-6.3-a "
+        "G4-7.1-a G4-9.2-c G4-9.2-d ";
+    static const char loose[] = " G0-1.3-b G0-9.3-a G1-02-c G1-06-b G1-08-b G1-09-a G1-11-a G1-11-b G1-13-a G1-29-a "
+                                "G3-18-a G3-31-b G4-1.2-a G4-3.1-b G4-5-a ";
+    int n = guides_rows(row);
+    for (int i = 0; i < n; i++) {
+        char id[40];
+        GuideVerdict verdict = guides_verdict(&row[i]), due = GUIDES_AGREES;
+        snprintf(id, sizeof id, " %s ", row[i].id);
+        if (strstr(wrong, id)) due = GUIDES_WRONG;
+        else if (strstr(loose, id) || (row[i].ours.n && !row[i].guide.n)) due = GUIDES_LOOSE;
+        else if (!row[i].ours.n) due = GUIDES_NONE;
+        if (verdict != due) fail_msg("%s: verdict %d, not %d", row[i].id, verdict, due);
+    }
+}
+
+static GuideVerdict judged(double guide, double ours, double other)
+{
+    GuideRow r = {.percent = 1, .guide = {1, false, {guide}}, .ours = {1, false, {ours}}, .other = {1, false, {other}}};
+    return guides_verdict(&r);
+}
+
+static void test_rule(void **state)
+{
+    (void)state;
+    assert_int_equal(judged(100, 100.9, 7), GUIDES_AGREES);
+    assert_int_equal(judged(100, 101.2, 7), GUIDES_WRONG);
+    assert_int_equal(judged(100, 98.8, 7), GUIDES_WRONG);
+    assert_int_equal(judged(100, 7, 100.5), GUIDES_LOOSE);
+    assert_int_equal(judged(0, 0, 7), GUIDES_AGREES);
+    assert_int_equal(judged(0, 1e-9, 7), GUIDES_WRONG);
+    assert_int_equal(judged(100, NAN, NAN), GUIDES_WRONG);
+    GuideRow two = {.percent = 1, .guide = {2, true, {10, 20}}, .ours = {1, false, {20.1}}};
+    assert_int_equal(guides_verdict(&two), GUIDES_AGREES);
+    two.ours.v[0] = 20.3;
+    assert_int_equal(guides_verdict(&two), GUIDES_WRONG);
+    two.ours.v[0] = 9.8;
+    assert_int_equal(guides_verdict(&two), GUIDES_WRONG);
+    two.ours.v[0] = NAN;
+    assert_int_equal(guides_verdict(&two), GUIDES_WRONG);
+    two.guide = (GuideValues){2, false, {10, 20}}, two.ours = (GuideValues){2, false, {10, 21}}; // the second
+    assert_int_equal(guides_verdict(&two), GUIDES_WRONG);
+    two.guide.n = 0;
+    assert_int_equal(guides_verdict(&two), GUIDES_LOOSE);
+    two.ours.n = 0;
+    assert_int_equal(guides_verdict(&two), GUIDES_NONE);
+}
+
+static int lines(void)
+{
+    int n = 0;
+    for (const char *c = output; *c; c++) n += *c == '\n';
+    return n;
+}
+
+static void test_program(void **state)
+{
+    (void)state;
+    assert_int_equal(run("guides G1-28-e"), 0);
+    assert_non_null(strstr(output, "58.3, 31.7 GB"));
+    assert_non_null(strstr(output, "35, 4.375 GB"));
+    assert_non_null(strstr(output, "= held(70e9 / 32, 8, 0) / GIGA"));
+    assert_non_null(strstr(output, "guide is wrong: "));
+    assert_non_null(strstr(output, "doc/zero.md"));
+    assert_int_equal(run("guides G1-28"), 0);
+    assert_int_equal(lines(), 2 + 3);
+    assert_int_equal(run("guides G2"), 0);
+    assert_int_equal(lines(), 2 + 3);
+    assert_int_equal(run("guides none"), 0);
+    assert_int_equal(lines(), 2 + 3);
+    assert_int_equal(run("guides wrong"), 0);
+    assert_int_equal(lines(), 2 + 41);
+    assert_null(strstr(output, "agrees"));
+    assert_int_equal(run("guides G1-28-x"), 2);
+    assert_int_equal(lines(), 1);
+    assert_non_null(strstr(output, "(nearest: G1-28-a, G1-28-c, G1-28-e;"));
+    assert_int_equal(run("guides G1 G2"), 2);
+    assert_int_equal(lines(), 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state_of_70b),    cmocka_unit_test(test_zero_figure), cmocka_unit_test(test_gpt3_flops),
-        cmocka_unit_test(test_chinchilla),      cmocka_unit_test(test_bubble),      cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_tensor_parallel), cmocka_unit_test(test_failures),    cmocka_unit_test(test_llama3_days),
+        cmocka_unit_test(test_state_of_70b),    cmocka_unit_test(test_bubble), cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_tensor_parallel), cmocka_unit_test(test_rows),   cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_rule),            cmocka_unit_test(test_program),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

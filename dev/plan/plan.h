@@ -74,8 +74,10 @@ void plan_print_optimizers(FILE *out);
 // sizes.
 void plan_print_noise(FILE *out, uint64_t seed);
 
-// argv[1] names one of traffic, time, layout, scaling, cluster, recipe, machines and published: runs that plan about
-// accelerators and returns true. False: it is none of them.
+// A preset's configuration, resolved; dies when there is none of that name.
+void plan_preset(Config *cfg, const char *name);
+// argv[1] names one of traffic, time, layout, scaling, cluster, recipe, machines, published and guides: runs that plan
+// and returns true. False: it is none of them.
 bool plan_show(int argc, char **argv, FILE *out);
 
 // ---- the number formats (formats_table.c)

@@ -15,6 +15,7 @@
 #include "dev/plan/plan_options.h"
 #include "base/config.h"
 #include "dev/plan/plan.h"
+#include "dev/plan/guides.h"
 #include "dev/plan/plan_cluster.h"
 #include "dev/plan/published.h"
 #include "dev/plan/report.h"
@@ -370,7 +371,7 @@ static const char *const recipes[] = {
     "llama3-70b", "llama3-405b"};
 enum { RECIPES = sizeof recipes / sizeof *recipes };
 
-static void read_recipe(Config *cfg, const char *name)
+void plan_preset(Config *cfg, const char *name)
 {
     char copy[64], program[] = "plan", *argv[] = {program, copy};
     snprintf(copy, sizeof copy, "%s", name);
@@ -385,7 +386,7 @@ static void list_recipes(FILE *out)
     fputs("| recipe | parameters | layers | channels | heads | context | batch, tokens | peak lr | tokens | FLOPs | "
           "tokens a parameter |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", out);
     for (int i = 0; i < RECIPES; i++) {
-        read_recipe(&cfg, recipes[i]);
+        plan_preset(&cfg, recipes[i]);
         PlanJob job = {.shape = run_shape(&cfg), .layout = plan_layout_default()};
         double P = (double)plan_layout_params(&job, 0), tokens = (double)cfg.run.steps * (double)cfg.batch.tokens;
         double flops = tokens * model_flops_per_token(&job.shape, (size_t)cfg.model.context);
@@ -405,7 +406,7 @@ static void show_recipe(const char *name, FILE *out)
     bool known = false;
     for (int i = 0; i < RECIPES; i++) known |= !strcmp(name, recipes[i]);
     if (!known) die("plan recipe: '%s' is none (plan recipe lists them)", name);
-    read_recipe(&cfg, name);
+    plan_preset(&cfg, name);
     char path[] = "/tmp/plan.XXXXXX", buffer[4096];
     int fd = mkstemp(path);
     if (fd < 0) die("plan recipe: no file in /tmp");
@@ -499,6 +500,9 @@ bool plan_show(int argc, char **argv, FILE *out)
         if (argc > 2) die_usage("%s: plan %s takes no argument", argv[2], what);
         if (what[0] == 'm') machines_print(out);
         else published_print(out);
+    } else if (!strcmp(what, "guides")) {
+        if (argc > 3) die_usage("%s: plan guides takes one name", argv[3]);
+        guides_print(argc > 2 ? argv[2] : NULL, out);
     } else if (!strcmp(what, "recipe")) {
         if (argc > 3) die_usage("%s: plan recipe takes one name", argv[3]);
         show_recipe(argc > 2 ? argv[2] : NULL, out);
