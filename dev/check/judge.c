@@ -302,7 +302,7 @@ static DiffStatsBound bound_of_update(const Judge *j, const DiffTensor *b, doubl
                             .grad_a = &grad_a->t, .grad_b = &grad_b->t};
 }
 
-// The gradient of a value embedding's scale is sum(dE E) / scale over its table E, where most of the terms cancel. Their
+// The gradient of a value embedding's scale is sum(dE E) / scale over its table E. Most of the terms cancel, and their
 // errors add up like a random walk. 0: the name is no such scale's.
 static double size_of_scale(const Judge *j, const char *grad)
 {

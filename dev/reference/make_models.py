@@ -4,8 +4,8 @@ PyTorch.
 
 Two families from one forward function, as in src/: GPT (LayerNorm, learned positions, GELU, biases, tied
 head) and LLaMA (RMSNorm, rotate-half RoPE, SwiGLU, grouped queries, no biases, untied head), the latter
-also with QK-norm, with a value embedding in its second layer, and with experts in three forms: softmax with renormalised weights (Mixtral), softmax as it is in every
-second layer, with a norm of all heads' queries together and one of their keys (OLMoE), sigmoid with groups, a scale, a
+also with QK-norm, with a value embedding in its second layer, and with experts in three forms: softmax with
+renormalised weights (Mixtral), softmax as it is in every second layer, with a norm of all heads' queries together and one of their keys (OLMoE), sigmoid with groups, a scale, a
 shared expert and a first dense layer (DeepSeek-V3). Everything is computed in float64 by autograd and
 torch.optim.AdamW and stored as float32.
 

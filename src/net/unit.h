@@ -59,7 +59,7 @@ typedef struct {
     QkNorm qk_norm;
     size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
     char window_pattern[CONFIG_TEXT]; // of the layers, repeated: s sliding, f full; "": all slide
-    char value_embeddings[CONFIG_TEXT]; // of the layers, repeated: v with a value embedding, - without; "": none has one
+    char value_embeddings[CONFIG_TEXT]; // of the layers, repeated: v with a value embedding, - without; "": none
     size_t mup_base, mup_base_head; // channels and head size of the base model (mup.c); 0: off, head_size
     ModelExperts experts;
     ModelCut cut;

@@ -196,8 +196,8 @@ struct Dev {
     void (*embed_backward)(Dev *, float *dwte, float *dwpe, const X *dout, const int32_t *token,
                            const int32_t *pos, size_t N, size_t C, size_t V);
 
-    // ---- value embeddings (doc/value_embed.md): rows of heads * D elements, in v and dv ld elements apart; scale is one
-    // element. v[n] += scale table[token[n]]
+    // ---- value embeddings (doc/value_embed.md): rows of heads * D elements, in v and dv ld elements apart; scale (1).
+    // v[n] += scale table[token[n]]
     void (*value_embed_forward)(Dev *, X *v, const int32_t *token, const X *table, const X *scale, size_t N,
                                 size_t heads, size_t D, size_t ld);
     // drow (N, heads D) = scale dv, which embed_backward adds to the table's rows; dscale += sum of dv table[token], on

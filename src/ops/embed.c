@@ -1,4 +1,5 @@
-// embed: tokens and their positions, on the CPU: the table lookup, learned positions, rotary positions, value embeddings.
+// embed: tokens and their positions, on the CPU: the table lookup, learned positions, value embeddings, rotary
+// positions.
 //
 //   out[n] = tokens.weight[token[n]] + positions.weight[pos[n]];  dwte[token[n]] += dout[n],  dwpe[pos[n]] += dout[n]
 //

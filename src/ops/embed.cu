@@ -1,4 +1,4 @@
-// embed: tokens and their positions on the GPU: the table lookup, learned positions, rotary positions, value embeddings.
+// embed: tokens and their positions on the GPU: the table lookup, learned positions, value embeddings, rotary positions.
 // The twin of embed.c, which has the formulas.
 //
 // The lookup's backward, without an atomic addition of floats, sorts the rows by their index first, and stably: so the

@@ -267,8 +267,8 @@ static void value_embed_backward(Env &e)
 {
     for (size_t N : {21, 2100}) { // with rows for more than one range of sums_columns
         size_t D = N == 21 ? 5 : 16, W = 3 * D, ld = W + 7;
-        e.dev->value_embed_backward(e.dev, e.out_x(N * W), e.f(1), e.x(N * ld), e.ints(N, 0, 17), e.x(17 * W), e.x(1), N,
-                                    3, D, ld);
+        X *drow = e.out_x(N * W), *dv = e.x(N * ld), *rows = e.x(17 * W), *scale = e.x(1);
+        e.dev->value_embed_backward(e.dev, drow, e.f(1), dv, e.ints(N, 0, 17), rows, scale, N, 3, D, ld);
     }
 }
 static void norm_forward(Env &e)
