@@ -119,7 +119,7 @@ static void test_bytes_sent(void **state)
         Outcome r = run(c);
         size_t p = (size_t)c.ranks, L = s->layers, C = s->channels, N = c.micro * T, micros = SAMPLES / c.micro;
         size_t stream = 4 * N * C, loss = 3 * 4 * N, norms = 4 * (s->bias ? 2 : 1) * C; // bytes; norms: of one
-        size_t values = 1, scale = 4; // layers with a value embedding; bytes of its scale
+        size_t values = 1, scale = 4 * UNIT_SCALE_ROOM; // layers with a value embedding; bytes of its scale
         size_t sums = 2 * L + 2 * L + 2; // two a block and way; the embedding's, forward; the head's, back
         size_t shared = s->experts.n ? L : 0, gates = shared * 4 * N * s->experts.k; // calls; bytes
         const CommCount *n = r.count;

@@ -41,7 +41,7 @@ static void test_layers(void **state)
         assert_true(row->dim[0] == V && row->dim[1] == G * D && row->cut == 1 && row->decay);
         assert_true(row->init_mean == 0 && row->init_std == 0.02f);
         assert_non_null(strstr(scale->name, ".attn.value_embed.scale"));
-        assert_true(scale->n_elems == 1 && scale->init_mean == 1 && scale->init_std == 0 && !scale->decay);
+        assert_true(scale->n_elems == 8 && scale->init_mean == 1 && scale->init_std == 0 && !scale->decay);
     }
     assert_int_equal(tables, 2); // layers 0 and 3
     ModelShape none = shape;

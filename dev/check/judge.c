@@ -312,8 +312,9 @@ static double size_of_scale(const Judge *j, const char *grad)
     snprintf(table, sizeof table, "%.*s.value_embed.weight", (int)(end - row - 1), row + 1);
     const DiffTensor *dE = sibling(j->b, "grad.", table), *E = sibling(j->b, "weight.", table);
     const DiffTensor *scale = sibling(j->b, "weight.", row + 1);
-    if (!dE || !E || !scale || !diff_stats_rms(&scale->t)) return 0;
-    return diff_stats_rms(&dE->t) * diff_stats_rms(&E->t) * sqrt((double)E->t.n_elems) / diff_stats_rms(&scale->t);
+    double by = scale && scale->t.n_elems ? fabs(diff_stats_value(&scale->t, 0)) : 0;
+    if (!dE || !E || by == 0) return 0;
+    return diff_stats_rms(&dE->t) * diff_stats_rms(&E->t) * sqrt((double)E->t.n_elems) / by;
 }
 
 // The least size of a bias' gradient: its matrix'.

@@ -147,7 +147,7 @@ PlanUnits plan_layout_units(const PlanJob *job)
     ModelShape one = plan_layout_part(job, job->layout.tp - 1); // the last part is the largest
     size_t n[4];
     PlanUnits u = {.positions = one.rope ? 0 : one.context * one.channels,
-                   .values = job->shape.vocab * one.kv_heads * one.head_size + 1};
+                   .values = job->shape.vocab * one.kv_heads * one.head_size + UNIT_SCALE_ROOM};
     count_units(one, false, n);
     u.embedding = n[0], u.block = n[1], u.head = n[2];
     if (!one.experts.n) return u;

@@ -81,7 +81,7 @@ def init_params(c, rng):
             linear(f"{at}attn.{name}", n_heads * D, C)
         if i in c.get("values", ()):
             p[at + "attn.value_embed.weight"] = 0.5 * rng.standard_normal((c["vocab"], G * D))
-            p[at + "attn.value_embed.scale"] = 1 + 0.2 * rng.standard_normal(1)
+            p[at + "attn.value_embed.scale"] = 1 + 0.2 * rng.standard_normal(8)  # the first is used
         if c["qk_norm"]:
             whole = c["qk_norm"] == 2
             norm(at + "attn.q_norm", H * D if whole else D, False)
@@ -123,7 +123,7 @@ def forward(p, c, token):
     def attention(x, at):
         q, k, v = (linear(x, f"{at}attn.{n}") for n in "qkv")
         if at + "attn.value_embed.weight" in p:
-            v = v + p[at + "attn.value_embed.scale"] * p[at + "attn.value_embed.weight"][token]
+            v = v + p[at + "attn.value_embed.scale"][0] * p[at + "attn.value_embed.weight"][token]
         split = lambda y: y.unflatten(-1, (-1, D))
         normed = lambda y, n: rms(y, p[f"{at}attn.{n}_norm.weight"])
         if c["qk_norm"] == 2:

@@ -34,7 +34,7 @@ typedef struct {
 
 // A unit's value embedding.
 typedef struct {
-    const X *weight, *scale; // (whole vocabulary, kv_heads head_size), (1)
+    const X *weight, *scale; // (whole vocabulary, kv_heads head_size); its first element
     float *dweight, *dscale;
 } LinearValues;
 

@@ -127,7 +127,7 @@ enum { UNIT_ABSENT = -1, UNIT_TIED = -2 };
 typedef enum {
     W_TOKENS, W_POSITIONS,                           // embedding
     W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, followed by k and v
-    W_VALUE_EMBED, W_VALUE_SCALE,                    // the table (V, G D) and its scale (1)
+    W_VALUE_EMBED, W_VALUE_SCALE,                    // the table (V, G D); its scale (UNIT_SCALE_ROOM)
     W_Q_NORM, W_K_NORM, W_ATTN_OUT, B_ATTN_OUT,
     W_FFN_NORM, B_FFN_NORM, W_FFN_IN, B_FFN_IN,      // FFN_IN: gate followed by up, or up alone
     W_FFN_DOWN, B_FFN_DOWN,                          // in a block with experts: of the expert that all tokens use
@@ -135,6 +135,10 @@ typedef enum {
     W_FINAL_NORM, B_FINAL_NORM, W_HEAD,              // head; W_HEAD is W_TOKENS' row when tied
     UNIT_ROLES
 } UnitRole;
+
+// The scale of a value embedding is the first element of a tensor of so many; the others are not used. With a tensor of
+// one element all later ones would be off the 16 bytes that a GPU reads at once.
+enum { UNIT_SCALE_ROOM = 8 };
 
 // The description of each matrix of a unit: one row of a small table (UnitKind.matrices), which linear.c uses.
 // FROM_STREAM: reads all channels of the stream, after a norm; its outputs are independent heads or columns. TO_STREAM:
