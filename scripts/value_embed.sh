@@ -18,7 +18,7 @@ row() { # PATTERN
     local seed loss=() params flops name
     local set=(scripts/presets/tiny-llama.toml --model.vocab=2048 --model.context=128 --batch.tokens=2048
                --batch.micro=16 --model.value_embeddings="$1")
-    params=$("$build/plan" params "${set[@]}" | awk '/^parameters / { print $2 }')
+    params=$("$build/plan" params "${set[@]}" | awk '$2 == "parameters" { print $1 }')
     flops=$("$build/plan" flops "${set[@]}" | awk '/^a token / { print $NF / 1e6 }')
     for seed in 1 2; do
         name=${1:-none}-$seed
@@ -28,7 +28,7 @@ row() { # PATTERN
             >>"$dir/log" 2>&1
         loss+=("$(sed -n '/"event":"end"/s/.*"val_loss":\([0-9.]*\).*/\1/p' "$dir/$name/metrics.jsonl")")
     done
-    printf '| %s | %s | %.2f | %.3f | %.3f |\n' "${1:+\`$1\`}" "$params" "$flops" "${loss[@]}"
+    printf '| %s | %s | %.2f | %.3f | %.3f |\n' "$([ "$1" ] && echo "\`$1\`" || echo none)" "$params" "$flops" "${loss[@]}"
 }
 
 {
