@@ -179,7 +179,7 @@ gen_mutate() {
 
 # What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-products|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
-measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window'
+measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window|value-embed'
 measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
 measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
@@ -210,6 +210,7 @@ gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race 
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
 gen_long-context() { left_by long_context.md; }         # scripts/long_context.sh
 gen_window() { left_by windows.md; }                    # scripts/window.sh
+gen_value-embed() { left_by value_embeddings.md; }      # scripts/value_embed.sh
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
 gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # the drill of doc/monitor.md; build/curve runs/drill/metrics.jsonl >runs/curve.txt
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md

@@ -53,7 +53,7 @@ static ModelExperts experts_of(const Fixture *fx)
 
 static ModelShape shape_of(const Fixture *fx)
 {
-    return (ModelShape){
+    ModelShape shape = {
         .layers = whole(fx, "layers"),
         .channels = whole(fx, "channels"),
         .heads = whole(fx, "heads"),
@@ -72,6 +72,8 @@ static ModelShape shape_of(const Fixture *fx)
         .qk_norm = (QkNorm)whole(fx, "qk_norm"),
         .experts = experts_of(fx),
     };
+    if (fixture_has(fx, "param/layers.1.attn.value_embed.weight")) strcpy(shape.value_embeddings, "-v");
+    return shape;
 }
 
 // The tensor KIND/NAME of a parameter row.
@@ -303,7 +305,8 @@ static void test_yardsticks_are_small(void **state)
 
 int main(void)
 {
-    static const char *const families[] = {"gpt", "llama", "llama_qknorm", "mixtral", "olmoe", "deepseek"};
+    static const char *const families[] = {"gpt", "llama", "llama_qknorm", "mixtral", "olmoe", "deepseek",
+                                           "llama_values"};
     static const struct {
         const char *name;
         void (*run)(void **);

@@ -29,7 +29,7 @@ layout_config() { # FAMILY: 16 sequences a step; heads, vocabulary and layers th
         '[model]' 'channels = 48' 'heads = 8' 'context = 32' '[batch]' 'tokens = 512' \
         '[eval]' 'tokens = 64' '[sample]' 'count = 0'
     [ "$1" = llama ] && printf '%s\n' '[model]' 'norm = "rmsnorm"' 'activation = "swiglu"' 'position = "rope"' \
-        'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true'
+        'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true' 'value_embeddings = "v-v"'
     return 0
 }
 

@@ -424,7 +424,7 @@ static void check_slope(const ModelShape *shape)
     memcpy(weights, m->weights, n * sizeof *weights);
     run_batch(m, &step, 0, B, T);
     memcpy(g, m->grads, n * sizeof *g);
-    double norm = 0, slope[2], h = 1.0 / 128;
+    double norm = 0, slope[2], h = 1.0 / 1024;
     for (size_t i = 0; i < n; i++) norm += (double)g[i] * g[i];
     norm = sqrt(norm);
     for (int k = 0; k < 2; k++) {

@@ -324,6 +324,14 @@ static void window_letters(PlanLetters *l, const ModelShape *s)
     size(l, "Tw", cached, "tokens that such a layer caches");
 }
 
+// Nothing where no layer has a value embedding.
+static void value_letters(PlanLetters *l, const ModelShape *s)
+{
+    size_t layers = 0;
+    for (size_t i = 0; i < s->layers; i++) layers += unit_has_values(s, i);
+    if (layers) size(l, "Lv", layers, "layers with a value embedding");
+}
+
 // What the optimizers treat differently: matrices, matrices of blocks, large tensors.
 static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params *params)
 {
@@ -340,12 +348,15 @@ static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params 
     const ModelExperts *x = &s->experts;
     if (x->n) formula(l, "Ph", "L C D (2H + 2G) + C (3 (L - Lx) F + Lx (3 (X Fx + Fs) + X))");
     else formula(l, "Ph", "L (C D (2H + 2G) + %s C F)", n);
-    formula(l, "Pm", "Ph + %sV C%s", heads, s->rope ? "" : " + T C");
+    bool values = strchr(s->value_embeddings, 'v');
+    const char *pm = values ? " + Lv V G D" : "", *qm = values ? " + Lv (V + G D)" : "";
+    formula(l, "Pm", "Ph + %sV C%s%s", heads, s->rope ? "" : " + T C", pm);
     if (x->n)
-        formula(l, "Qm", "L ((2H + 2G) D + 4 C) + 3 (L - Lx) (F + C) + Lx (3 X (Fx + C) + X + C%s) + %s(V + C)%s",
-                x->shared ? " + 3 (Fs + C)" : "", heads, s->rope ? "" : " + T + C");
+        formula(l, "Qm", "L ((2H + 2G) D + 4 C) + 3 (L - Lx) (F + C) + Lx (3 X (Fx + C) + X + C%s) + %s(V + C)%s%s",
+                x->shared ? " + 3 (Fs + C)" : "", heads, s->rope ? "" : " + T + C", qm);
     else
-        formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s", n, heads, s->rope ? "" : " + T + C");
+        formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s%s", n, heads, s->rope ? "" : " + T + C",
+                qm);
     formula(l, "W", x->n ? "max(max(H D, Fw), max(Fx, X))" : "max(H D, F)");
 }
 
@@ -372,10 +383,13 @@ static void shard_letters(PlanLetters *l, const Run *run)
         for (int u = 0; u < params->n_units; u++)
             state += safetensors_dtype_bytes(run->optim.state[s].dtype) *
                      optim_range_elems(&run->optim.state[s], params, zero->range[u].begin, zero->range[u].end);
+    size_t turns[2] = {0}; // blocks that take turns in a slot
+    for (int u = 1; u + 1 < params->n_units; u++)
+        if (unit_elems(params, u) > turns[u % 2]) turns[u % 2] = unit_elems(params, u);
     size(l, "Ps", zero->cut.at[params->n_units], "parameters of this rank's shard");
     size(l, "Os", state, "bytes of optimizer state of these");
     size(l, "Ue", unit_elems(params, 0), "parameters of the embedding");
-    size(l, "Ub", unit_elems(params, 1), "parameters of a block");
+    size(l, "Ub", turns[0] + turns[1], "parameters of two blocks, of the largest of every second");
     size(l, "Uh", unit_elems(params, params->n_units - 1), "parameters of the head and its norm");
 }
 
@@ -426,6 +440,7 @@ PlanLetters plan_letters(const Run *run)
     size(&l, "J", unit_head_chunk(s, N), "rows of logits at a time");
     window_letters(&l, s);
     expert_letters(&l, s);
+    value_letters(&l, s);
     size_t segment = recompute_segment(policy, s->layers);
     if (segment) size(&l, "S", segment, "layers of a recomputed segment");
     activation_letters(&l, s, policy);
@@ -459,7 +474,7 @@ static const char *shard_state(OptimName name)
 // Gathered weights; gradients that are being reduced.
 static void communication(char *out, size_t n_out, const Config *cfg)
 {
-    static const char units[] = "(Ue + min(L, 2) Ub + Uh)";
+    static const char units[] = "(Ue + Ub + Uh)";
     int stage = stage_of(cfg);
     bool fixed = cfg->numerics.deterministic, grads = stage >= 2 && !fixed;
     bool rounded = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE;

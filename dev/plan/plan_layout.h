@@ -50,9 +50,10 @@ typedef enum {
 } PlanLayoutReason;
 
 // Parameters that one rank of a tp group (the one with the most) holds of each unit. block: with one network; routed:
-// with experts, and with these themselves only where ep is 1; else they are apart, in `experts`.
+// with experts, and with these themselves only where ep is 1; else they are apart, in `experts`. values: what a value
+// embedding adds to a block.
 typedef struct {
-    size_t embedding, block, routed, experts, head, positions;
+    size_t embedding, block, routed, experts, head, positions, values;
 } PlanUnits;
 
 // Bytes of the rank that needs the most, by purpose.
@@ -87,6 +88,7 @@ PlanUnits plan_layout_units(const PlanJob *job);
 size_t plan_layout_params(const PlanJob *job, int stage);
 size_t plan_layout_experts(const PlanJob *job, int stage);
 size_t plan_layout_routed(const PlanJob *job, int stage); // layers with experts
+size_t plan_layout_valued(const PlanJob *job, int stage); // layers with a value embedding
 // Elements of the copy of a tied head on another stage than the embedding; it has a gradient but no optimizer state.
 size_t plan_layout_tied(const PlanJob *job, int stage);
 // Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.

@@ -492,7 +492,8 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
                                .embedding = p.embedding, .head = p.head};
         for (size_t i = 0; i < p.layers; i++) {
             bool routed = unit_has_experts(&job->shape, p.first + i);
-            block[i] = routed ? u.routed : u.block, experts[i] = routed ? u.experts : 0;
+            block[i] = (routed ? u.routed : u.block) + unit_has_values(&job->shape, p.first + i) * u.values;
+            experts[i] = routed ? u.experts : 0;
             if (split) is->later += block[i], is->experts_later += experts[i];
             bool norms = split && l->zero == 3 && l->recompute == RECOMPUTE_SELECTIVE; // computed again in W
             if (norms) is->again += block[i], is->experts_again += experts[i];

@@ -127,6 +127,7 @@ typedef struct {
         double rope_slow, rope_fast;
         long window;
         char window_pattern[CONFIG_TEXT];
+        char value_embeddings[CONFIG_TEXT];
         bool bias, tie;
         QkNorm qk_norm;
         double dropout;

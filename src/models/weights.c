@@ -244,6 +244,9 @@ WeightsFamily weights_family(const ModelShape *s, const char *path)
     if ((!llama && !gpt2) || (s->qk_norm && (!llama || s->bias)))
         die("%s: neither GPT-2's family nor LLaMA's nor Qwen3's can express this model (norm, activation, position, "
             "bias and qk_norm must be one family's; use --to safetensors)", path);
+    if (strchr(s->value_embeddings, 'v'))
+        die("%s: model.value_embeddings = %s: no class of other programs has such tables (use --to safetensors)", path,
+            s->value_embeddings);
     if (s->mup_base && s->mup_base_head && s->mup_base_head != s->head_size)
         die("%s: optim.mup_base_head = %zu: its attention is scaled as other programs cannot say (use --to "
             "safetensors)", path, s->mup_base_head);
