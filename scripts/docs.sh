@@ -95,6 +95,7 @@ memory_table() { "$build/plan" memory gpt2-124m >"$tmp/memory" && sed '/^tag *bu
 gen_memory-table() { "$build/plan" table gpt2-124m; }
 gen_cp() { "$build/cp" 8192 4; }
 gen_recipe-keys() { "$build/prepare" --keys; }
+gen_guide-map() { awk -f scripts/guide_map.awk doc/guide_map.txt; }
 gen_filter() { "$build/filter" --list; }
 gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
 gen_zero-stages() { # a rank of the second stage, GB

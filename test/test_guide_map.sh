@@ -1,0 +1,227 @@
+#!/bin/bash
+# test/test_guide_map.sh: what doc/guide_map.txt says of the tree holds.
+#
+#     test/test_guide_map.sh                    the tests
+#     test/test_guide_map.sh --against FILE     whether it has every heading of FILE, an index of the guides of your own:
+#                                               lines that begin with an ID (G1-07) and a tab; other lines are passed over
+#
+# Files and chapters exist, functions are defined in the files named, sections are there. A command that needs nothing is
+# run: it must end with status 0 and print what its row says. Of any other command the program, the settings (build/plan
+# takes those of build/train) and the options must be accepted.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/guide_map.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+table=doc/guide_map.txt failed=0
+
+of_table() { awk -f scripts/guide_map.awk -v mode="$1" "$2"; } # MODE FILE
+
+if [ "${1:-}" = --against ]; then
+    [ $# = 2 ] && [ -f "$2" ] || { echo 'usage: test/test_guide_map.sh --against FILE'; exit 2; }
+    of_table ids $table | sort >"$work/ours"
+    cut -f 1 "$2" | grep -E '^G[0-9]+-' | sort >"$work/theirs"
+    [ -s "$work/theirs" ] || { echo "error: $2: no line begins with an ID such as G1-07"; exit 2; }
+    comm -13 "$work/ours" "$work/theirs" | sed 's/^/missing here: /'
+    comm -23 "$work/ours" "$work/theirs" | sed 's/^/not in the index: /'
+    cmp -s "$work/ours" "$work/theirs" || exit 1
+    echo "all $(wc -l <"$work/ours") headings are here"
+    exit 0
+fi
+
+# "FILE NAME" for each function or macro that FILE defines: a name before "(" on a line that begins at the margin and
+# does not end in ";".
+definitions() { # FILE...
+    awk '/^[A-Za-z]/ && /\(/ && !/;[ \t]*$/ {
+             name = $0
+             sub(/\(.*/, "", name); sub(/.*[^A-Za-z0-9_]/, "", name)
+             print FILENAME " " name
+         }' "$@"
+}
+
+# The section names of a chapter, as links have them.
+sections() { # FILE
+    awk '/^```/ { fence = !fence } !fence && /^#+ / {
+             sub(/^#+ /, ""); $0 = tolower($0); gsub(/[^a-z0-9 _-]/, ""); gsub(/ /, "-"); print
+         }' "$1"
+}
+
+# Runs COMMAND as it stands, with the programs of $BUILD; once, however many rows have it.
+answer_of() { # COMMAND: sets answer (a file) and status
+    local key
+    key=$(printf '%s' "$1" | cksum | tr ' ' _)
+    answer=$work/run.$key
+    if [ ! -f "$answer.status" ]; then
+        timeout 60 bash -c "${1//build\//$BUILD/}" >"$work/answer" 2>&1 </dev/null
+        echo $? >"$answer.status"
+        tr -s ' ' <"$work/answer" >"$answer"
+    fi
+    status=$(cat "$answer.status")
+}
+
+# Says what is wrong with the words of a command that is not run.
+words_wrong() { # COMMAND
+    local words word program ranks=1 why
+    read -ra words <<<"${1%% && *}"
+    if [ "${words[0]}" = mpiexec ]; then
+        [ "${words[1]}" = -n ] || { echo 'mpiexec without -n'; return; }
+        ranks=${words[2]}
+        words=("${words[@]:3}")
+    fi
+    program=${words[0]}
+    case $program in
+    make)
+        word=${words[1]}
+        case $word in build/test/*) [ -f "test/${word##*/}.c" ] || echo "no test/${word##*/}.c"; return ;; esac
+        grep -q "^$word:" Makefile || echo "no target $word"
+        ;;
+    build/train)
+        why=$("$BUILD/plan" memory "${words[@]:1}" --model.vocab=4096 --ranks "$ranks" 2>&1 >/dev/null) || echo "$why"
+        ;;
+    build/*)
+        [ -x "$BUILD/${program#build/}" ] || { echo "no $program"; return; }
+        "$BUILD/${program#build/}" --help >"$work/help" 2>&1
+        for word in "${words[@]:1}"; do
+            case $word in --*) grep -qe "$word" "$work/help" || echo "no option $word" ;; esac
+        done
+        ;;
+    *) [ -x "$program" ] || echo "no $program" ;;
+    esac
+}
+
+# Prints "ID: WHY" for each claim of TABLE that does not hold.
+complaints() { # TABLE
+    local kind id a b c why answer status
+    of_table claims "$1" | tr '\t' '\037' >"$work/claims"
+    awk -F '\037' '$1 == "code" { print $3 }' "$work/claims" | sort -u | while read -r a; do
+        [ -f "$a" ] && definitions "$a"
+    done >"$work/defined"
+    while IFS=$'\037' read -r kind id a b c; do
+        why=
+        case $kind in
+        wrong) why=$a ;;
+        code)
+            if [ ! -f "$a" ]; then why="there is no file $a"
+            elif [ -n "$b" ] && ! grep -qxF "$a $b" "$work/defined"; then why="$a does not define $b"
+            fi
+            ;;
+        read)
+            if [ ! -f "doc/$a.md" ]; then why="there is no chapter doc/$a.md"
+            elif [ -n "$b" ] && ! sections "doc/$a.md" | grep -qxF -- "$b"; then why="doc/$a.md has no section $b"
+            fi
+            ;;
+        run)
+            if [ -n "$c" ]; then why=$(words_wrong "$a")
+            else
+                answer_of "$a"
+                if [ "$status" != 0 ]; then why="$a ends with status $status: $(tail -n 1 "$answer")"
+                elif [ -n "$b" ] && ! grep -qF -- "$b" "$answer"; then why="$a does not print: $b"
+                fi
+            fi
+            ;;
+        esac
+        [ -z "$why" ] || printf '%s: %s\n' "$id" "$why"
+    done <"$work/claims"
+}
+
+verdict() { # NAME FILE: ok when FILE, the list of complaints, is empty
+    if [ -s "$2" ]; then
+        echo "not ok $1"
+        sed 's/^/  /' "$2"
+        failed=1
+    else
+        echo "ok $1"
+    fi
+}
+
+# ---- a small table: headings whose ID has "w" are wrong, each in one way
+cat >"$work/small" <<'END'
+guide G9 A guide
+G9-1 Right
+  here  clipping, and
+        a line that goes on
+  code  src/train/grads.c: grads_clip_factor; src/base/rng.c
+  read  clip plan#operations
+  run   build/plan formats
+  says  65504
+  guide 65504
+  run   mpiexec -n 4 build/train tiny --parallel.tp=2 --parallel.pp=2
+  needs data
+  run   build/loader
+  needs time
+  run   make scaling SMALL=1
+  needs time
+G9-2 Right
+  here  a label
+  gone  nothing stands under it
+G9-w1 A function that the file only calls
+  here  x
+  code  train.c: grads_clip_factor
+  read  clip
+G9-w2 A file that is not there
+  here  x
+  code  src/train/gone.c
+  read  clip
+G9-w3 A chapter that is not there
+  here  x
+  read  gone
+G9-w4 A section that is not there
+  here  x
+  read  clip#gone
+G9-w5 A command that fails
+  here  x
+  run   build/plan gone
+G9-w6 Another number
+  here  x
+  run   build/plan formats
+  says  65505
+G9-w7 A setting that does not exist
+  here  x
+  run   build/train tiny --optim.gone=1
+  needs data
+G9-w8 A setting without effect on so many ranks
+  here  x
+  run   mpiexec -n 3 build/train tiny --parallel.tp=2
+  needs data
+G9-w9 An option that does not exist
+  here  x
+  run   build/loader --gone
+  needs time
+G9-wa A program that does not exist
+  here  x
+  run   build/gone
+  needs time
+G9-wb A target that does not exist
+  here  x
+  run   make gone
+  needs time
+G9-wc Without an answer
+  here  x
+G9-wd Not here, and here
+  here  x
+  gone  because
+  run   build/plan formats
+G9-we A key that does not exist
+  here  x
+  text  y
+  read  clip
+END
+complaints "$work/small" | sed 's/: .*//' >"$work/found"
+of_table ids "$work/small" | grep w | sort >"$work/meant"
+sort -u "$work/found" | diff "$work/meant" - >"$work/log"
+verdict 'wrong rows of a small table are found, and only those' "$work/log"
+of_table ids "$work/small" | sed 's/$/\ta heading/' >"$work/index"
+(
+    "$0" --against "$work/index"
+    of_table ids $table >"$work/index"
+    "$0" --against "$work/index" | grep -v "^all $(wc -l <"$work/index") headings are here$"
+    sed -i 1d "$work/index"
+    echo G1-99 >>"$work/index"
+    "$0" --against "$work/index" && echo 'an index with other headings passes'
+) 2>&1 | grep -v '^\(missing here\|not in the index\): G' >"$work/log"
+verdict 'an index is compared' "$work/log"
+
+# ---- the tree's own
+complaints $table >"$work/log"
+verdict 'the rows of doc/guide_map.txt hold' "$work/log"
+exit $failed
