@@ -429,7 +429,7 @@ static void forward(const Pass *p)
 static void make_room(Pass *p, size_t each)
 {
     check((p->s.T || !p->s.blocks) && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= MOST_BLOCKS);
-    p->gemm = p->s.blocks ? gemm_serial : matmul_gemm;
+    p->gemm = p->s.blocks || gemm_has_vectors() ? gemm_serial : matmul_gemm;
     p->n_scratch = p->s.blocks ? LEAVES * each : 0;
     p->scratch = p->n_scratch ? dev_cpu_scratch(p->dev, (size_t)p->dev->threads * p->n_scratch) : NULL;
 }

@@ -37,6 +37,11 @@ typedef struct {
     size_t h, w;
 } GemmTile;
 GemmTile gemm_cut(size_t M, size_t N, size_t threads, GemmTile unit, GemmTile most);
+// The tile that gemm cuts C into, for callers that do something else with each tile too.
+GemmTile gemm_tile(size_t M, size_t N, int threads);
+
+// Whether this build has a kernel in vectors: without one a BLAS is many times as fast.
+bool gemm_has_vectors(void);
 
 // The vectors that this build uses and the tile of C that it keeps in registers: "AVX-512, 12 x 32".
 const char *gemm_kernel(void);
