@@ -277,9 +277,6 @@ static void tree_softmax(float *a, const float *b, size_t rows, size_t D)
 
 // ---- a call
 
-typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
-                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
-
 // The arrays of one call: forward writes out and lse, backward reads them.
 typedef struct {
     Dev *dev;

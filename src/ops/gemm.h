@@ -28,8 +28,9 @@ void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K,
 
 // On the calling thread alone, which may be one of a parallel region. Needs 320 KiB of its stack and no
 // other memory.
-void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float beta, float *C, size_t ldc);
+typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
+Gemm gemm_serial;
 
 // How to cut C (M, N) into equal tiles, one a thread at a time, so that the slowest thread is done soonest: multiples
 // of `unit`, at most `most`. The grid may depend on the number of threads, because the bits of a product do not.

@@ -29,9 +29,6 @@
 
 enum { TILE_ROWS = 512, TILE_COLS = 1024, MIN_TILES = 8, MIN_SIDE = 96, SHORT_SUM = 640, NARROW = 640 };
 
-typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
-                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
-
 typedef struct {
     size_t M, N, rows, cols, n_rows, n_cols; // tiles are (rows, cols); n_rows x n_cols of them
     Gemm *gemm;                              // computes a tile
