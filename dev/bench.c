@@ -59,9 +59,11 @@ typedef struct {
 
 static const Case cases[] = {
     {"gpt2-1024", {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
-                   .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, .B = 4, .T = 1024, .steps = 3},
+                   .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true},
+     .B = 4, .T = 1024, .steps = 3},
     {"gpt2-64", {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
-                 .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, .B = 4, .T = 64, .steps = 12},
+                 .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true},
+     .B = 4, .T = 64, .steps = 12},
     {"demo", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 1024, .vocab = 4096,
               .context = 256, .norm_eps = 1e-5f, .bias = true, .tie = true}, .B = 16, .T = 256, .steps = 20},
     // scripts/presets/stories.toml, what `make run` trains

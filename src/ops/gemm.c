@@ -7,7 +7,7 @@
 //              processor overlaps them, and vectors hold neighbours in n. No chain is ever split.
 //   packing    copies. A panel is MR rows of op(A) (or NR columns of op(B)), k after k, padded with zeros,
 //              so that the inner loop reads memory from front to back whatever the transposition.
-//              A short block of A whose rows are in memory as they are needed is read where it is.
+//              Where few panels of B would use the copy, A is read where it is.
 //   k blocks   after KC steps the chain is stored in C and later continued from there: an fp32 number that is
 //              stored and loaded is the same number.
 //   edges      a tile at the edge is computed as a full tile on a copy. The rows and columns of padding are
@@ -218,7 +218,8 @@ static void kernel_edge(float *C, size_t ldc, const float *a, const float *b, si
     for (size_t r = 0; r < rows; r++) memcpy(C + r * ldc, whole + r * NR, cols * sizeof *C);
 }
 
-// A block of A: m rows of kc terms, packed, or where they are: element (r, k) is at[r * row + k * step]. at NULL: packed.
+// A block of A: m rows of kc terms, packed, or where they are: element (r, k) is at[r * row + k * step].
+// at NULL: packed.
 typedef struct {
     const float *pack, *at;
     size_t row, step, m, kc;

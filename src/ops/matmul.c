@@ -250,14 +250,17 @@ static void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const 
     matmul_parts(dev, (float *)dinp, (const float *)dout, (const float *)weight, false, NULL, N, OC, C, parts);
 }
 
-// dbias[c] += sum over rows of dout[., c]: a strip of columns a task, rows in ascending order.
+// dbias[c] += sum over rows of dout[., c]: a strip of columns a task, rows in ascending order. Strips are as wide as
+// the threads allow, so that a row is read in long runs; the bits do not depend on their width.
 static void bias_backward(Dev *dev, float *dbias, const float *dout, size_t N, size_t OC)
 {
-    enum { STRIP = 64 };
+    enum { MOST = 1024 };
+    size_t threads = (size_t)dev->threads, even = round_up((OC + threads - 1) / threads, 16);
+    size_t strip = even < MOST ? even : MOST;
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t c0 = 0; c0 < OC; c0 += STRIP) {
-        size_t w = OC - c0 < STRIP ? OC - c0 : STRIP;
-        float sum[STRIP] = {0};
+    for (size_t c0 = 0; c0 < OC; c0 += strip) {
+        size_t w = OC - c0 < strip ? OC - c0 : strip;
+        float sum[MOST] = {0};
         for (size_t n = 0; n < N; n++) {
             const float *row = dout + n * OC + c0;
 #pragma omp simd

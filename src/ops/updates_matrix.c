@@ -165,7 +165,8 @@ static void polynomial(Dev *dev, float *Y, const float *X, float *A, float *B, s
     size_t n_rows = (R + t.h - 1) / t.h, n_cols = (C + t.w - 1) / t.w;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < n_rows * n_cols; i++) {
-        size_t r = i % n_rows * t.h, c = i / n_rows * t.w, h = R - r < t.h ? R - r : t.h, w = C - c < t.w ? C - c : t.w;
+        size_t r = i % n_rows * t.h, c = i / n_rows * t.w;
+        size_t h = R - r < t.h ? R - r : t.h, w = C - c < t.w ? C - c : t.w;
         if (R > C) product()(false, false, h, w, k, 1, X + r * C, C, B + c, k, 0, Y + r * C + c, C);
         else product()(false, false, h, w, k, 1, B + r * k, k, X + c, C, 0, Y + r * C + c, C);
     }
