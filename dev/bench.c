@@ -10,6 +10,14 @@
 // quoted. Each case runs in a process of its own, so that the peak memory of the process (RSS) is the
 // case's.
 //
+// With --ops a table follows each case: the steps' time by op, each beside its roofline,
+//
+//   seconds >= max(flops / sgemm peak, bytes / memory rate)
+//
+// with the flops that count (doc/performance.md), each array read or written once, and the rate at which `add` streams
+// arrays that no cache holds. A device whose entries call those of the CPU's measures it, so ops that an op calls
+// are part of that op. What a cache holds from the op before may be faster than its roofline.
+//
 // Then text is written, a token at a time, by a model of SmolLM2-135M's shape. A token reads every weight once, so its
 // limit is not the matmul but the memory:
 //
@@ -45,23 +53,33 @@ typedef struct {
     ModelShape shape;
     size_t B, T;
     int steps;
+    OptimName optim;  // AdamW, unless it says otherwise
+    size_t documents; // tokens of a document on average, with masks between documents; 0: no masks
 } Case;
 
 static const Case cases[] = {
     {"gpt2-1024", {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
-                   .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, 4, 1024, 3},
+                   .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true},
+     .B = 4, .T = 1024, .steps = 3},
     {"gpt2-64", {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
-                 .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, 4, 64, 12},
+                 .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true},
+     .B = 4, .T = 64, .steps = 12},
     {"demo", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 1024, .vocab = 4096,
-              .context = 256, .norm_eps = 1e-5f, .bias = true, .tie = true}, 16, 256, 20},
+              .context = 256, .norm_eps = 1e-5f, .bias = true, .tie = true}, .B = 16, .T = 256, .steps = 20},
+    // scripts/presets/stories.toml, what `make run` trains
+    {"stories", {.layers = 2, .channels = 192, .heads = 4, .kv_heads = 4, .head_size = 48, .ffn = 192, .vocab = 3000,
+                 .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
+                 .swiglu = true, .qk_norm = QK_NORM_HEAD, .tie = true}, .B = 8, .T = 256, .steps = 100,
+     .optim = OPTIM_MUON, .documents = 128},
     // as many operations a token: one network of 704, or 2 of 8 experts of 352
     {"swiglu", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 704, .vocab = 4096,
                .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
-               .swiglu = true}, 16, 256, 20},
+               .swiglu = true}, .B = 16, .T = 256, .steps = 20},
     {"moe", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 704, .vocab = 4096,
                  .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
                  .swiglu = true, .experts = {.n = 8, .k = 2, .ffn = 352, .every = 1, .renorm = true, .scale = 1,
-                                             .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.01f}}, 16, 256, 20},
+                                             .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.01f}},
+     .B = 16, .T = 256, .steps = 20},
 };
 
 static int by_value(const void *a, const void *b)
@@ -82,27 +100,252 @@ static double case_peak(const Case *c, int threads)
     return dev_cpu_peak(shape, sizeof shape / sizeof *shape, threads, 2.0);
 }
 
-static void run_case(const Case *c, int threads, int steps)
+// ---- time by op
+
+typedef struct {
+    char name[40];
+    const char *phase;
+    double seconds, flops, bytes;
+    long calls;
+} OpRow;
+
+enum { OP_ROWS = 64 };
+typedef struct {
+    Dev dev; // first, so that a Dev * can be cast to a Timed *
+    Dev *cpu;
+    OpRow row[OP_ROWS];
+    size_t n_rows;
+} Timed;
+
+// C, OC: the sizes of a matrix, which has a row of its own; 0: none.
+static void op_add(Timed *t, const char *op, const char *phase, size_t C, size_t OC, double begin, double flops,
+                   double n_floats)
+{
+    double seconds = clock_seconds() - begin;
+    char name[sizeof t->row->name];
+    if (C) snprintf(name, sizeof name, "%s, %zu to %zu", op, C, OC);
+    else snprintf(name, sizeof name, "%s", op);
+    size_t i = 0;
+    while (i < t->n_rows && strcmp(t->row[i].name, name)) i++;
+    check(i < OP_ROWS);
+    if (i == t->n_rows) {
+        memcpy(t->row[i].name, name, sizeof name);
+        t->row[t->n_rows++].phase = phase;
+    }
+    t->row[i].seconds += seconds, t->row[i].flops += flops, t->row[i].bytes += sizeof(float) * n_floats;
+    t->row[i].calls++;
+}
+
+// An entry of the table that calls the CPU's: `params` after Dev *, the names of these parameters, what the rows of one
+// matrix share, and flops and floats of a call.
+#define UNPACK(...) __VA_ARGS__
+#define TIMED(op, phase, C, OC, flops, n_floats, params, names) \
+    static void timed_##op(Dev *dev, UNPACK params) \
+    { \
+        Timed *t = (Timed *)dev; \
+        double begin = clock_seconds(); \
+        t->cpu->op(t->cpu, UNPACK names); \
+        op_add(t, #op, phase, C, OC, begin, (double)(flops), (double)(n_floats)); \
+    }
+
+TIMED(matmul_forward, "forward", C, OC, 2 * N * C * OC, N * C + C * OC + N * OC,
+      (X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC, int site),
+      (out, inp, weight, bias, N, C, OC, site))
+TIMED(matmul_gelu_forward, "forward", C, OC, 2 * N * C * OC, N * C + C * OC + (pre ? 2 : 1) * N * OC,
+      (X *out, X *pre, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC, int site),
+      (out, pre, inp, weight, bias, N, C, OC, site))
+TIMED(matmul_backward_input, "backward", OC, C, 2 * N * C * OC, N * C + C * OC + N * OC,
+      (X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC, int site),
+      (dinp, dout, weight, N, C, OC, site))
+TIMED(matmul_gelu_backward_input, "backward", OC, C, 2 * N * C * OC, 2 * N * C + C * OC + N * OC,
+      (X *dpre, const X *dout, const X *weight, const X *pre, size_t N, size_t C, size_t OC, int site),
+      (dpre, dout, weight, pre, N, C, OC, site))
+TIMED(matmul_backward_weight, "backward", C, OC, 2 * N * C * OC, N * C + 2 * C * OC + N * OC,
+      (float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C, size_t OC, int site),
+      (dweight, dbias, dout, inp, N, C, OC, site))
+TIMED(swiglu_forward, "forward", 0, 0, 0, 3 * N * F, (X *out, const X *gate_up, size_t N, size_t F),
+      (out, gate_up, N, F))
+TIMED(swiglu_backward, "backward", 0, 0, 0, 5 * N * F,
+      (X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F), (dgate_up, dout, gate_up, N, F))
+TIMED(add, "forward", 0, 0, 0, 3 * n, (X *out, const X *a, const X *b, size_t n), (out, a, b, n))
+TIMED(embed_forward, "forward", 0, 0, 0, (wpe ? 3 : 2) * N * C,
+      (X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe, size_t N, size_t C),
+      (out, token, pos, wte, wpe, N, C))
+TIMED(embed_backward, "backward", 0, 0, 0, (dwpe ? 5 : 3) * N * C,
+      (float *dwte, float *dwpe, const X *dout, const int32_t *token, const int32_t *pos, size_t N, size_t C, size_t V),
+      (dwte, dwpe, dout, token, pos, N, C, V))
+TIMED(norm_forward, "forward", 0, 0, 0, (b ? 4 : 2) * N * C,
+      (X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight, const X *bias, size_t N,
+       size_t C, NormKind kind, float eps), (out, sum, mean, rstd, a, b, weight, bias, N, C, kind, eps))
+TIMED(norm_backward, "backward", 0, 0, 0, (dresid ? 4 : 3) * N * C,
+      (X *dinp, float *dweight, float *dbias, const X *dout, const X *dresid, const X *inp, const float *mean,
+       const float *rstd, const X *weight, size_t N, size_t C, NormKind kind),
+      (dinp, dweight, dbias, dout, dresid, inp, mean, rstd, weight, N, C, kind))
+TIMED(head_norm_forward, "forward", 0, 0, 0, 2 * N * heads * D,
+      (X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads, size_t D, size_t ld, float eps),
+      (out, rstd, inp, weight, N, heads, D, ld, eps))
+TIMED(head_norm_backward, "backward", 0, 0, 0, 3 * N * heads * D,
+      (X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd, const X *weight, size_t N, size_t heads,
+       size_t D, size_t ld), (dinp, dweight, dout, inp, rstd, weight, N, heads, D, ld))
+TIMED(rope_forward, "forward", 0, 0, 0, 2 * N * heads * D,
+      (X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope),
+      (x, pos, N, heads, D, ld, rope))
+TIMED(rope_backward, "backward", 0, 0, 0, 2 * N * heads * D,
+      (X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope),
+      (dx, pos, N, heads, D, ld, rope))
+TIMED(softmax_xent, "backward", 0, 0, 0, (dlogits ? 2 : 1) * N * V, // the head's loss belongs to its backward pass
+      (float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V, float scale),
+      (loss, dlogits, logits, target, N, V, scale))
+TIMED(copy, "other", 0, 0, 0, 2 * rows * width,
+      (X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp),
+      (out, inp, rows, width, ld_out, ld_inp))
+TIMED(adamw, "optimizer", 0, 0, 0, 8 * n, (float *weight, float *m, float *v, float *grad, size_t n, Update u),
+      (weight, m, v, grad, n, u))
+
+// The polynomial's products, of which two of three are symmetric, so that half of each is enough.
+static double muon_flops(size_t R, size_t C)
+{
+    double n = (double)(R * C), k = (double)(R < C ? R : C);
+    return 5 * (3 * k * n + k * k * k);
+}
+
+TIMED(muon, "optimizer", R, C, muon_flops(R, C), 6 * R * C,
+      (float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u),
+      (weight, m, grad, scratch, R, C, u))
+
+static double timed_sum_squares(Dev *dev, const float *x, size_t n)
+{
+    Timed *t = (Timed *)dev;
+    double begin = clock_seconds(), sum = t->cpu->sum_squares(t->cpu, x, n);
+    op_add(t, "sum_squares", "optimizer", 0, 0, begin, 0, (double)n);
+    return sum;
+}
+
+// Pairs of a query and a key that it sees: half of T x T without documents, as model_flops_per_token counts.
+static double attention_pairs(AttnShape s)
+{
+    if (!s.first) return 0.5 * (double)(s.B * s.Tq) * (double)s.Tk;
+    double pairs = 0;
+    for (size_t i = 0; i < s.B * s.Tq; i++) pairs += (double)(i % s.Tq + 1) - s.first[i];
+    return pairs;
+}
+
+TIMED(attention_forward, "forward", 0, 0, 4 * (double)(s.H * s.D) * attention_pairs(s),
+      s.B * (2 * s.Tq * s.H + 2 * s.Tk * s.G) * s.D,
+      (X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s), (out, lse, q, k, v, s))
+TIMED(attention_backward, "backward", 0, 0, 8 * (double)(s.H * s.D) * attention_pairs(s),
+      s.B * (4 * s.Tq * s.H + 4 * s.Tk * s.G) * s.D,
+      (X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k, const X *v,
+       AttnShape s), (dq, dk, dv, dout, out, lse, q, k, v, s))
+
+static Timed timed_create(Dev *cpu)
+{
+    Timed t = {.dev = *cpu, .cpu = cpu};
+#define ENTRY(op) t.dev.op = timed_##op
+    ENTRY(matmul_forward), ENTRY(matmul_gelu_forward), ENTRY(matmul_backward_input);
+    ENTRY(matmul_gelu_backward_input), ENTRY(matmul_backward_weight), ENTRY(swiglu_forward), ENTRY(swiglu_backward);
+    ENTRY(add), ENTRY(embed_forward), ENTRY(embed_backward), ENTRY(norm_forward), ENTRY(norm_backward);
+    ENTRY(head_norm_forward), ENTRY(head_norm_backward), ENTRY(rope_forward), ENTRY(rope_backward);
+    ENTRY(softmax_xent), ENTRY(copy), ENTRY(adamw), ENTRY(muon), ENTRY(sum_squares);
+    ENTRY(attention_forward), ENTRY(attention_backward);
+#undef ENTRY
+    return t;
+}
+
+// Bytes a second of `add` over arrays of 64 MiB.
+static double memory_rate(Dev *cpu)
+{
+    enum { TIMES = 7 };
+    size_t n = (size_t)1 << 24;
+    float *a = calloc(3 * n, sizeof *a);
+    double best = INFINITY;
+    if (!a) die("bench: no memory for 3 arrays of %zu bytes", n * sizeof *a);
+    for (int i = 0; i < TIMES; i++) {
+        double t = clock_seconds();
+        cpu->add(cpu, (X *)a, (X *)(a + n), (X *)(a + 2 * n), n);
+        t = clock_seconds() - t;
+        if (t < best) best = t;
+    }
+    free(a);
+    return 3 * (double)(n * sizeof *a) / best;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    double x = ((const OpRow *)a)->seconds, y = ((const OpRow *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+// seconds: of all steps together; peak in flops a second.
+static void ops_table(Timed *t, const char *name, int steps, double seconds, double peak)
+{
+    static const char *const phases[] = {"forward", "backward", "optimizer", "other"};
+    double memory = memory_rate(t->cpu), ops = 0, all = 0;
+    qsort(t->row, t->n_rows, sizeof *t->row, by_seconds);
+    printf("\n%s, by op, a step; memory %.1f GB/s\n\n| op | phase | calls | ms | share | GFLOP | MB | roofline ms | of "
+           "roofline |\n|---|---|--:|--:|--:|--:|--:|--:|--:|\n", name, memory / 1e9);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        const OpRow *r = &t->row[i];
+        double least = fmax(r->flops / peak, r->bytes / memory);
+        printf("| %s | %s | %.0f | %.3f | %.1f%% | %.4f | %.1f | %.3f | %.0f%% |\n", r->name, r->phase,
+               (double)r->calls / steps, 1e3 * r->seconds / steps, 100 * r->seconds / seconds, r->flops / steps / 1e9,
+               r->bytes / steps / 1e6, 1e3 * least / steps, 100 * least / r->seconds);
+        ops += r->seconds, all += least;
+    }
+    for (size_t p = 0; p < sizeof phases / sizeof *phases; p++) {
+        double in = 0, least = 0;
+        for (size_t i = 0; i < t->n_rows; i++)
+            if (!strcmp(t->row[i].phase, phases[p])) {
+                in += t->row[i].seconds;
+                least += fmax(t->row[i].flops / peak, t->row[i].bytes / memory);
+            }
+        if (in > 0)
+            printf("| **all** | %s | | %.3f | %.1f%% | | | %.3f | %.0f%% |\n", phases[p], 1e3 * in / steps,
+                   100 * in / seconds, 1e3 * least / steps, 100 * least / in);
+    }
+    printf("| **between the ops** | | | %.3f | %.1f%% | | | | |\n| **the step** | | | %.3f | 100%% | | | %.3f | %.0f%% |"
+           "\n", 1e3 * (seconds - ops) / steps, 100 * (1 - ops / seconds), 1e3 * seconds / steps, 1e3 * all / steps,
+           100 * all / seconds);
+}
+
+// ---- whole steps
+
+// Random tokens and targets (B, T), and where documents begin (first (B, T)).
+static void random_batch(const Case *c, int32_t *token, int32_t *target, int32_t *first)
+{
+    Rng rng = rng_make(1, "bench", 0), cuts = rng_make(1, "bench documents", 0);
+    size_t N = c->B * c->T;
+    for (size_t i = 0; i < N; i++) token[i] = (int32_t)rng_below(rng, i, c->shape.vocab);
+    for (size_t i = 0; i < N; i++) target[i] = (int32_t)rng_below(rng, N + i, c->shape.vocab);
+    for (size_t i = 0; i < N && c->documents; i++) {
+        bool begins = i % c->T == 0 || rng_below(cuts, i, c->documents) == 0;
+        first[i] = begins ? (int32_t)(i % c->T) : first[i - 1];
+    }
+}
+
+static void run_case(const Case *c, int threads, int steps, bool ops)
 {
     Mem mem = {0};
     dev_cpu_blas_room(threads, true);
     Dev *dev = dev_cpu_create(threads);
-    Model *model = model_create(&c->shape, dev, &mem, c->B, c->T, 1, true);
-    Optim optim = optim_create(model, (OptimSettings){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                                      .weight_decay = 0.1f, .clip = 1});
+    Timed timed = timed_create(dev);
+    Model *model = model_create(&c->shape, ops ? &timed.dev : dev, &mem, c->B, c->T, 1, true);
+    Optim optim = optim_create(model, (OptimSettings){.name = c->optim, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                                      .weight_decay = 0.1f, .clip = 1, .momentum = 0.95f});
     size_t N = c->B * c->T;
-    int32_t *token = malloc(2 * N * sizeof *token);
-    double *time = malloc((size_t)steps * sizeof *time);
+    int32_t *token = malloc(3 * N * sizeof *token), *target = token + N, *first = token + 2 * N;
+    double *time = malloc((size_t)steps * sizeof *time), all = 0;
     if (!token || !time) die("bench: no memory for %zu tokens", N);
-    Rng rng = rng_make(1, "bench", 0);
-    for (size_t i = 0; i < 2 * N; i++) token[i] = (int32_t)rng_below(rng, i, c->shape.vocab);
+    random_batch(c, token, target, first);
     double loss = 0;
     for (int i = -1; i < steps; i++) { // the first is the warm-up
+        if (i == 0) timed.n_rows = 0, memset(timed.row, 0, sizeof timed.row);
         double t = clock_seconds();
-        model_set_batch(model, token, NULL, token + N, c->B, c->T);
+        model_set_batch(model, token, NULL, target, c->B, c->T);
+        if (c->documents) model_set_documents(model, first);
         loss = model_forward_backward(model, 1 / (float)N) / (double)N;
         optim_step(&optim, model, 1e-4);
-        if (i >= 0) time[i] = clock_seconds() - t;
+        if (i >= 0) all += time[i] = clock_seconds() - t;
     }
     qsort(time, (size_t)steps, sizeof *time, by_value);
     struct rusage usage;
@@ -112,6 +355,7 @@ static void run_case(const Case *c, int threads, int steps)
     printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %10.0f | %6.1f%% | %10.0f | %8.0f | %7.4f |\n", c->name,
            c->B, c->T, median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6,
            (double)usage.ru_maxrss / 1e3, loss);
+    if (ops) ops_table(&timed, c->name, steps, all, 1e9 * peak);
     fflush(stdout);
     free(token), free(time);
     mem_free_all(&mem);
@@ -397,13 +641,13 @@ static void bf16_tables(int threads, int steps)
 }
 
 // Runs a case in a child process; returns whether it succeeded.
-static bool run_apart(const Case *c, int threads, int steps)
+static bool run_apart(const Case *c, int threads, int steps, bool ops)
 {
     fflush(stdout);
     pid_t pid = fork();
     if (pid < 0) die("bench: cannot fork");
     if (pid == 0) {
-        run_case(c, threads, steps);
+        run_case(c, threads, steps, ops);
         exit(0);
     }
     int status;
@@ -411,7 +655,8 @@ static bool run_apart(const Case *c, int threads, int steps)
 }
 
 static const char help[] =
-    "usage: bench [gpt2-1024] [gpt2-64] [demo] [swiglu] [moe] [decode] [experts] [bf16] [--steps N] [--threads N]\n"
+    "usage: bench [gpt2-1024] [gpt2-64] [demo] [stories] [swiglu] [moe] [decode] [experts] [bf16] [--ops]\n"
+    "       [--steps N] [--threads N]\n"
     "Times training steps of these models on random tokens, and the machine's matmul on their shapes; decode: the\n"
     "writing of text, and the machine's memory; experts: products of mixture of experts; bf16: products and steps in\n"
     "bf16 beside fp32. Without a name: all.\n";
@@ -419,8 +664,10 @@ static const char help[] =
 int main(int argc, char **argv)
 {
     int threads = 0, steps = 0;
+    bool ops = false;
     Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1),
-                    OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024)};
+                    OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024),
+                    OPTION(SWITCH, "--ops", NULL, "the time of the models' steps by op, beside rooflines", &ops)};
     OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
     bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, experts = false;
     bool bf16 = false, ok = true;
@@ -441,7 +688,7 @@ int main(int argc, char **argv)
         printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
                "| loss    |\n|---|---|---|---|---|---|---|---|---|---|\n");
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps) && ok;
+        if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps, ops) && ok;
     if (!n_words || decode) decode_table(threads, steps > 0 ? steps : 100);
     if (!n_words || experts) experts_table(threads);
     if (!n_words || bf16) bf16_tables(threads, steps);

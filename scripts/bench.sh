@@ -8,7 +8,7 @@ build=${BUILD:-build}
 echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2 |
     sed 's/^ *//'), $(nproc) cores"
 echo
-table=$("$build/bench" "$@")
+table=$("$build/bench" --ops "$@")
 echo "$table"
 echo
 if command -v "${CXX:-g++}" >/dev/null 2>&1; then

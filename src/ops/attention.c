@@ -277,9 +277,6 @@ static void tree_softmax(float *a, const float *b, size_t rows, size_t D)
 
 // ---- a call
 
-typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
-                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
-
 // The arrays of one call: forward writes out and lse, backward reads them.
 typedef struct {
     Dev *dev;
@@ -429,7 +426,7 @@ static void forward(const Pass *p)
 static void make_room(Pass *p, size_t each)
 {
     check((p->s.T || !p->s.blocks) && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= MOST_BLOCKS);
-    p->gemm = p->s.blocks ? gemm_serial : matmul_gemm;
+    p->gemm = p->s.blocks || gemm_has_vectors() ? gemm_serial : matmul_gemm;
     p->n_scratch = p->s.blocks ? LEAVES * each : 0;
     p->scratch = p->n_scratch ? dev_cpu_scratch(p->dev, (size_t)p->dev->threads * p->n_scratch) : NULL;
 }

@@ -7,6 +7,7 @@
 //              processor overlaps them, and vectors hold neighbours in n. No chain is ever split.
 //   packing    copies. A panel is MR rows of op(A) (or NR columns of op(B)), k after k, padded with zeros,
 //              so that the inner loop reads memory from front to back whatever the transposition.
+//              Where few panels of B would use the copy, A is read where it is.
 //   k blocks   after KC steps the chain is stored in C and later continued from there: an fp32 number that is
 //              stored and loaded is the same number.
 //   edges      a tile at the edge is computed as a full tile on a copy. The rows and columns of padding are
@@ -33,7 +34,7 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define KERNEL "AVX-512, 12 x 32"
-enum { LANES = 16, MR = 12, NR = 32, MC = 264 };
+enum { VECTORS = 1, LANES = 16, MR = 12, NR = 32, MC = 264 };
 typedef __m512 Vec;
 static inline Vec fma_lanes(float a, Vec b, Vec c)
 {
@@ -42,7 +43,7 @@ static inline Vec fma_lanes(float a, Vec b, Vec c)
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define KERNEL "AVX2, 6 x 16"
-enum { LANES = 8, MR = 6, NR = 16, MC = 264 };
+enum { VECTORS = 1, LANES = 8, MR = 6, NR = 16, MC = 264 };
 typedef __m256 Vec;
 static inline Vec fma_lanes(float a, Vec b, Vec c)
 {
@@ -51,7 +52,7 @@ static inline Vec fma_lanes(float a, Vec b, Vec c)
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #define KERNEL "NEON, 8 x 12"
-enum { LANES = 4, MR = 8, NR = 12, MC = 264 };
+enum { VECTORS = 1, LANES = 4, MR = 8, NR = 12, MC = 264 };
 typedef float32x4_t Vec;
 static inline Vec fma_lanes(float a, Vec b, Vec c)
 {
@@ -59,7 +60,7 @@ static inline Vec fma_lanes(float a, Vec b, Vec c)
 }
 #else
 #define KERNEL "no vectors, 4 x 8"
-enum { LANES = 4, MR = 4, NR = 8, MC = 264 };
+enum { VECTORS = 0, LANES = 4, MR = 4, NR = 8, MC = 264 };
 typedef float Vec __attribute__((vector_size(16)));
 static inline Vec fma_lanes(float a, Vec b, Vec c)
 {
@@ -67,7 +68,7 @@ static inline Vec fma_lanes(float a, Vec b, Vec c)
     return c;
 }
 #endif
-enum { KC = 256, NC = 1024, VECS = NR / LANES, COPY = 12, MAX_MORE = 16 };
+enum { KC = 256, NC = 1024, VECS = NR / LANES, COPY = 12, MAX_MORE = 16, FEW_PANELS = 4 };
 static_assert(NR % LANES == 0, "a row of the register tile is whole vectors");
 static_assert(MR % LANES == 0 || MR < LANES, "what pack_along writes beyond a panel is overwritten");
 static_assert(MC % MR == 0, "a block of A is whole panels");
@@ -178,8 +179,10 @@ ALWAYS_INLINE void pack_along(float *dst, size_t width, const float *src, size_t
     }
 }
 
-// C (MR, NR) = beta * C + a b over kc terms: the chain, MR * NR of them side by side.
-ALWAYS_INLINE void kernel(float *C, size_t ldc, const float *a, const float *b, size_t kc, float beta)
+// C (MR, NR) = beta * C + a b over kc terms: the chain, MR * NR of them side by side. Element (r, k) of a is
+// a[r * row + k * step].
+ALWAYS_INLINE void kernel(float *C, size_t ldc, const float *a, size_t row, size_t step, const float *b, size_t kc,
+                          float beta)
 {
     Vec c[MR][VECS];
 #pragma GCC unroll 16
@@ -190,14 +193,14 @@ ALWAYS_INLINE void kernel(float *C, size_t ldc, const float *a, const float *b, 
             else if (beta == 1) c[r][v] = load(C + r * ldc + v * LANES);
             else c[r][v] = load(C + r * ldc + v * LANES) * beta;
         }
-    for (size_t k = 0; k < kc; k++, a += MR, b += NR) {
-        Vec row[VECS];
+    for (size_t k = 0; k < kc; k++, a += step, b += NR) {
+        Vec of_b[VECS];
 #pragma GCC unroll 4
-        for (size_t v = 0; v < VECS; v++) row[v] = load(b + v * LANES);
+        for (size_t v = 0; v < VECS; v++) of_b[v] = load(b + v * LANES);
 #pragma GCC unroll 16
         for (size_t r = 0; r < MR; r++)
 #pragma GCC unroll 4
-            for (size_t v = 0; v < VECS; v++) c[r][v] = fma_lanes(a[r], row[v], c[r][v]);
+            for (size_t v = 0; v < VECS; v++) c[r][v] = fma_lanes(a[r * row], of_b[v], c[r][v]);
     }
 #pragma GCC unroll 16
     for (size_t r = 0; r < MR; r++)
@@ -211,17 +214,27 @@ static void kernel_edge(float *C, size_t ldc, const float *a, const float *b, si
 {
     float whole[MR * NR] __attribute__((aligned(64))) = {0};
     for (size_t r = 0; beta != 0 && r < rows; r++) memcpy(whole + r * NR, C + r * ldc, cols * sizeof *C);
-    kernel(whole, NR, a, b, kc, beta);
+    kernel(whole, NR, a, 1, MR, b, kc, beta);
     for (size_t r = 0; r < rows; r++) memcpy(C + r * ldc, whole + r * NR, cols * sizeof *C);
 }
 
-// One panel of B, packed, against the block of A, packed: m rows and n <= NR columns of C.
-static void block_times_panel(float *C, size_t ldc, const float *a_pack, const float *b_pack, size_t m, size_t n,
-                              size_t kc, float beta)
+// A block of A: m rows of kc terms, packed, or where they are: element (r, k) is at[r * row + k * step].
+// at NULL: packed.
+typedef struct {
+    const float *pack, *at;
+    size_t row, step, m, kc;
+} BlockA;
+
+// One panel of B, packed, against the block of A: m rows and n <= NR columns of C.
+static void block_times_panel(float *C, size_t ldc, BlockA a, const float *b_pack, size_t n, float beta)
 {
-    for (size_t i = 0; i < m; i += MR, a_pack += MR * kc, C += MR * ldc) {
-        if (m - i >= MR && n == NR) kernel(C, ldc, a_pack, b_pack, kc, beta);
-        else kernel_edge(C, ldc, a_pack, b_pack, kc, beta, min_size(m - i, MR), n);
+    for (size_t i = 0; i < a.m; i += MR, C += MR * ldc) {
+        const float *pack = a.pack + i * a.kc;
+        bool whole = a.m - i >= MR && n == NR;
+        if (whole && a.at && a.row == 1) kernel(C, ldc, a.at + i, 1, a.step, b_pack, a.kc, beta);
+        else if (whole && a.at) kernel(C, ldc, a.at + i * a.row, a.row, 1, b_pack, a.kc, beta);
+        else if (whole) kernel(C, ldc, pack, 1, MR, b_pack, a.kc, beta);
+        else kernel_edge(C, ldc, pack, b_pack, a.kc, beta, min_size(a.m - i, MR), n);
     }
 }
 
@@ -231,20 +244,24 @@ void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float
     float a_pack[MC * KC + LANES] __attribute__((aligned(64))), b_pack[KC * NR] __attribute__((aligned(64)));
     if (M == 0 || N == 0) return;
     size_t height = ceil_div(ceil_div(M, ceil_div(M, MC)), MR) * MR; // blocks of about equal height
+    bool as_it_is = alpha == 1 && (N <= FEW_PANELS * NR || (!trans_a && K <= 64));
     for (size_t i0 = 0; i0 < M; i0 += height) {
         size_t m = min_size(M - i0, height);
         for (size_t k0 = 0; k0 == 0 || k0 < K; k0 += KC) { // once for K = 0, too: C = beta C
             size_t kc = min_size(K - k0, KC);
+            const float *at = trans_a ? A + k0 * lda + i0 : A + i0 * lda + k0;
+            BlockA a = {a_pack, as_it_is ? at : NULL, trans_a ? 1 : lda, trans_a ? lda : 1, m, kc};
             for (size_t i = 0; i < m; i += MR) {
                 size_t n = min_size(m - i, MR);
-                if (trans_a) pack_across(a_pack + i * kc, MR, A + k0 * lda + i0 + i, lda, n, kc, alpha);
-                else pack_along(a_pack + i * kc, MR, A + (i0 + i) * lda + k0, lda, n, kc, alpha);
+                if (as_it_is && n == MR && N % NR == 0) continue;
+                if (trans_a) pack_across(a_pack + i * kc, MR, at + i, lda, n, kc, alpha);
+                else pack_along(a_pack + i * kc, MR, at + i * lda, lda, n, kc, alpha);
             }
             for (size_t j = 0; j < N; j += NR) {
                 size_t n = min_size(N - j, NR);
                 if (trans_b) pack_along(b_pack, NR, B + j * ldb + k0, ldb, n, kc, 1);
                 else pack_across(b_pack, NR, B + k0 * ldb + j, ldb, n, kc, 1);
-                block_times_panel(C + i0 * ldc + j, ldc, a_pack, b_pack, m, n, kc, k0 == 0 ? beta : 1);
+                block_times_panel(C + i0 * ldc + j, ldc, a, b_pack, n, k0 == 0 ? beta : 1);
             }
         }
     }
@@ -265,12 +282,17 @@ GemmTile gemm_cut(size_t M, size_t N, size_t threads, GemmTile unit, GemmTile mo
     return tile;
 }
 
+GemmTile gemm_tile(size_t M, size_t N, int threads)
+{
+    return gemm_cut(M, N, (size_t)threads, (GemmTile){MR, NR}, (GemmTile){MC, NC});
+}
+
 void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
           size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {
     if (M == 0 || N == 0) return;
     if (threads < 1) threads = 1;
-    GemmTile tile = gemm_cut(M, N, (size_t)threads, (GemmTile){MR, NR}, (GemmTile){MC, NC});
+    GemmTile tile = gemm_tile(M, N, threads);
     size_t h = tile.h, w = tile.w, n_rows = ceil_div(M, h), n_tiles = n_rows * ceil_div(N, w);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (size_t i = 0; i < n_tiles; i++) {
@@ -284,4 +306,9 @@ void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K,
 const char *gemm_kernel(void)
 {
     return KERNEL;
+}
+
+bool gemm_has_vectors(void)
+{
+    return VECTORS;
 }

@@ -28,8 +28,9 @@ void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K,
 
 // On the calling thread alone, which may be one of a parallel region. Needs 320 KiB of its stack and no
 // other memory.
-void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float beta, float *C, size_t ldc);
+typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
+Gemm gemm_serial;
 
 // How to cut C (M, N) into equal tiles, one a thread at a time, so that the slowest thread is done soonest: multiples
 // of `unit`, at most `most`. The grid may depend on the number of threads, because the bits of a product do not.
@@ -37,6 +38,11 @@ typedef struct {
     size_t h, w;
 } GemmTile;
 GemmTile gemm_cut(size_t M, size_t N, size_t threads, GemmTile unit, GemmTile most);
+// The tile that gemm cuts C into, for callers that do something else with each tile too.
+GemmTile gemm_tile(size_t M, size_t N, int threads);
+
+// Whether this build has a kernel in vectors: without one a BLAS is many times as fast.
+bool gemm_has_vectors(void);
 
 // The vectors that this build uses and the tile of C that it keeps in registers: "AVX-512, 12 x 32".
 const char *gemm_kernel(void);

@@ -4,17 +4,17 @@
 //   backward_input   dinp   (N, C)  = dout (N, OC)  weight (OC, C)               2 N C OC
 //   backward_weight  dweight(OC, C)+= dout (N, OC)^T inp   (N, C)                2 N C OC
 //
-// The output is cut into tiles, each tile is one single-threaded OpenBLAS sgemm, and the bias or GELU is
-// applied to a tile while it is still in cache. The invariant: the grid of tiles follows from the shape
-// alone, so which thread computes a tile does not matter and the bits of the result do not depend on the
-// number of threads. (OpenBLAS' own threading cuts by the thread count and changes bits with it; it also
-// cannot run the epilogue.)
+// The output is cut into tiles, each tile is one single-threaded product, and the bias or GELU is applied to a tile
+// while it is still in cache. The invariant: the bits of the result do not depend on the number of threads. (OpenBLAS'
+// own threading cuts by the thread count and changes bits with it; it also cannot run the epilogue.)
 //
-// Tiles are large because OpenBLAS copies (packs) both operands of every call: a (m, n) tile packs (m +
-// n) k numbers for 2 m n k flops. There are enough of them to keep threads busy when one is late.
+// Large products are OpenBLAS' sgemm: its bits may depend on the tile, so the grid follows from the shape alone. Tiles
+// are large because it copies (packs) both operands of every call: a (m, n) tile packs (m + n) k numbers for 2 m n k
+// flops. There are enough of them to keep threads busy when one is late.
 //
-// A deterministic device uses gemm.c for the tiles: OpenBLAS' order of additions depends on the tile's shape, so
-// a row's bits depend on how many rows the batch has; gemm.c's do not.
+// Small products are gemm.c's, which copies less and does not pass over C to set it to zero. Its bits do not depend on
+// the tile, so the grid may follow from the number of threads. A deterministic device uses it for all products: with
+// OpenBLAS a row's bits depend on how many rows the batch has.
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
@@ -27,10 +27,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE_ROWS = 512, TILE_COLS = 1024, MIN_TILES = 8, MIN_SIDE = 96 };
+enum { TILE_ROWS = 512, TILE_COLS = 1024, MIN_TILES = 8, MIN_SIDE = 96, SHORT_SUM = 640, NARROW = 640 };
 
 typedef struct {
     size_t M, N, rows, cols, n_rows, n_cols; // tiles are (rows, cols); n_rows x n_cols of them
+    Gemm *gemm;                              // computes a tile
 } Grid;
 
 static size_t round_up(size_t n, size_t to)
@@ -38,9 +39,11 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-static Grid grid_make(size_t M, size_t N)
+// Tiles of OpenBLAS: their bits depend on the tile, so the grid follows from the shape alone.
+static Grid grid_blas(size_t M, size_t N)
 {
-    Grid g = {.M = M, .N = N, .n_rows = (M + TILE_ROWS - 1) / TILE_ROWS, .n_cols = (N + TILE_COLS - 1) / TILE_COLS};
+    Grid g = {.M = M, .N = N, .n_rows = (M + TILE_ROWS - 1) / TILE_ROWS, .n_cols = (N + TILE_COLS - 1) / TILE_COLS,
+              .gemm = matmul_gemm};
     while (g.n_rows * g.n_cols < MIN_TILES) {
         size_t height = M / g.n_rows, width = N / g.n_cols;
         if (height >= width && height >= 2 * MIN_SIDE) g.n_rows++;
@@ -52,6 +55,22 @@ static Grid grid_make(size_t M, size_t N)
     g.n_rows = (M + g.rows - 1) / g.rows;
     g.n_cols = (N + g.cols - 1) / g.cols;
     return g;
+}
+
+// Tiles of gemm.c: their bits depend on nothing, so the grid may follow from the number of threads too.
+static Grid grid_ours(const Dev *dev, size_t M, size_t N)
+{
+    GemmTile tile = gemm_tile(M, N, dev->threads);
+    return (Grid){.M = M, .N = N, .rows = tile.h, .cols = tile.w, .n_rows = (M + tile.h - 1) / tile.h,
+                  .n_cols = (N + tile.w - 1) / tile.w, .gemm = gemm_serial};
+}
+
+// The product of an output (M, N) whose elements are sums of K terms. With short sums, or short rows, gemm.c is faster
+// (doc/performance.md).
+static Grid grid_make(const Dev *dev, size_t M, size_t N, size_t K)
+{
+    bool small = gemm_has_vectors() && (K <= SHORT_SUM || N <= NARROW);
+    return dev->deterministic || small ? grid_ours(dev, M, N) : grid_blas(M, N);
 }
 
 // Tile i covers rows [r0, r0 + h) and columns [c0, c0 + w).
@@ -68,14 +87,6 @@ void matmul_gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float
 {
     cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, (int)M, (int)N,
                 (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
-}
-
-typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
-                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
-
-static Gemm *tile_gemm(const Dev *dev)
-{
-    return dev->deterministic ? gemm_serial : matmul_gemm;
 }
 
 // One row of a tile after its gemm: add the bias, keep the pre-activation, apply GELU.
@@ -108,12 +119,12 @@ static void forward(Dev *dev, float *out, float *pre, const float *inp, const fl
         if (gelu) epilogue_row(out, pre, NULL, N * OC, true);
         return;
     }
-    Grid g = grid_make(N, OC);
+    Grid g = grid_make(dev, N, OC, C);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        tile_gemm(dev)(false, true, h, w, C, 1, inp + r0 * C, C, weight + c0 * C, C, 0, out + r0 * OC + c0, OC);
+        g.gemm(false, true, h, w, C, 1, inp + r0 * C, C, weight + c0 * C, C, 0, out + r0 * OC + c0, OC);
         for (size_t r = r0; r < r0 + h; r++)
             epilogue_row(out + r * OC + c0, pre ? pre + r * OC + c0 : NULL, bias ? bias + c0 : NULL, w, gelu);
     }
@@ -137,12 +148,12 @@ static void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X 
 static void backward_input(Dev *dev, float *dinp, const float *dout, const float *weight, const float *pre,
                            size_t N, size_t C, size_t OC)
 {
-    Grid g = grid_make(N, C);
+    Grid g = grid_make(dev, N, C, OC);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        tile_gemm(dev)(false, false, h, w, OC, 1, dout + r0 * OC, OC, weight + c0, C, 0, dinp + r0 * C + c0, C);
+        g.gemm(false, false, h, w, OC, 1, dout + r0 * OC, OC, weight + c0, C, 0, dinp + r0 * C + c0, C);
         for (size_t r = r0; pre && r < r0 + h; r++) {
             float *d = dinp + r * C + c0;
             const float *p = pre + r * C + c0;
@@ -210,7 +221,7 @@ static void matmul_parts(Dev *dev, float *out, const float *a, const float *b, b
                          size_t N, size_t K, size_t W, DevParts parts)
 {
     check(parts.n >= 1);
-    Grid g = grid_make(N, W);
+    Grid g = grid_ours(dev, N, W);
     size_t room = parts_depth(parts) * g.rows * g.cols;
     float *spare = room ? dev_cpu_scratch(dev, (size_t)dev->threads * room) : NULL;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
@@ -239,14 +250,17 @@ static void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const 
     matmul_parts(dev, (float *)dinp, (const float *)dout, (const float *)weight, false, NULL, N, OC, C, parts);
 }
 
-// dbias[c] += sum over rows of dout[., c]: a strip of columns a task, rows in ascending order.
+// dbias[c] += sum over rows of dout[., c]: a strip of columns a task, rows in ascending order. Strips are as wide as
+// the threads allow, so that a row is read in long runs; the bits do not depend on their width.
 static void bias_backward(Dev *dev, float *dbias, const float *dout, size_t N, size_t OC)
 {
-    enum { STRIP = 64 };
+    enum { MOST = 1024 };
+    size_t threads = (size_t)dev->threads, even = round_up((OC + threads - 1) / threads, 16);
+    size_t strip = even < MOST ? even : MOST;
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t c0 = 0; c0 < OC; c0 += STRIP) {
-        size_t w = OC - c0 < STRIP ? OC - c0 : STRIP;
-        float sum[STRIP] = {0};
+    for (size_t c0 = 0; c0 < OC; c0 += strip) {
+        size_t w = OC - c0 < strip ? OC - c0 : strip;
+        float sum[MOST] = {0};
         for (size_t n = 0; n < N; n++) {
             const float *row = dout + n * OC + c0;
 #pragma omp simd
@@ -261,12 +275,12 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
 {
     (void)site;
     const float *dout = (const float *)dout_, *inp = (const float *)inp_;
-    Grid g = grid_make(OC, C);
+    Grid g = grid_make(dev, OC, C, N);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        tile_gemm(dev)(true, false, h, w, N, 1, dout + r0, OC, inp + c0, C, 1, dweight + r0 * C + c0, C);
+        g.gemm(true, false, h, w, N, 1, dout + r0, OC, inp + c0, C, 1, dweight + r0 * C + c0, C);
     }
     if (dbias) bias_backward(dev, dbias, dout, N, OC);
 }
@@ -281,7 +295,7 @@ typedef struct {
     size_t most;   // elements of the largest tile
 } ExpertGrids;
 
-static ExpertGrids expert_grids(DevExperts x, size_t cols)
+static ExpertGrids expert_grids(const Dev *dev, DevExperts x, size_t cols, size_t K)
 {
     size_t groups = x.sources * x.E;
     ExpertGrids all = {.grid = malloc(groups * sizeof *all.grid), .first = malloc((groups + 1) * sizeof *all.first)};
@@ -289,7 +303,7 @@ static ExpertGrids expert_grids(DevExperts x, size_t cols)
     all.first[0] = all.most = 0;
     for (size_t g = 0; g < groups; g++) {
         size_t n = (size_t)(x.offset[g + 1] - x.offset[g]);
-        all.grid[g] = n ? grid_make(n, cols) : (Grid){0};
+        all.grid[g] = n ? grid_make(dev, n, cols, K) : (Grid){0};
         all.first[g + 1] = all.first[g] + all.grid[g].n_rows * all.grid[g].n_cols;
         if (all.grid[g].rows * all.grid[g].cols > all.most) all.most = all.grid[g].rows * all.grid[g].cols;
     }
@@ -307,7 +321,7 @@ static size_t group_of(const ExpertGrids *all, size_t tile)
 static void experts_rows(Dev *dev, float *out, const float *a, const float *b, bool trans_b, size_t K, size_t W,
                          DevExperts x)
 {
-    ExpertGrids all = expert_grids(x, W);
+    ExpertGrids all = expert_grids(dev, x, W, K);
     size_t groups = x.sources * x.E, held = (size_t)x.offset[groups], room = parts_depth(x.parts) * all.most;
     float *spare = room ? dev_cpu_scratch(dev, (size_t)dev->threads * room) : NULL;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
@@ -319,7 +333,7 @@ static void experts_rows(Dev *dev, float *out, const float *a, const float *b, b
                        .b_step = trans_b ? 1 : W, .h = h, .w = w};
         float *to = out + (first + r0) * W + c0;
         if (x.parts.n) sum_parts(t, 0, x.parts.n, to, W, room ? spare + (size_t)omp_get_thread_num() * room : NULL);
-        else tile_gemm(dev)(false, trans_b, h, w, K, 1, rows, K, weight, t.ldb, 0, to, W);
+        else all.grid[g].gemm(false, trans_b, h, w, K, 1, rows, K, weight, t.ldb, 0, to, W);
     }
     memset(out + held * W, 0, (x.R - held) * W * sizeof *out);
     free(all.grid);
@@ -340,7 +354,7 @@ static void experts_backward_input(Dev *dev, X *dinp, const X *dout, const X *we
 static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, const X *inp, size_t C, size_t OC,
                                     DevExperts x)
 {
-    Grid grid = grid_make(OC, C);
+    Grid grid = grid_make(dev, OC, C, x.R / x.E);
     size_t tiles = grid.n_rows * grid.n_cols;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < x.E * tiles; i++) {
@@ -349,7 +363,7 @@ static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, con
         for (size_t g = e; g < x.sources * x.E; g += x.E) {
             size_t first = (size_t)x.offset[g], n = (size_t)x.offset[g + 1] - first;
             if (n)
-                tile_gemm(dev)(true, false, h, w, n, 1, (const float *)dout + first * OC + r0, OC,
+                grid.gemm(true, false, h, w, n, 1, (const float *)dout + first * OC + r0, OC,
                                (const float *)inp + first * C + c0, C, 1, dweight + e * x.stride + r0 * C + c0, C);
         }
     }
@@ -365,12 +379,12 @@ static void router_forward(Dev *dev, float *logits, const X *inp, const X *weigh
 static void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlogits, const X *inp, const X *weight,
                             size_t N, size_t C, size_t E)
 {
-    Grid g = grid_make(N, C);
+    Grid g = grid_make(dev, N, C, E);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        tile_gemm(dev)(false, false, h, w, E, 1, dlogits + r0 * E, E, (const float *)weight + c0, C, 1,
+        g.gemm(false, false, h, w, E, 1, dlogits + r0 * E, E, (const float *)weight + c0, C, 1,
                        (float *)dinp + r0 * C + c0, C);
     }
     matmul_backward_weight(dev, dweight, NULL, (const X *)dlogits, inp, N, C, E, -1);

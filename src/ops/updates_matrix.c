@@ -31,13 +31,17 @@
 // matrices here, although one matmul uses all three. A is square with side min(R, C): for a tall matrix it is X^T X,
 // and multiplies from the right.
 //
-// The invariant: a whole tensor at a time; every sum and every tile follows from the shape alone, so bits do not
-// depend on threads.
+// A and B = 3.4445 I - 4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2)
+// flops a step instead of 4 k n + 2 k^3, for n elements and k = min(R, C).
+//
+// The invariant: a whole tensor at a time; no bit of a sum or a product depends on threads.
 //
 // Rejected: Adafactor's optional first moment (4 bytes per parameter, and saving memory is its purpose); for Muon, bf16
 // products (Jordan's choice on GPUs; fp32 is as fast here) and an exact decomposition (ten times the cost, and exact
 // small singular values gain nothing).
 #include "ops/dev_cpu.h"
+
+#include "ops/gemm.h"
 
 #include <math.h>
 
@@ -113,40 +117,58 @@ static void adafactor(Dev *dev, float *weight, float *row, float *col, float *gr
 
 // ---- Muon
 
-enum { STEPS = 5, TILES = 4, TILE_MIN = 16, TILE_MAX = 64 };
+enum { STEPS = 5, TILE = 64 };
 static const float COEF_1 = 3.4445f, COEF_3 = -4.7750f, COEF_5 = 2.0315f;
 
-// Rows of a tile, from the shape alone: a multiple of 16, and tiles enough that few threads share them evenly.
-static size_t tile_rows(size_t rows)
+static Gemm *product(void)
 {
-    size_t tile = (rows + TILES * TILE_MIN - 1) / (TILES * TILE_MIN) * TILE_MIN;
-    return tile < TILE_MAX ? tile : TILE_MAX;
+    return gemm_has_vectors() ? gemm_serial : matmul_gemm;
 }
 
-// One step of the polynomial: Y from X, both (R, C); A and B hold k * k each.
+// Tile i of those on or below the diagonal: rows and columns in units of TILE.
+static void triangle_tile(size_t i, size_t *row, size_t *col)
+{
+    for (*row = 0; i > *row; ++*row) i -= *row + 1;
+    *col = i;
+}
+
+// A (k, k) = X X^T, or X^T X for a tall X (R, C); with from (k, k): B = c1 + c3 from + c5 from from, symmetric as `from`
+// is. Only tiles on or below the diagonal are computed; the others are their mirror images.
+static void symmetric(Dev *dev, float *to, const float *X, const float *from, size_t R, size_t C)
+{
+    size_t k = R > C ? C : R, side = (k + TILE - 1) / TILE;
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t tile = 0; tile < side * (side + 1) / 2; tile++) {
+        size_t row, col;
+        triangle_tile(tile, &row, &col);
+        size_t r = row * TILE, c = col * TILE, h = k - r < TILE ? k - r : TILE, w = k - c < TILE ? k - c : TILE;
+        float *at = to + r * k + c;
+        if (from) product()(false, false, h, w, k, 1, from + r * k, k, from + c, k, 0, at, k);
+        else if (R > C) product()(true, false, h, w, R, 1, X + r, C, X + c, C, 0, at, k);
+        else product()(false, true, h, w, C, 1, X + r * C, C, X + c * C, C, 0, at, k);
+        for (size_t i = 0; from && i < h; i++) {
+            for (size_t j = 0; j < w; j++) at[i * k + j] = COEF_5 * at[i * k + j] + COEF_3 * from[(r + i) * k + c + j];
+            if (r == c) at[i * k + i] += COEF_1;
+        }
+        for (size_t i = 0; r != c && i < h; i++)
+            for (size_t j = 0; j < w; j++) to[(c + j) * k + r + i] = at[i * k + j];
+    }
+}
+
+// One step of the polynomial: Y from X, both (R, C); A and B hold k * k each. Y is B X, or X B.
 static void polynomial(Dev *dev, float *Y, const float *X, float *A, float *B, size_t R, size_t C)
 {
-    bool tall = R > C;
-    size_t k = tall ? C : R, tile = tile_rows(k), tall_tile = tile_rows(R);
+    size_t k = R > C ? C : R;
+    symmetric(dev, A, X, NULL, R, C);
+    symmetric(dev, B, NULL, A, R, C);
+    GemmTile t = gemm_has_vectors() ? gemm_tile(R, C, dev->threads) : (GemmTile){TILE, C};
+    size_t n_rows = (R + t.h - 1) / t.h, n_cols = (C + t.w - 1) / t.w;
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t r = 0; r < k; r += tile) {
-        size_t h = k - r < tile ? k - r : tile;
-        if (tall) matmul_gemm(true, false, h, k, R, 1, X + r, C, X, C, 0, A + r * k, k);
-        else matmul_gemm(false, true, h, k, C, 1, X + r * C, C, X, C, 0, A + r * k, k);
-    }
-    // B = c1 + c3 A + c5 A A, so that Y is B X, or X B
-#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t r = 0; r < k; r += tile) {
-        size_t h = k - r < tile ? k - r : tile;
-        matmul_gemm(false, false, h, k, k, COEF_5, A + r * k, k, A, k, 0, B + r * k, k);
-        for (size_t i = r * k; i < (r + h) * k; i++) B[i] += COEF_3 * A[i];
-        for (size_t i = r; i < r + h; i++) B[i * k + i] += COEF_1;
-    }
-#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t r = 0; r < R; r += tall_tile) {
-        size_t h = R - r < tall_tile ? R - r : tall_tile;
-        if (tall) matmul_gemm(false, false, h, C, k, 1, X + r * C, C, B, k, 0, Y + r * C, C);
-        else matmul_gemm(false, false, h, C, k, 1, B + r * k, k, X, C, 0, Y + r * C, C);
+    for (size_t i = 0; i < n_rows * n_cols; i++) {
+        size_t r = i % n_rows * t.h, c = i / n_rows * t.w;
+        size_t h = R - r < t.h ? R - r : t.h, w = C - c < t.w ? C - c : t.w;
+        if (R > C) product()(false, false, h, w, k, 1, X + r * C, C, B + c, k, 0, Y + r * C + c, C);
+        else product()(false, false, h, w, k, 1, B + r * k, k, X + c, C, 0, Y + r * C + c, C);
     }
 }
 
