@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 3 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 4 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -104,6 +104,7 @@ typedef struct {
     float grad_scale; // multiplies the gradient first (unscaling, clipping)
     int step;         // 1 for the first update: bias correction
     bool l2;          // adamw alone: the decay joins the gradient (Adam with L2), and does not act on the weight
+    bool cautious;    // adamw and muon: no decay where update and weight have opposite signs (arXiv 2510.12402)
 } Update;
 
 // What kernels multiply by: beta and 1 - beta, and 1 / (1 - beta^step), which corrects a mean that began with 0.
@@ -324,8 +325,9 @@ struct Dev {
     // element (Shazeer & Stern, arXiv 1804.04235). Reads lr, weight_decay, grad_scale and step.
     void (*adafactor)(Dev *, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u);
     // weight (R, C): momentum beta1, made orthogonal; scratch: R C + 2 min(R, C)^2 floats (Jordan 2024; the
-    // scale of arXiv 2502.16982)
-    void (*muon)(Dev *, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u);
+    // scale of arXiv 2502.16982). row (R): means, by beta2, of the squares of each row of that, whose roots divide it
+    // (NorMuon, arXiv 2510.05491); NULL: plain Muon, and beta2 and eps are not read
+    void (*muon)(Dev *, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C, Update u);
 
     // ---- copies between host and device
     void (*to_device)(Dev *, void *device_dst, const void *host_src, size_t n_bytes);
