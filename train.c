@@ -71,6 +71,7 @@ static StepResult run_step(Run *run, long step)
     Phases *phases = &run->phases; // the clock that says where the time goes
     Observer *o = run->observer, *end = o + run->n_observers;
     replicas_phase(&run->replicas, step, "training");
+    run->optim.set.momentum = schedule_momentum(&run->schedule, step);
     phases_step(phases);
     for (; o < end; o++)
         if (o->before) o->before(o->self, run, step);

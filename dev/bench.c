@@ -210,8 +210,8 @@ static double muon_flops(size_t R, size_t C)
 }
 
 TIMED(muon, "optimizer", R, C, muon_flops(R, C), 6 * R * C,
-      (float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u),
-      (weight, m, grad, scratch, R, C, u))
+      (float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C, Update u),
+      (weight, m, row, grad, scratch, R, C, u))
 
 static double timed_sum_squares(Dev *dev, const float *x, size_t n)
 {

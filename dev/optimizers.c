@@ -134,7 +134,7 @@ static Result train(const Job *job, OptimSettings set, double lr)
 static OptimSettings settings(OptimName name)
 {
     return (OptimSettings){.name = name, .beta1 = 0.9f, .beta2 = name == OPTIM_LION ? 0.99f : 0.95f, .eps = 1e-8f,
-                           .momentum = 0.95f, .clip = 1};
+                           .momentum = 0.95f, .row_beta2 = 0.95f, .clip = 1};
 }
 
 // ---- race
@@ -154,6 +154,7 @@ static const struct {
     {OPTIM_ADAFACTOR, 0, {1e-2, 3e-2, 0.1, 0.3}},
     {OPTIM_LION, 0.3f, {3e-4, 1e-3, 3e-3, 1e-2}},
     {OPTIM_MUON, 0.1f, {3e-3, 1e-2, 3e-2, 0.1}},
+    {OPTIM_NORMUON, 0.1f, {3e-3, 1e-2, 3e-2, 0.1}},
 };
 
 static void race(const Job *job)

@@ -458,7 +458,9 @@ static inline void ref_adamw(double *w, double *m, double *v, double err[3], dou
     double d_err = (err[1] + 3 * U * fabs(*m)) * c1 / (root + h.eps) + fabs(d) * (0.5 * 3 * U + (FN + 4) * U);
     d_err += *v > 0 ? fabs(d) * 0.5 * err[2] / *v : 0;
     err[0] = h.lr * (d_err + 2 * U * fabs(d)) + 4 * U * fabs(*w);
-    *w = *w * (h.l2 ? 1 : 1 - (double)h.lr * h.weight_decay) - h.lr * d;
+    if (h.cautious && fabs(*m) <= err[1]) err[0] += h.lr * h.weight_decay * fabs(*w); // the sign may be either
+    bool decays = !h.l2 && !(h.cautious && *m * *w < 0);
+    *w = *w * (decays ? 1 - (double)h.lr * h.weight_decay : 1) - h.lr * d;
     err[0] += U * fabs(*w);
 }
 

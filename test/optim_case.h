@@ -28,7 +28,7 @@ static inline const OptimSettings *case_settings(OptimName name)
 {
     static OptimSettings set;
     set = (OptimSettings){.name = name, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
-                          .momentum = 0.95f};
+                          .momentum = 0.95f, .row_beta2 = 0.9f};
     return &set;
 }
 
@@ -155,9 +155,10 @@ static inline void row_update(RowCopy *c, OptimName name, const OptimSettings *s
                       matrix ? row->dim[0] : 1, matrix ? row->dim[1] : row->n_elems, u);
         return;
     }
-    if (name == OPTIM_MUON && hidden) {
+    if ((name == OPTIM_MUON || name == OPTIM_NORMUON) && hidden) {
         u.beta1 = set->momentum;
-        ref_muon(c->w, c->s[0], c->w_err, c->s_err[0], grad, row->dim[0], row->dim[1], u);
+        u.beta2 = set->row_beta2;
+        ref_muon(c->w, c->s[0], c->s[1], c->w_err, c->s_err[0], c->s_err[1], grad, row->dim[0], row->dim[1], u);
         return;
     }
     for (size_t i = 0; i < c->n; i++) {
@@ -220,7 +221,8 @@ static inline double step_and_check(Case *c, double lr, float scale)
     for (int r = 0; r < p->n_rows; r++) {
         copy[r] = row_copy(c, r);
         Update u = {.lr = (float)lr, .beta1 = set->beta1, .beta2 = set->beta2, .eps = set->eps, .grad_scale = scale,
-                    .step = c->optim.step + 1, .weight_decay = p->row[r].decay ? set->weight_decay : 0};
+                    .step = c->optim.step + 1, .weight_decay = p->row[r].decay ? set->weight_decay : 0,
+                    .cautious = set->cautious_decay};
         row_update(&copy[r], set->name, set, p, &p->row[r], grad + p->row[r].offset, u);
     }
     double norm = optim_step(&c->optim, &c->model, lr);

@@ -119,11 +119,34 @@ static inline double ref_polynomial(double *X, size_t R, size_t C)
     return err;
 }
 
-static inline void ref_muon(double *w, double *m, double *w_err, double *m_err, const float *grad, size_t R, size_t C,
+// NorMuon's rows of X (R, C), which is off by e in F; x_err (R): of the elements of each row, afterwards. A root of
+// means of squares is a norm, so it is off by no more than sqrt(1 - b) e / sqrt(C).
+static inline void ref_rows(double *X, double *row, double *row_err, double *x_err, double e, size_t R, size_t C,
                             Update u)
 {
+    double before = ref_frobenius(X, R * C), b = u.beta2, worst = 0;
+    for (size_t i = 0; i < R; i++) {
+        double x = ref_frobenius(X + i * C, C), root_err;
+        row[i] = b * row[i] + (1 - b) * x * x / (double)C;
+        double root = sqrt(row[i]);
+        root_err = sqrt((1 - b) / (double)C) * e + 6 * U * root;
+        row_err[i] = 2 * root * root_err + root_err * root_err;
+        x_err[i] = e / (root + u.eps) + x * (root_err / (root + u.eps) + 6 * U) / (root + u.eps);
+        worst = fmax(worst, x_err[i]);
+        for (size_t j = 0; j < C; j++) X[i * C + j] /= root + u.eps;
+    }
+    double after = ref_frobenius(X, R * C), factor = before / after;
+    double rel = e / before + worst * sqrt((double)R) / after + 2 * ref_rms_err(R * C);
+    for (size_t i = 0; i < R; i++) x_err[i] = factor * (x_err[i] + ref_frobenius(X + i * C, C) * rel) * (1 + rel);
+    for (size_t i = 0; i < R * C; i++) X[i] *= factor;
+}
+
+// row NULL: Muon, else NorMuon
+static inline void ref_muon(double *w, double *m, double *row, double *w_err, double *m_err, double *row_err,
+                            const float *grad, size_t R, size_t C, Update u)
+{
     size_t n = R * C, small = R < C ? R : C, large = R < C ? C : R;
-    double *X = (double *)calloc(n, sizeof *X), e = 0, norm, b = u.beta1;
+    double *X = (double *)calloc(2 * n + R, sizeof *X), *O = X + n, *x_err = O + n, e = 0, norm, b = u.beta1;
     if (!X) abort();
     for (size_t i = 0; i < n; i++) {
         double g = (double)grad[i] * u.grad_scale, m_size = fabs(b * m[i]) + fabs((1 - b) * g);
@@ -138,10 +161,14 @@ static inline void ref_muon(double *w, double *m, double *w_err, double *m_err, 
     for (size_t i = 0; i < n; i++) X[i] /= norm + 1e-7;
     for (int i = 0; i < 5; i++) e = 4.25 * e + ref_polynomial(X, small, large);
     double scale = u.lr * 0.2 * sqrt((double)large);
+    for (size_t i = 0; i < n; i++) O[i] = X[R > C ? i % C * R + i / C : i];
+    for (size_t i = 0; i < R; i++) x_err[i] = e;
+    if (row) ref_rows(O, row, row_err, x_err, e, R, C, u);
     for (size_t i = 0; i < n; i++) {
-        double o = X[R > C ? i % C * R + i / C : i];
-        w_err[i] = 3 * U * fabs(w[i]) + scale * (e + 4 * U * fabs(o));
-        w[i] = w[i] * (1 - (double)u.lr * u.weight_decay) - scale * o;
+        double o_err = x_err[i / C] + 4 * U * fabs(O[i]), decay = (double)u.lr * u.weight_decay;
+        w_err[i] = 3 * U * fabs(w[i]) + scale * o_err;
+        if (u.cautious && fabs(O[i]) <= o_err) w_err[i] += decay * fabs(w[i]); // its sign may be either
+        w[i] = w[i] * (u.cautious && O[i] * w[i] < 0 ? 1 : 1 - decay) - scale * O[i];
         w_err[i] += U * fabs(w[i]);
     }
     free(X);

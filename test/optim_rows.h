@@ -109,15 +109,23 @@ static void row_adafactor(Run *r)
     expect_zero(g, n);
 }
 
-// R, C
+// R, C, with rows (NorMuon) or not
 static void row_muon(Run *r)
 {
     size_t R = r->dim[0], C = r->dim[1], n = R * C, k = R < C ? R : C;
     const float *weight = run_in(r, "weight", n), *start = run_in(r, "m", n), *grad = run_in(r, "grad", n);
     float *w = run_copy(r, weight, n), *m = run_copy(r, start, n), *g = run_copy(r, grad, n);
     double *ref[2] = {run_wide(r, weight, n), run_wide(r, start, n)}, *err[2] = {run_zeros(r, n), run_zeros(r, n)};
-    ref_muon(ref[0], ref[1], err[0], err[1], grad, R, C, row_hyper(3));
-    r->dev->muon(r->dev, w, m, g, run_out(r, n + 2 * k * k), R, C, row_hyper(3));
+    const float *means = run_in(r, "row", R);
+    float *row = run_copy(r, means, R);
+    for (size_t i = 0; i < R; i++) row[i] = fabsf(row[i]);
+    double *ref_row = run_wide(r, row, R), *row_err = run_zeros(r, R);
+    bool rows = r->dim[2];
+    Update u = row_hyper(3);
+    u.cautious = rows;
+    ref_muon(ref[0], ref[1], rows ? ref_row : NULL, err[0], err[1], row_err, grad, R, C, u);
+    r->dev->muon(r->dev, w, m, rows ? row : NULL, g, run_out(r, n + 2 * k * k), R, C, u);
+    expect_ref(r, "row", row, ref_row, row_err, R);
     expect_ref(r, "weight", w, ref[0], err[0], n);
     expect_ref(r, "m", m, ref[1], err[1], n);
     expect_zero(g, n);

@@ -91,7 +91,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     r->dp = comm_split(world, 0, world->rank, "dp");
     r->control = comm_split(world, 0, world->rank, "control");
     OptimSettings optim = {.name = c->optim, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
-                           .momentum = 0.95f, .clip = c->clip, .agc = c->agc};
+                           .momentum = 0.95f, .row_beta2 = 0.95f, .clip = c->clip, .agc = c->agc};
     Params params;
     Unit *unit;
     model_describe(c->shape, &params, &unit);

@@ -102,6 +102,7 @@ while read -r dtype optim recompute family options; do
 done <<'END'
 fp32 adamw none gpt
 fp32 muon full llama --memory.compress=int8
+fp32 normuon none llama
 fp32 adafactor selective gpt --numerics.deterministic=true
 bf16 lion sqrt gpt
 bf16 adamw8bit every llama --numerics.deterministic=true --data.document_mask=true

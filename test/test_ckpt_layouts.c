@@ -51,7 +51,7 @@ static void test_pairs_of_other_optimizers(void **state)
 {
     try_pairs(*state, OPTIM_ADAMW8BIT);
     try_pairs(*state, OPTIM_ADAFACTOR);
-    try_pairs(*state, OPTIM_MUON);
+    try_pairs(*state, OPTIM_NORMUON);
     try_pairs(*state, OPTIM_SGD);
 }
 

@@ -79,6 +79,7 @@ static const struct { const char *key, *text; int value; } choices[] = {
     {"optim.name", "sgd", OPTIM_SGD}, {"optim.name", "momentum", OPTIM_MOMENTUM},
     {"optim.name", "adafactor", OPTIM_ADAFACTOR}, {"optim.name", "lion", OPTIM_LION},
     {"optim.name", "adamw8bit", OPTIM_ADAMW8BIT}, {"optim.name", "muon", OPTIM_MUON},
+    {"optim.name", "normuon", OPTIM_NORMUON},
     {"optim.ramp_lr", "none", CONFIG_RAMP_LR_NONE}, {"optim.ramp_lr", "sqrt", CONFIG_RAMP_LR_SQRT},
     {"optim.agc_unit", "row", CLIP_ROW}, {"optim.agc_unit", "tensor", CLIP_TENSOR},
     {"numerics.dtype", "fp32", CONFIG_DTYPE_FP32}, {"numerics.dtype", "bf16", CONFIG_DTYPE_BF16},

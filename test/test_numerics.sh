@@ -146,6 +146,8 @@ optimizers_resume() {
     local name
     for name in sgd momentum adam adafactor lion adamw8bit muon; do resumes gpt "$name" --optim.name=$name; done
     differ "$(weights sgd 24)" "$(weights momentum 24)"
+    resumes gpt normuon --optim.name=normuon --optim.momentum_warmup=18 --optim.cautious_decay=true # resumed in the warm-up
+    differ "$(weights muon 24)" "$(weights normuon 24)"
     resumes gpt relative --optim.name=adafactor --optim.relative_step=true
 }
 
@@ -222,6 +224,9 @@ mistakes() {
     refuses 'memory\.recompute_every.*memory\.recompute' gpt --memory.recompute_every=3
     refuses 'model\.dropout.*1' gpt --model.dropout=1
     refuses 'optim\.momentum.*optim\.name' gpt --optim.momentum=0.9
+    refuses 'optim\.momentum_start.*optim\.momentum_warmup' gpt --optim.name=muon --optim.momentum_start=0.8
+    refuses 'optim\.row_beta2.*optim\.name' gpt --optim.name=muon --optim.row_beta2=0.9
+    refuses 'optim\.cautious_decay.*optim\.name' gpt --optim.name=lion --optim.cautious_decay=true
 }
 
 # A tokenizer whose separator has another name.

@@ -187,6 +187,8 @@ static const Row rows[] = {
     ROW(muon, NULL, NULL, 150, 20),
     ROW(muon, NULL, NULL, 80, 70),
     ROW(muon, NULL, NULL, 70, 80),
+    ROW(muon, NULL, NULL, 20, 150, 1),
+    ROW(muon, NULL, NULL, 80, 70, 1),
     MEMORY(to_device), MEMORY(to_host), MEMORY(zero),
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, THREADS = 3 };

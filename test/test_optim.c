@@ -230,7 +230,8 @@ static void test_bytes(void **state)
     const size_t want[OPTIM_NAMES] = {
         [OPTIM_ADAMW] = 8 * P, [OPTIM_ADAM] = 8 * P, [OPTIM_SGD] = 0, [OPTIM_MOMENTUM] = 4 * P,
         [OPTIM_ADAFACTOR] = 4 * (rows + cols + vectors), [OPTIM_LION] = 4 * P,
-        [OPTIM_ADAMW8BIT] = 2 * in_8bit + 8 * blocks + 8 * (P - in_8bit), [OPTIM_MUON] = 4 * hidden + 8 * (P - hidden)};
+        [OPTIM_ADAMW8BIT] = 2 * in_8bit + 8 * blocks + 8 * (P - in_8bit), [OPTIM_MUON] = 4 * hidden + 8 * (P - hidden),
+        [OPTIM_NORMUON] = 4 * (hidden + 6 + 61 + 10 + 8) + 8 * (P - hidden)};
     const size_t scratch = 4 * (4270 + 2 * 61 * 61);
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c;
@@ -238,8 +239,9 @@ static void test_bytes(void **state)
         assert_int_equal(c.n, P);
         assert_int_equal(c.mem.tag_bytes[MEM_OPTIM], want[name]);
         assert_int_equal(optim_state_bytes((OptimName)name, &c.model.params), want[name]);
-        assert_int_equal(c.mem.tag_bytes[MEM_SCRATCH], name == OPTIM_MUON ? scratch : 0);
-        assert_int_equal(optim_scratch_bytes((OptimName)name, &c.model.params), name == OPTIM_MUON ? scratch : 0);
+        size_t room = name == OPTIM_MUON || name == OPTIM_NORMUON ? scratch : 0;
+        assert_int_equal(c.mem.tag_bytes[MEM_SCRATCH], room);
+        assert_int_equal(optim_scratch_bytes((OptimName)name, &c.model.params), room);
         case_close(&c);
     }
 }

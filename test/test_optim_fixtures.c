@@ -25,6 +25,11 @@ static const FixtureCase fixture_cases[] = {
     {"adafactor_relative/vector", OPTIM_ADAFACTOR, true, false, 1, {13}},
     {"muon/wide", OPTIM_MUON, false, true, 2, {6, 11}}, {"muon/tall", OPTIM_MUON, false, false, 2, {10, 7}},
     {"muon/square", OPTIM_MUON, false, true, 2, {8, 8}},
+    {"normuon/wide", OPTIM_NORMUON, false, true, 2, {6, 11}},
+    {"normuon/tall", OPTIM_NORMUON, false, false, 2, {10, 7}},
+    {"adamw_cautious/matrix", OPTIM_ADAMW, false, true, 2, {5, 9}},
+    {"muon_cautious/tall", OPTIM_MUON, false, true, 2, {10, 7}},
+    {"normuon_cautious/tall", OPTIM_NORMUON, false, true, 2, {10, 7}},
 };
 enum { STEPS = 6 };
 
@@ -52,9 +57,11 @@ static void run_fixture(const Fixture *fx, const FixtureCase *f)
     with_head.n_units = 3; // x is in a block
     OptimSettings set = *case_settings(f->optim);
     set.relative_step = f->relative;
+    set.cautious_decay = strstr(f->name, "_cautious") != NULL;
     set.weight_decay = *fixture_f32(fx, key(f, "decay"), 1);
     assert_true(set.beta1 == (float)fixture_number(fx, "beta1") && set.beta2 == (float)fixture_number(fx, "beta2"));
     assert_true(set.eps == (float)fixture_number(fx, "eps") && set.momentum == (float)fixture_number(fx, "momentum"));
+    assert_true(set.row_beta2 == (float)fixture_number(fx, "row_beta2"));
     Case c;
     case_begin(&c, with_head, 1, set);
     const float *weight = fixture_f32(fx, key(f, "weight"), c.n), *grad = fixture_f32(fx, key(f, "grad"), STEPS * c.n);
@@ -63,7 +70,7 @@ static void run_fixture(const Fixture *fx, const FixtureCase *f)
     RowCopy chain = row_copy(&c, 0);
     for (int t = 0; t < STEPS; t++) {
         Update u = {.lr = lr[t], .beta1 = set.beta1, .beta2 = set.beta2, .eps = set.eps, .grad_scale = 1, .step = t + 1,
-                    .weight_decay = set.weight_decay};
+                    .weight_decay = set.weight_decay, .cautious = set.cautious_decay};
         row_update(&chain, f->optim, &set, &c.model.params, &c.model.params.row[0], grad + (size_t)t * c.n, u);
         for (size_t i = 0; i < c.n; i++) expect_stored(f, "weight", chain.w[i], after[(size_t)t * c.n + i]);
         memcpy(c.model.grads, grad + (size_t)t * c.n, c.n * sizeof *grad);

@@ -42,6 +42,16 @@ static void test_cosine_at_known_angles(void **state)
     for (long step = 4; step < 28; step++) assert_true(schedule_lr(&cosine, step + 1) < schedule_lr(&cosine, step));
 }
 
+// In quarters, so that every value is exact; constant where there is no warm-up.
+static void test_momentum_grows_to_its_value(void **state)
+{
+    (void)state;
+    const Schedule s = {.momentum = 0.75, .momentum_start = 0.25, .momentum_warmup = 4}, none = {.momentum = 0.75};
+    const double want[] = {0.25, 0.375, 0.5, 0.625, 0.75, 0.75};
+    for (long step = 0; step < 6; step++) assert_true(schedule_momentum(&s, step) == want[step]);
+    assert_true(schedule_momentum(&s, 1000000) == 0.75 && schedule_momentum(&none, 0) == 0.75);
+}
+
 static void test_constant_stays_at_the_peak(void **state)
 {
     (void)state;
@@ -279,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_warmup_is_linear_and_never_zero),
         cmocka_unit_test(test_cosine_at_known_angles),
         cmocka_unit_test(test_constant_stays_at_the_peak),
+        cmocka_unit_test(test_momentum_grows_to_its_value),
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_inverse_square_root),

@@ -58,6 +58,23 @@ static int check_table(const char *text, const Schedule *s, const Ramp *r, char 
     return rows;
 }
 
+static void test_momentum_is_drawn(void **state)
+{
+    (void)state;
+    Schedule warmed = wsd;
+    warmed.momentum = 0.95, warmed.momentum_start = 0.85, warmed.momentum_warmup = 300;
+    Ramp r = ramp();
+    char notes[2000] = "";
+    char *text = print(&warmed, &r, 1000), *plain = print(&wsd, &r, 1000);
+    assert_int_equal(check_table(text, &warmed, &r, notes, sizeof notes), 9);
+    assert_non_null(strstr(notes, "300 momentum full\n"));
+    assert_non_null(strstr(text, "momentum: 0.85 to 0.95 over the first 300 steps\n"));
+    assert_non_null(strstr(text, "\nmomentum\n        0.95 |"));
+    assert_null(strstr(plain, "momentum"));
+    free(text);
+    free(plain);
+}
+
 static void test_table(void **state)
 {
     (void)state;
@@ -209,6 +226,7 @@ static void test_no_place_for_the_picture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_momentum_is_drawn),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_drawing),
         cmocka_unit_test(test_odd_runs),

@@ -128,6 +128,7 @@ static void test_there_and_back(void **state)
               {&gpt, 3, OPTIM_ADAMW, true, CLIP_TENSOR, 1 + 2 * 10},
               {&gpt, 2, OPTIM_ADAMW, true, CLIP_ROW, 2 * 6},
               {&llama, 4, OPTIM_MUON, false, CLIP_ROW, 4 * 7},
+              {&llama, 4, OPTIM_NORMUON, false, CLIP_ROW, 4 * 7},
               {&llama, 2, OPTIM_ADAFACTOR, false, CLIP_ROW, 30},
               {&llama, 4, OPTIM_ADAMW8BIT, false, CLIP_ROW, 2 + 4 * 5},
               {&llama, 4, OPTIM_LION, true, CLIP_ROW, 4 * 2}};

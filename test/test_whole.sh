@@ -58,7 +58,7 @@ layouts() { # of standard input
 }
 layouts <<'END'
 4 gpt --optim.name=muon,--optim.agc=0.01 --parallel.tp=2 --parallel.zero=1
-4 llama --optim.name=muon --parallel.tp=2 --parallel.zero=3 --memory.offload=disk
+4 llama --optim.name=normuon,--optim.momentum_warmup=9,--optim.cautious_decay=true --parallel.tp=2 --parallel.zero=3 --memory.offload=disk
 4 gpt --optim.name=adafactor --parallel.tp=4 --parallel.sp=true
 4 llama --optim.name=adafactor,--optim.agc=0.01,--optim.agc_unit=tensor --parallel.tp=2 --parallel.cp=2
 4 gpt --optim.name=adamw8bit,--model.channels=48 --parallel.tp=2 --parallel.pp=2

@@ -627,6 +627,7 @@ static void adam_errors(double *w_err, double *m_err, double *v_err, double w, d
     double root = sqrt(new_v * c2), below = root + u.eps, move = u.lr * new_m * c1 / below;
     double root_err = (root > 0 ? c2 * *v_err / (2 * root) : sqrt(c2 * *v_err)) + 3 * U * root;
     *w_err = 4 * U * (fabs(w) + fabs(move)) + u.lr * c1 * *m_err / below + fabs(move) * (root_err / below + 4 * U);
+    if (u.cautious && fabs(new_m) <= *m_err) *w_err += u.lr * u.weight_decay * fabs(w); // its sign may be either
 }
 
 static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
@@ -721,14 +722,38 @@ static double polynomial_err(double e, size_t k, size_t L)
     return e;
 }
 
-static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
+// NorMuon's division of X (R, C) by rows, where X is off by e in the Frobenius norm. A row's norm |x| and the root of
+// its mean follow from the means before and after. The root is a norm too, so it is off by sqrt(1 - b) e / sqrt(C).
+static void row_errors(double *move_err, double *row_err, const float *old, const float *now, double e, size_t R,
+                       size_t C, Update u)
+{
+    double of_x = 0, of_y = 0, worst = 0, rest = 1 - u.beta2;
+    for (size_t i = 0; i < R; i++) {
+        double root = sqrt(now[i]), below = root + u.eps, mean = fmax(0, (now[i] - u.beta2 * old[i]) / rest);
+        double x = sqrt((double)C * mean), root_err = sqrt(rest / (double)C) * e + 6 * U * root;
+        row_err[i] = 2 * root * root_err + root_err * root_err;
+        move_err[i] = e / below + x * root_err / (below * below) + 6 * U * x / below;
+        worst = fmax(worst, move_err[i]);
+        of_x += x * x, of_y += x * x / (below * below);
+    }
+    of_x = sqrt(of_x), of_y = sqrt(of_y);
+    double rel = of_y > 0 ? e / of_x + worst * sqrt((double)R) / of_y + 2 * rms_err(R * C) : 0;
+    for (size_t i = 0; i < R; i++) {
+        double y = sqrt(fmax(0, (now[i] - u.beta2 * old[i]) / rest) * (double)C) / (sqrt(now[i]) + u.eps);
+        move_err[i] = of_y > 0 ? of_x / of_y * (move_err[i] + y * (rel + 4 * U)) * (1 + rel) : 0;
+    }
+}
+
+static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C,
+                 Update u)
 {
     DevCheckCall c = dev_check_begin(dev, "muon");
     size_t n = R * C, k = R < C ? R : C, L = R < C ? C : R;
     Step s = step_begin(&c, weight, m, NULL, grad, n);
     float *room = (float *)dev_check_room(&c, (n + 2 * k * k) * sizeof *room);
-    c.ref->muon(c.ref, s.want_w, s.want_m, s.want_g, room, R, C, u);
-    c.fast->muon(c.fast, weight, m, grad, scratch, R, C, u);
+    float *old_row = dev_check_f(&c, row, R), *want_row = dev_check_f(&c, row, R);
+    c.ref->muon(c.ref, s.want_w, s.want_m, row ? want_row : NULL, s.want_g, room, R, C, u);
+    c.fast->muon(c.fast, weight, m, row, grad, scratch, R, C, u);
     double off = 0, norm = 0, b = u.beta1, scale = u.lr * 0.2 * sqrt((double)L);
     for (size_t i = 0; i < n; i++) {
         double g = (double)s.g[i] * u.grad_scale, size = fabs(b * s.m[i]) + fabs((1 - b) * g);
@@ -738,7 +763,15 @@ static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch,
         off += e * e, norm += x * x;
     }
     double e = polynomial_err(norm > 0 ? sqrt(off / norm) + rms_err(n) + 2 * U : 0, k, L);
-    for (size_t i = 0; i < n; i++) s.w_err[i] = 4 * U * (fabs((double)s.w[i]) + scale) + scale * e;
+    double *row_err = dev_check_d(&c, R), *move_err = dev_check_d(&c, R);
+    for (size_t i = 0; i < R; i++) move_err[i] = 4 * U + e;
+    if (row) row_errors(move_err, row_err, old_row, want_row, e, R, C, u);
+    for (size_t i = 0; i < n; i++) {
+        double w = s.w[i], decay = u.lr * u.weight_decay * fabs(w), left = fabs(w - s.want_w[i]);
+        s.w_err[i] = 4 * U * fabs(w) + scale * move_err[i / C];
+        if (u.cautious && left <= s.w_err[i] + decay) s.w_err[i] += decay; // the update's sign may be either
+    }
+    if (row) dev_check_expect_f(&c, "row", want_row, row, R, row_err);
     step_end(&c, &s, weight, m, NULL, grad, n);
 }
 

@@ -348,6 +348,10 @@ static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params 
     const ModelExperts *x = &s->experts;
     if (x->n) formula(l, "Ph", "L C D (2H + 2G) + C (3 (L - Lx) F + Lx (3 (X Fx + Fs) + X))");
     else formula(l, "Ph", "L (C D (2H + 2G) + %s C F)", n);
+    if (x->n)
+        formula(l, "Rh", "L ((H + 2G) D + C) + (L - Lx) (2 F + C) + Lx (X (2 Fx + C + 1)%s)",
+                x->shared ? " + 2 Fs + C" : "");
+    else formula(l, "Rh", "L ((H + 2G) D + 2 C + %sF)", s->swiglu ? "2 " : "");
     bool values = strchr(s->value_embeddings, 'v');
     const char *pm = values ? " + Lv V G D" : "", *qm = values ? " + Lv (V + G D)" : "";
     formula(l, "Pm", "Ph + %sV C%s%s", heads, s->rope ? "" : " + T C", pm);
@@ -460,6 +464,7 @@ static const char *optimizer_state(OptimName name)
         [OPTIM_ADAFACTOR] = "4 (P - Pm + Qm)",          // a number for each row and column of a matrix
         [OPTIM_ADAMW8BIT] = "2 P8 + 8 b8 + 8 (P - P8)", // two bytes, and two scales a block; small tensors in fp32
         [OPTIM_MUON] = "4 Ph + 8 (P - Ph)",             // a momentum for the blocks' matrices, else AdamW
+        [OPTIM_NORMUON] = "4 (Ph + Rh) + 8 (P - Ph)",   // and a number for each of their rows
     };
     return text[name];
 }
@@ -506,7 +511,8 @@ static void activations(char *out, size_t n_out, const ModelShape *s, RecomputeP
 
 static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
 {
-    bool documents = cfg->data.document_mask, windows = plan_has_windows(s), muon = cfg->optim.name == OPTIM_MUON;
+    bool documents = cfg->data.document_mask, windows = plan_has_windows(s), muon = cfg->optim.name == OPTIM_MUON ||
+         cfg->optim.name == OPTIM_NORMUON;
     snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF%s) + J V + 2 %s G D) + N (%d + %d M)%s%s%s%s",
              s->swiglu ? "3 " : "", s->experts.n ? "w" : "", windows ? "((L - Lw) T + Lw Tw)" : "L T",
              documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",

@@ -1,8 +1,8 @@
 // schedule_print: the learning rate and the batch of a whole run, as a table, as a drawing in characters, and
 // as a picture (SVG). What `build/plan schedule` shows.
 //
-// Every value comes from schedule_lr_ramped and schedule_ramp_at, the functions that the run itself calls for each
-// step; nothing here knows a formula. So what is drawn is what will be trained.
+// Every value comes from schedule_lr_ramped, schedule_momentum and schedule_ramp_at, the functions that the run itself
+// calls for each step; nothing here knows a formula. So what is drawn is what will be trained.
 //
 // The table has the steps at which something begins or ends (marks), each with a note: a table of every hundredth
 // step would miss them all. In the drawing a column shows one step of its share of the run; in the picture the marks
@@ -42,6 +42,11 @@ typedef struct {
 static double lr_of(const Sheet *s, long step)
 {
     return schedule_lr_ramped(s->schedule, s->ramp, step);
+}
+
+static double momentum_of(const Sheet *s, long step)
+{
+    return schedule_momentum(s->schedule, step);
 }
 
 static double batch_of(const Sheet *s, long step)
@@ -115,6 +120,7 @@ static Sheet make_sheet(const Schedule *schedule, const Ramp *ramp, long steps)
     Sheet s = {.schedule = schedule, .ramp = ramp, .steps = steps};
     add_mark(&s, 0, "first step");
     if (schedule->warmup > 0) add_mark(&s, schedule->warmup - 1, "warm-up done");
+    if (schedule->momentum_warmup > 0) add_mark(&s, schedule->momentum_warmup, "momentum full");
     mark_ramp(&s);
     mark_decay(&s);
     add_mark(&s, steps - 1, "last step");
@@ -200,6 +206,9 @@ void schedule_print(const Schedule *schedule, const Ramp *ramp, long steps, FILE
     fprintf(out, "learning rate: %s\n", text);
     describe_batch(ramp, text, sizeof text);
     fprintf(out, "batch: %s\n", text);
+    if (schedule->momentum_warmup > 0)
+        fprintf(out, "momentum: %.4g to %.4g over the first %ld steps\n", schedule->momentum_start, schedule->momentum,
+                schedule->momentum_warmup);
     fprintf(out, "run: %ld steps, %.0f tokens\n\n", steps, tokens_before(&s, steps));
     fprintf(out, "%10s %18s %12s %14s\n", "step", "tokens before", "batch", "learning rate");
     for (int i = 0; i < s.n_marks; i++) {
@@ -208,6 +217,7 @@ void schedule_print(const Schedule *schedule, const Ramp *ramp, long steps, FILE
                 lr_of(&s, step), s.mark[i].note);
     }
     draw_rows(&s, lr_of, false, "learning rate", out);
+    if (schedule->momentum_warmup > 0) draw_rows(&s, momentum_of, false, "momentum", out);
     if (ramps(ramp)) draw_rows(&s, batch_of, true, "batch, tokens", out);
 }
 

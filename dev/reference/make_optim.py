@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes test/fixtures/optim.safetensors and optim_8bit.safetensors: six updates by every optimizer.
 
-SGD, momentum, Adam and AdamW are torch.optim's. Adafactor, Lion, Muon and 8-bit AdamW follow their papers and
+SGD, momentum, Adam and AdamW are torch.optim's. Adafactor, Lion, Muon, NorMuon (arXiv
+2510.05491), cautious decay (arXiv 2510.12402) and 8-bit AdamW follow their papers and
 the reference implementations (Transformers' Adafactor, arXiv 2302.06675 algorithm 2, Jordan's Newton-Schulz with
 the scale of arXiv 2502.16982, bitsandbytes' code book). All in float64 from float32 inputs; results are rounded to
 float32 once. Run: /usr/bin/python3 dev/reference/make_optim.py   (PyTorch, NumPy)
@@ -91,16 +92,46 @@ def newton_schulz(G, steps=5):
 MOMENTUM = single(0.95)
 
 
-def muon(weight, decay):
-    w, m = weight.clone(), torch.zeros_like(weight)
+ROW_BETA2 = single(0.9)
+
+
+def apply(w, step, lr, decay, cautious):
+    """w after a step of this size and decay; cautious: which spares the elements that the step drives away from 0."""
+    mask = (step * w >= 0).double() if cautious else torch.ones_like(w)
+    return w - lr * decay * mask * w - step
+
+
+def adamw_cautious(weight, decay):
+    w, m, v = weight.clone(), torch.zeros_like(weight), torch.zeros_like(weight)
 
     def update(grad, step, lr):
-        nonlocal w, m
-        m = m.lerp(grad, 1 - MOMENTUM)
-        O = newton_schulz(grad.lerp(m, MOMENTUM))
-        w = w * (1 - lr * decay) - lr * 0.2 * max(w.shape) ** 0.5 * O
+        nonlocal w
+        m.mul_(BETA1).add_(grad, alpha=1 - BETA1)
+        v.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
+        mhat, vhat = m / (1 - BETA1 ** step), v / (1 - BETA2 ** step)
+        w = apply(w, lr * mhat / (vhat.sqrt() + EPS), lr, decay, True)
         return w
-    return update, lambda: [m]
+    return update, lambda: [m, v]
+
+
+def muon_like(rows, cautious):
+    """Muon; rows: each divided by the root of its running mean square, then all scaled to the norm before."""
+    def start(weight, decay):
+        w, m, v = weight.clone(), torch.zeros_like(weight), torch.zeros(weight.shape[0]).double()
+
+        def update(grad, step, lr):
+            nonlocal w, m, v
+            m = m.lerp(grad, 1 - MOMENTUM)
+            O = newton_schulz(grad.lerp(m, MOMENTUM))
+            if rows:
+                norm = O.norm()
+                v = ROW_BETA2 * v + (1 - ROW_BETA2) * (O * O).mean(1)
+                O = O / (v.sqrt() + EPS)[:, None]
+                O = O * norm / O.norm()
+            w = apply(w, lr * 0.2 * max(w.shape) ** 0.5 * O, lr, decay, cautious)
+            return w
+        return update, lambda: [m, v] if rows else [m]
+    return start
 
 
 def case(name, seed, start, shape, decay):
@@ -131,9 +162,14 @@ def cases():
                                        ("adafactor_relative", adafactor(True))]):
         out.update(case(f"{name}/matrix", 10 * i, start, (5, 9), 0.1))
         out.update(case(f"{name}/vector", 10 * i + 1, start, (13,), 0.0))
-    out.update(case("muon/wide", 91, muon, (6, 11), 0.1))
-    out.update(case("muon/tall", 92, muon, (10, 7), 0.0))
-    out.update(case("muon/square", 93, muon, (8, 8), 0.1))
+    out.update(case("muon/wide", 91, muon_like(False, False), (6, 11), 0.1))
+    out.update(case("muon/tall", 92, muon_like(False, False), (10, 7), 0.0))
+    out.update(case("muon/square", 93, muon_like(False, False), (8, 8), 0.1))
+    out.update(case("normuon/wide", 94, muon_like(True, False), (6, 11), 0.1))
+    out.update(case("normuon/tall", 95, muon_like(True, False), (10, 7), 0.0))
+    out.update(case("adamw_cautious/matrix", 96, adamw_cautious, (5, 9), 0.1))
+    out.update(case("muon_cautious/tall", 97, muon_like(False, True), (10, 7), 0.1))
+    out.update(case("normuon_cautious/tall", 98, muon_like(True, True), (10, 7), 0.1))
     return out
 
 
@@ -184,5 +220,6 @@ def adamw8bit(n=3 * 1400, block=2048, step=4, decay=single(0.1)):
 
 
 if __name__ == "__main__":
-    save("optim", cases(), {"beta1": BETA1, "beta2": BETA2, "eps": EPS, "momentum": MOMENTUM})
+    save("optim", cases(), {"beta1": BETA1, "beta2": BETA2, "eps": EPS, "momentum": MOMENTUM,
+                           "row_beta2": ROW_BETA2})
     save("optim_8bit", adamw8bit(), {"beta1": BETA1, "beta2": BETA2, "eps": EPS, "decay": single(0.1), "step": 4})

@@ -31,7 +31,7 @@ typedef enum { MOE_DROP_LAST, MOE_DROP_LIGHTEST } MoeDrop;
 typedef enum { ROPE_NONE, ROPE_LINEAR, ROPE_NTK, ROPE_YARN, ROPE_LLAMA3 } RopeKind;
 typedef enum {
     OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_ADAFACTOR, OPTIM_LION, OPTIM_ADAMW8BIT, OPTIM_MUON,
-    OPTIM_NAMES
+    OPTIM_NORMUON, OPTIM_NAMES
 } OptimName;
 // The learning rate after the warm-up; then the shape of the decay of SCHEDULE_WSD.
 typedef enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD } ScheduleKind;
@@ -155,9 +155,13 @@ typedef struct {
         long decay_steps, wsd_decay;
         ScheduleShape wsd_shape;
         ConfigRampLr ramp_lr;
-        double beta1, beta2, eps, momentum, matrix_lr;
+        double beta1, beta2, eps, momentum, momentum_start;
+        long momentum_warmup;
+        double row_beta2, matrix_lr;
         bool relative_step;
-        double weight_decay, clip, agc;
+        double weight_decay;
+        bool cautious_decay;
+        double clip, agc;
         ClipUnit agc_unit;
         long mup_base, mup_base_head;
     } optim;

@@ -104,6 +104,7 @@ typedef struct {
     float grad_scale; // multiplies the gradient first (unscaling, clipping)
     int step;         // 1 for the first update: bias correction
     bool l2;          // adamw alone: the decay joins the gradient (Adam with L2), and does not act on the weight
+    bool cautious;    // adamw and muon: no decay where update and weight have opposite signs (arXiv 2510.12402)
 } Update;
 
 // What kernels multiply by: beta and 1 - beta, and 1 / (1 - beta^step), which corrects a mean that began with 0.
@@ -333,8 +334,9 @@ struct Dev {
     // element (Shazeer & Stern, arXiv 1804.04235). Reads lr, weight_decay, grad_scale and step.
     void (*adafactor)(Dev *, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u);
     // weight (R, C): momentum beta1, made orthogonal; scratch: R C + 2 min(R, C)^2 floats (Jordan 2024; the
-    // scale of arXiv 2502.16982)
-    void (*muon)(Dev *, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u);
+    // scale of arXiv 2502.16982). row (R): means, by beta2, of the squares of each row of that, whose roots divide it
+    // (NorMuon, arXiv 2510.05491); NULL: plain Muon, and beta2 and eps are not read
+    void (*muon)(Dev *, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C, Update u);
 
     // ---- copies between host and device
     void (*to_device)(Dev *, void *device_dst, const void *host_src, size_t n_bytes);

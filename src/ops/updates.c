@@ -16,6 +16,9 @@
 //   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
 //   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)
 //
+// Cautious (arXiv 2510.12402): the decay is left out where m w < 0, that is, where the update makes |w| larger. Where
+// both pull towards zero, they add as before; nowhere do they work against each other.
+//
 // AdamW in 8 bits (Dettmers et al., arXiv 2110.02861): the same on m, v = code[m8] m_scale[block], code[v8]
 // v_scale[block], where a block is 2048 elements of one tensor; then m_scale = max |m|, m8 = the code nearest to m /
 // m_scale; v likewise. 2 bytes and 8/2048 a parameter instead of 8. The 256 codes are a dynamic tree: seven decades
@@ -117,6 +120,7 @@ static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size
 {
     const UpdateFactors f = update_factors(u);
     float shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
+    float apart = u.cautious ? 1 : shrink; // for an update that moves the weight away from zero
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * u.grad_scale + pull * weight[i];
@@ -124,7 +128,8 @@ static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size
         float vi = f.beta2 * v[i] + f.rest2 * g * g;
         m[i] = mi;
         v[i] = vi;
-        weight[i] = weight[i] * shrink - u.lr * (mi * f.correct1) / (sqrtf(vi * f.correct2) + u.eps);
+        float keep = mi * weight[i] < 0 ? apart : shrink;
+        weight[i] = weight[i] * keep - u.lr * (mi * f.correct1) / (sqrtf(vi * f.correct2) + u.eps);
         grad[i] = 0;
     }
 }

@@ -55,12 +55,14 @@ template <class E> struct Adamw {
     template <int W> __device__ void run(size_t i) const
     {
         float w[W], mi[W], vi[W], g[W], shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
+        float apart = u.cautious ? 1 : shrink;
         load<W>(w, weight + i), load<W>(mi, m + i), load<W>(vi, v + i), load<W>(g, grad + i);
         for (int k = 0; k < W; k++) {
             g[k] = g[k] * u.grad_scale + pull * w[k];
             mi[k] = f.beta1 * mi[k] + f.rest1 * g[k];
             vi[k] = f.beta2 * vi[k] + f.rest2 * g[k] * g[k];
-            w[k] = w[k] * shrink - u.lr * (mi[k] * f.correct1) / (sqrtf(vi[k] * f.correct2) + u.eps);
+            float keep = mi[k] * w[k] < 0 ? apart : shrink;
+            w[k] = w[k] * keep - u.lr * (mi[k] * f.correct1) / (sqrtf(vi[k] * f.correct2) + u.eps);
             g[k] = 0;
         }
         store<W>(m + i, mi), store<W>(v + i, vi), store<W>(weight + i, w), store<W>(grad + i, g);

@@ -34,6 +34,16 @@
 // A and B = 3.4445 I - 4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2)
 // flops a step instead of 4 k n + 2 k^3, for n elements and k = min(R, C).
 //
+// NorMuon (Li et al., arXiv 2510.05491) divides each row of O, which is what one neuron gets, by the root of a running
+// mean of its square, so that no neuron moves much more than others:
+//
+//   row_i = b2 row_i + (1 - b2) mean_j O_ij^2;    O'_ij = O_ij / (sqrt(row_i) + eps);    O = O' |O| / |O'|
+//
+// The rows of a wide O are already of about equal length, those of a tall one are not. The last step gives the update the
+// norm that Muon's has; the paper sets it to 0.2 sqrt(R C) instead, that of an O whose singular values are all 1. row
+// begins at 0 without bias correction: 1 - b2^t would be the same factor for all rows, which the last step cancels.
+// Decay may be cautious, as in updates.c.
+//
 // The invariant: a whole tensor at a time; no bit of a sum or a product depends on threads.
 //
 // Rejected: Adafactor's optional first moment (4 bytes per parameter, and saving memory is its purpose); for Muon, bf16
@@ -172,7 +182,28 @@ static void polynomial(Dev *dev, float *Y, const float *X, float *A, float *B, s
     }
 }
 
-static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
+// x (R, C) is divided, row by row, by the root of the row's mean square over all steps. Returns the factor that would
+// give x its norm back.
+static float normalize_rows(Dev *dev, float *x, float *row, size_t R, size_t C, Update u)
+{
+    float b = (float)u.beta2, rest = (float)(1 - u.beta2);
+    double before = dev->sum_squares(dev, x, R * C);
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < R; i++) {
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (size_t j = 0; j < C; j++) sum += (double)x[i * C + j] * x[i * C + j];
+        row[i] = b * row[i] + rest * (float)(sum / (double)C);
+        float factor = 1 / (sqrtf(row[i]) + u.eps);
+#pragma omp simd
+        for (size_t j = 0; j < C; j++) x[i * C + j] *= factor;
+    }
+    double after = dev->sum_squares(dev, x, R * C);
+    return after > 0 ? (float)sqrt(before / after) : 0;
+}
+
+static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C,
+                 Update u)
 {
     size_t n = R * C, k = R < C ? R : C;
     float b = (float)u.beta1, rest = (float)(1 - u.beta1);
@@ -193,9 +224,12 @@ static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch,
         to = old;
     }
     float shrink = 1 - u.lr * u.weight_decay, scale = u.lr * 0.2f * sqrtf((float)(R > C ? R : C));
+    float apart = u.cautious ? 1 : shrink;
+    if (row) scale *= normalize_rows(dev, from, row, R, C, u);
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
-        weight[i] = fmaf(weight[i], shrink, -(scale * from[i]));
+        float keep = from[i] * weight[i] < 0 ? apart : shrink;
+        weight[i] = fmaf(weight[i], keep, -(scale * from[i]));
         grad[i] = 0;
     }
 }

@@ -7,6 +7,7 @@
 //               apply:   w = w shrink - scale u, where scale knows the rms of all of u and w (sums.cu)
 //   muon        five times:  A = X X^T (tall: X^T X),  B = c1 + c3 A + c5 A A,  X = B X (tall: X B)
 //               by matmul.cu, c5 A A + c3 A with cuBLASLt's C; only c1 on the diagonal is a kernel
+//   normuon     then a block a row: row_i, and X / sqrt(row_i); then X's norm as it was
 //
 // The invariant: a whole tensor at a time, and nothing goes to the host. When a kernel needs a sum over all elements,
 // the kernel before it leaves a few partial sums, which every block adds in the same order. Products are fp32 (TF32
@@ -170,20 +171,57 @@ struct MuonDiagonal {
     }
 };
 
+// NorMuon, a block a row: row_i = b row_i + rest mean_j x^2, x /= sqrt(row_i) + eps
+__global__ void normuon_rows_kernel(float *x, float *row, size_t C, float b, float rest, float eps)
+{
+    SHARED(float, factor, [1]);
+    float *of = x + blockIdx.x * C;
+    double sum = 0;
+    for (size_t j = threadIdx.x; j < C; j += blockDim.x) sum += (double)of[j] * of[j];
+    sum = block_sum_double(sum);
+    if (threadIdx.x == 0) {
+        float mean = b * row[blockIdx.x] + rest * (float)(sum / (double)C);
+        row[blockIdx.x] = mean;
+        factor[0] = 1 / (sqrtf(mean) + eps);
+    }
+    __syncthreads();
+    for (size_t j = threadIdx.x; j < C; j += blockDim.x) of[j] *= factor[0];
+}
+
+// x gets back the norm that it had; before, after: partial sums of its squares
+__global__ void normuon_norm_kernel(float *x, const double *before, const double *after, size_t n)
+{
+    double now = sums_of_ranges(after);
+    float factor = now > 0 ? (float)sqrt(sums_of_ranges(before) / now) : 0;
+    size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x, stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = at; i < n; i += stride) x[i] *= factor;
+}
+
+void normalize_rows(DevCuda *d, float *x, float *row, size_t R, size_t C, Update u)
+{
+    size_t n = R * C;
+    double *before = (double *)dev_cuda_scratch(d, 2 * SUMS_RANGES * sizeof *before), *after = before + SUMS_RANGES;
+    sums_squares(d, before, x, n);
+    LAUNCH(normuon_rows_kernel, (unsigned)R, power_of_two(d->threads), 0, d->stream, x, row, C, (float)u.beta2,
+           (float)(1 - u.beta2), u.eps);
+    sums_squares(d, after, x, n);
+    LAUNCH(normuon_norm_kernel, blocks_for(d, n, d->threads), (unsigned)d->threads, 0, d->stream, x, before, after, n);
+}
+
 struct MuonApply {
     float *weight, *grad;
     const float *x;
-    float shrink, scale;
+    float shrink, apart, scale; // apart: in place of shrink where weight and update have opposite signs
     template <int W> __device__ void run(size_t i) const
     {
         float w[W], v[W];
         load<W>(w, weight + i), load<W>(v, x + i);
-        for (int k = 0; k < W; k++) w[k] = w[k] * shrink - scale * v[k], v[k] = 0;
+        for (int k = 0; k < W; k++) w[k] = w[k] * (v[k] * w[k] < 0 ? apart : shrink) - scale * v[k], v[k] = 0;
         store<W>(weight + i, w), store<W>(grad + i, v);
     }
 };
 
-void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
+void muon(Dev *dev, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C, Update u)
 {
     DevCuda *d = dev_cuda(dev);
     size_t n = R * C, k = R < C ? R : C;
@@ -204,7 +242,9 @@ void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t
         from = to, to = old;
     }
     float shrink = 1 - u.lr * u.weight_decay, scale = u.lr * 0.2f * sqrtf((float)(R > C ? R : C));
-    elements<4>(d, n, aligned(weight, grad, from), MuonApply{weight, grad, from, shrink, scale});
+    if (row) normalize_rows(d, from, row, R, C, u);
+    elements<4>(d, n, aligned(weight, grad, from),
+                MuonApply{weight, grad, from, shrink, u.cautious ? 1 : shrink, scale});
 }
 
 } // namespace

@@ -23,7 +23,7 @@ typedef struct {
     const char *dtype, *layout; // for people: "bf16", "dp 2, ZeRO 3"
     bool fp8;
     bool by_sign;          // an element's update is no smooth function of its gradient (Lion, Muon; Adam,
-                           // which adds the decay to it)
+                           // which adds the decay to it; cautious decay)
     double inverse;        // what undoes the loss scale in gradients of streams: 1, or a power of two
 } DumpPlace;
 

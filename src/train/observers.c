@@ -344,7 +344,8 @@ static void dump_before(void *self, Run *run, long step)
         .rank = run->replicas.rank, .ranks = run->replicas.size, .update = step + 1, .first = (size_t)batch.before,
         .samples = (size_t)batch.sequences, .context = (size_t)cfg->model.context, .dtype = dtype[cfg->numerics.dtype],
         .layout = d->layout, .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
-        .by_sign = optim == OPTIM_LION || optim == OPTIM_MUON || optim == OPTIM_ADAM,
+        .by_sign = optim == OPTIM_LION || optim == OPTIM_MUON || optim == OPTIM_NORMUON || optim == OPTIM_ADAM ||
+                   cfg->optim.cautious_decay,
         .inverse = 1 / (double)run->scales.scaler.scale});
     add_arrays(run, d->dump, DUMP_WEIGHT, run->optim.kind->n_states);
 }

@@ -102,6 +102,11 @@ static int shape_hidden(const Params *params, const Param *row, size_t dim[PARAM
     return hidden(params, row) ? shape_same(params, row, dim) : 0;
 }
 
+static int shape_hidden_rows(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
+{
+    return hidden(params, row) ? shape_rows(params, row, dim) : 0;
+}
+
 static int shape_not_hidden(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
 {
     return hidden(params, row) ? 0 : shape_same(params, row, dim);
@@ -159,13 +164,18 @@ static void update_muon(Optim *o, Dev *dev, const Params *params, OptimPiece p, 
         return;
     }
     u.beta1 = o->set.momentum;
+    u.beta2 = o->set.row_beta2;
     if (o->set.matrix_lr > 0) u.lr *= o->set.matrix_lr;
-    dev->muon(dev, p.weight, p.state[0], p.grad, o->scratch, p.row->dim[0], p.row->dim[1], u);
+    float *row = o->set.name == OPTIM_NORMUON ? p.state[3] : NULL;
+    dev->muon(dev, p.weight, p.state[0], row, p.grad, o->scratch, p.row->dim[0], p.row->dim[1], u);
 }
 
 #define EXP_AVG {.prefix = "exp_avg", .dtype = ST_F32, .shape = shape_same}
 #define EXP_AVG_SQ {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_same}
 #define MOMENTUM {.prefix = "momentum_buffer", .dtype = ST_F32, .shape = shape_same}
+#define MUON_STATES {.prefix = "momentum_buffer", .dtype = ST_F32, .shape = shape_hidden}, \
+                    {.prefix = "exp_avg", .dtype = ST_F32, .shape = shape_not_hidden}, \
+                    {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_not_hidden}
 
 static const OptimKind TABLE[OPTIM_NAMES] = {
     [OPTIM_ADAMW] = {"adamw", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_adamw},
@@ -186,12 +196,16 @@ static const OptimKind TABLE[OPTIM_NAMES] = {
                           {.prefix = "exp_avg", .dtype = ST_F32, .shape = shape_small},
                           {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_small}},
                          update_adamw8bit},
-    [OPTIM_MUON] = {"muon", "4 for hidden matrices, else 8", OPTIM_TENSOR, 3,
-                    {{.prefix = "momentum_buffer", .dtype = ST_F32, .shape = shape_hidden},
-                     {.prefix = "exp_avg", .dtype = ST_F32, .shape = shape_not_hidden},
-                     {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_not_hidden}},
-                    update_muon},
+    [OPTIM_MUON] = {"muon", "4 for hidden matrices, else 8", OPTIM_TENSOR, 3, {MUON_STATES}, update_muon},
+    [OPTIM_NORMUON] = {"normuon", "4 and 4 / C for hidden matrices, else 8", OPTIM_TENSOR, 4,
+                       {MUON_STATES, {.prefix = "exp_avg_sq_row", .dtype = ST_F32, .shape = shape_hidden_rows}},
+                       update_muon},
 };
+
+static bool is_muon(const OptimKind *kind)
+{
+    return kind->update == update_muon;
+}
 
 const OptimKind *optim_kind(OptimName name)
 {
@@ -205,13 +219,13 @@ bool optim_needs_whole(const OptimKind *kind, const Params *params, const Param 
     bool even = row->whole[0] % (size_t)ranks == 0 && row->dim[0] * row->dim[1] % UPDATE_BLOCK == 0;
     if (kind->cut == OPTIM_BLOCK)
         return large(row) && (row->cut == 1 || !(even || row->dim[1] % UPDATE_BLOCK == 0));
-    return kind != &TABLE[OPTIM_MUON] || hidden(params, row);
+    return !is_muon(kind) || hidden(params, row);
 }
 
 double optim_cost(const OptimKind *kind, const Params *params, const Param *row)
 {
     double n = (double)(row->whole[0] * row->whole[1]), k = (double)smaller(row->whole[0], row->whole[1]);
-    return kind == &TABLE[OPTIM_MUON] && hidden(params, row) ? 5 * (4 * k * n + 2 * k * k * k) : n;
+    return is_muon(kind) && hidden(params, row) ? 5 * (4 * k * n + 2 * k * k * k) : n;
 }
 
 const Params *optim_table(const Optim *o, const Model *model)
@@ -263,7 +277,7 @@ size_t optim_state_bytes(OptimName name, const Params *params)
 size_t optim_scratch_bytes(OptimName name, const Params *params)
 {
     size_t most = 0;
-    for (int r = 0; r < params->n_rows && name == OPTIM_MUON; r++) {
+    for (int r = 0; r < params->n_rows && is_muon(optim_kind(name)); r++) {
         const Param *row = &params->row[r];
         size_t side = smaller(row->dim[0], row->dim[1]), n = row->dim[0] * row->dim[1] + 2 * side * side;
         if (hidden(params, row) && n > most) most = n;
@@ -512,7 +526,7 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
 void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t begin, size_t end)
 {
     Update u = {.beta1 = o->set.beta1, .beta2 = o->set.beta2, .eps = o->set.eps,
-                .grad_scale = (float)grad_scale, .step = o->step};
+                .grad_scale = (float)grad_scale, .step = o->step, .cautious = o->set.cautious_decay};
     for (int k = 0; k < ranges(o); k++) {
         Lent lent = borrow(o, model, k);
         update_range(o, model, &lent.range, lent.state, lr, u, begin, end);

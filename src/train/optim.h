@@ -26,9 +26,12 @@ typedef struct {
     OptimName name;
     double beta1, beta2; // beta1: also sgd's momentum; each as far as the optimizer has it
     float eps, weight_decay;
-    double momentum;    // of Muon's matrices; its AdamW rows use beta1, beta2, eps
+    double momentum;    // of Muon's matrices; its AdamW rows use beta1, beta2, eps. Training sets it before each update
+                        // (schedule_momentum)
+    double row_beta2;   // of NorMuon's means of squares
     float matrix_lr;    // learning rate of Muon's matrices, as a multiple; 0 means 1
     bool relative_step; // Adafactor: steps of min(0.01, 1 / sqrt(t)), and lr is not read
+    bool cautious_decay; // adamw, muon, normuon: decay only where update and weight do not have opposite signs
     float clip;         // largest global gradient norm; 0: do not clip
     float agc;          // adaptive clipping (grads.h): largest |gradient| / |weight| of a unit; 0: off
     ClipUnit agc_unit;

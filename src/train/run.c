@@ -95,7 +95,8 @@ OptimSettings run_optim_settings(const Config *cfg)
     return (OptimSettings){
         .name = cfg->optim.name, .beta1 = cfg->optim.beta1, .beta2 = cfg->optim.beta2,
         .eps = (float)cfg->optim.eps, .weight_decay = (float)cfg->optim.weight_decay,
-        .momentum = cfg->optim.momentum, .matrix_lr = (float)cfg->optim.matrix_lr,
+        .momentum = cfg->optim.momentum, .row_beta2 = cfg->optim.row_beta2,
+        .matrix_lr = (float)cfg->optim.matrix_lr, .cautious_decay = cfg->optim.cautious_decay,
         .relative_step = cfg->optim.relative_step, .clip = (float)cfg->optim.clip,
         .agc = (float)cfg->optim.agc, .agc_unit = cfg->optim.agc_unit};
 }
@@ -132,7 +133,8 @@ void run_schedule(Run *run)
         .kind = cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
         .warmup = cfg->optim.warmup, .decay_steps = cfg->optim.decay_steps,
         .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
-        .shape = cfg->optim.wsd_shape};
+        .shape = cfg->optim.wsd_shape, .momentum = cfg->optim.momentum,
+        .momentum_start = cfg->optim.momentum_start, .momentum_warmup = cfg->optim.momentum_warmup};
     run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
                                    cfg->batch.micro * cfg->parallel.dp * config_micro_grain(cfg),
                                    cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);

@@ -1,5 +1,5 @@
-// schedule: linear warm-up, then one of five curves; a batch that grows. See schedule.h for the formulas and where they
-// come from.
+// schedule: linear warm-up, then one of five curves; a momentum and a batch that grow. See schedule.h for the formulas
+// and where they come from.
 //
 // The invariant: the learning rate is a function of the step and the settings alone, so a resumed run or
 // one that is stopped early follows the same curve. WSD adds: the rate before decay_start does not depend on
@@ -49,6 +49,12 @@ double schedule_lr(const Schedule *s, long step)
     }
     check(!"a schedule of a kind that exists");
     return NAN;
+}
+
+double schedule_momentum(const Schedule *s, long step)
+{
+    if (step >= s->momentum_warmup) return s->momentum;
+    return s->momentum_start + (s->momentum - s->momentum_start) * (double)step / (double)s->momentum_warmup;
 }
 
 void schedule_check(const Schedule *s)

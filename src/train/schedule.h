@@ -1,4 +1,4 @@
-// schedule: the learning rate and the batch size of each step.
+// schedule: the learning rate, the momentum and the batch size of each step.
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
 #include <stdbool.h>
@@ -16,6 +16,8 @@ typedef struct {
     long warmup, decay_steps; // steps of linear warm-up; step at which the decay has ended
     long decay_start; // WSD: the first step of the decay; one within the warm-up counts as the warm-up's end
     ScheduleShape shape; // WSD
+    double momentum, momentum_start; // of Muon's matrices: final and first
+    long momentum_warmup;            // steps from one to the other; 0: always the final one
 } Schedule;
 
 // Learning rate of update s, counted from 0, with warm-up W and end of decay E (decay_steps):
@@ -36,6 +38,10 @@ typedef struct {
 // The decay starts at W, that of WSD at decay_start (never before W). A run of E steps ends with update
 // E - 1, one step before min_lr. E <= W: min_lr right after the warm-up.
 double schedule_lr(const Schedule *schedule, long step);
+
+// Muon's momentum at update s, counted from 0, with momentum_warmup W: start + (momentum - start) s / W for s < W, then
+// momentum. A function of the step alone, as the learning rate.
+double schedule_momentum(const Schedule *schedule, long step);
 
 // Dies with the name of the setting when the settings make no curve: lr or a step count below 0, min_lr not in
 // [0, lr], or an exponential decay to 0, which would be all in its first step.

@@ -775,7 +775,10 @@ static void muon(Env &e)
     const size_t shapes[][2] = {{20, 50}, {50, 20}, {24, 24}};
     for (auto &s : shapes) {
         size_t n = s[0] * s[1], k = s[0] < s[1] ? s[0] : s[1];
-        e.dev->muon(e.dev, e.f(n), e.f(n), e.f(n), e.out_f(n + 2 * k * k), s[0], s[1], update(3));
+        e.dev->muon(e.dev, e.f(n), e.f(n), nullptr, e.f(n), e.out_f(n + 2 * k * k), s[0], s[1], update(3));
+        Update careful = update(3);
+        careful.cautious = true;
+        e.dev->muon(e.dev, e.f(n), e.f(n), e.positive(s[0]), e.f(n), e.out_f(n + 2 * k * k), s[0], s[1], careful);
     }
 }
 
