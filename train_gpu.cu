@@ -2,10 +2,10 @@
 //
 //   build/train_gpu presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
-// The program is train.c, compiled with -DTRAIN_GPU; this file has what differs: the device (dev_cuda.h) and what carries
-// messages. build/train_gpu_on_cpu is this program
-// in the emulation of dev/cuda_on_cpu. Ranks take this machine's GPUs in turn; there may be more ranks than GPUs. What
-// they exchange goes from GPU to GPU over NCCL where each has its own, else through the host (comm.backend).
+// The program is train.c, compiled with -DTRAIN_GPU; this file has what differs: the device (dev_cuda.h) and what
+// carries messages. build/train_gpu_on_cpu is this program in the emulation of dev/cuda_on_cpu. Ranks take this
+// machine's GPUs in turn; there may be more ranks than GPUs. What they exchange goes from GPU to GPU over NCCL where
+// each has its own, else through the host (comm.backend).
 #include "base/check.h"
 #include "comm/comm_nccl.h"
 #include "comm/comm_staged.h"

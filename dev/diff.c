@@ -10,10 +10,10 @@
 // bound is where to look: what comes later may only inherit its error.
 //
 // For dumps, and files of other programs whose tensors have a dump's names, the bound is what rounding may do to the
-// tensor, given the type it was stored in, its depth and the length of its sums (dev/check/diff.c, doc/diff.md), and the
-// difference must not be systematic (dev/check/systematic.c); the weights before the update must be equal. For
-// everything else, and with --exact: equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every
-// test reads !(difference <= bound), so that NaN fails it.
+// tensor, given the type it was stored in, its depth and the length of its sums (dev/check/diff.c, doc/diff.md), and
+// the difference must not be systematic (dev/check/systematic.c); the weights before the update must be equal. For
+// everything else, and with --exact: equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or
+// equal bits. Every test reads !(difference <= bound), so that NaN fails it.
 //
 // Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line; 3 cannot tell.
 #include "base/check.h"
@@ -357,21 +357,23 @@ static void print_first(const Report *r)
     }
     printf(", %zu of %zu elements\n", s->n_out, s->n);
     print_systematic(r, &r->first_judged);
-    printf("  %-34s %15s %15s %10s  %s\n", "worst elements", "A", "B", r->judge.rule == JUDGE_EXACT ? "" : "of bound", "bits");
+    printf("  %-34s %15s %15s %10s  %s\n", "worst elements", "A", "B",
+           r->judge.rule == JUDGE_EXACT ? "" : "of bound", "bits");
     for (int k = 0; k < s->n_worst; k++) {
         size_t i = s->worst[k];
         snprintf(ratio, sizeof ratio, "%.3g", s->worst_ratio[k]);
         place_text(place, r, a, i);
         int n_a = 2 * (int)safetensors_dtype_bytes(a->t.dtype), n_b = 2 * (int)safetensors_dtype_bytes(b->t.dtype);
         printf("  %-34s %15.9g %15.9g %10s  %0*llx %0*llx\n", place, diff_stats_value(&a->t, i),
-               diff_stats_value(&b->t, i), r->judge.rule == JUDGE_EXACT ? "" : ratio, n_a, (unsigned long long)diff_stats_bits(&a->t, i),
-               n_b, (unsigned long long)diff_stats_bits(&b->t, i));
+               diff_stats_value(&b->t, i), r->judge.rule == JUDGE_EXACT ? "" : ratio, n_a,
+               (unsigned long long)diff_stats_bits(&a->t, i), n_b, (unsigned long long)diff_stats_bits(&b->t, i));
     }
 }
 
 static void print_histogram(const Report *r)
 {
-    const DiffStats *first = r->first && r->first_judged.stats.n ? &r->first_judged.stats : NULL, *drawn = first ? first : &r->all;
+    const DiffStats *first = r->first && r->first_judged.stats.n ? &r->first_judged.stats : NULL;
+    const DiffStats *drawn = first ? first : &r->all;
     const SafeTensor *t = first ? &r->first->t : NULL;
     size_t most = 1, label = 0;
     int top = 0;
@@ -409,17 +411,17 @@ static void print_notes(const Report *r)
     for (int i = 0; i < r->routing.n; i++) {
         const RoutingLayer *l = &r->routing.layer[i];
         if (!l->other && !l->order) continue;
-        printf("note: layers.%zu: %zu of %zu tokens chose other experts, %zu the same in another order: ", l->layer, l->other,
-               l->tokens, l->order);
+        printf("note: layers.%zu: %zu of %zu tokens chose other experts, %zu the same in another order: ", l->layer,
+               l->other, l->tokens, l->order);
         if (l->far) printf("%zu of them by more than rounding\n", l->far);
         else printf("ties, but for rounding\n");
     }
     if (r->n_routed)
-        printf("note: %d gradients, states and updates were not compared, nor activations that these tokens changed (in fp32 "
-               "ties are rare; with model.experts_active = model.experts there are none)\n", r->n_routed);
+        printf("note: %d gradients, states and updates were not compared, nor activations that these tokens changed (in "
+               "fp32 ties are rare; with model.experts_active = model.experts there are none)\n", r->n_routed);
     if (r->n_apart > r->n_routed)
-        printf("note: %d tensors were not compared: one side does not have them, or lacks what their bound needs (--all "
-               "names them)\n", r->n_apart - r->n_routed);
+        printf("note: %d tensors were not compared: one side does not have them, or lacks what their bound needs "
+               "(--all names them)\n", r->n_apart - r->n_routed);
     if (r->first && r->judge.rule == JUDGE_ROUNDING && begins(r->first->t.name, "weight.") &&
         r->first_judged.stats.n)
         printf("note: the weights that went in differ already, so the rest may be right (dump an earlier update, "
@@ -568,8 +570,8 @@ static Verdict curves_verdict(const char *run_a, const char *run_b, const char *
     print_curves(&a, &b, run_c ? &c : NULL, &r);
     if (!r.first) printf("\nidentical: the losses of %ld updates\n", r.both);
     else if (v == CANNOT_TELL)
-        printf("\ncannot tell: the losses part at update %ld. How fast rounding makes them part shows a third run: that of "
-               "B with another --batch.micro or --run.threads, as --third RUN\n", r.first);
+        printf("\ncannot tell: the losses part at update %ld. How fast rounding makes them part shows a third run: that "
+               "of B with another --batch.micro or --run.threads, as --third RUN\n", r.first);
     else if (v == ALIKE)
         printf("\nrounding: the losses part at update %ld, and at most %.2g times as far as A and C may (%g |C - B|)\n",
                r.first, r.largest, CURVES_FACTOR);
@@ -635,9 +637,11 @@ static Option options[] = {
     OPTION(SWITCH, "--exact", NULL, "ask for equal bits", &exact),
     OPTION(NUMBER, "--rtol", "X", "ask for |a - b| <= atol + rtol |b|", &rtol),
     OPTION(NUMBER, "--atol", "X", "the same", &atol_given),
-    OPTION(SWITCH, "--all", NULL, "a row for every tensor; without it dumps show each unit's nearest to its bound", &o.all),
+    OPTION(SWITCH, "--all", NULL, "a row for every tensor; without it dumps show each unit's nearest to its bound",
+           &o.all),
     OPTION(SWITCH, "--json", NULL, "one line of JSON and nothing else", &o.json),
-    OPTION(SWITCH, "--twice", NULL, "A and B are commands that train; both do one update from the same state, of B", &twice),
+    OPTION(SWITCH, "--twice", NULL, "A and B are commands that train; both do one update from the same state, of B",
+           &twice),
     OPTION(SIZE, "--update", "N", "with --twice: which update [1]", &update, .least = 1, .most = 1e9),
     OPTION(SIZE, "--first", "N", "with --twice: find the first of N updates that is different", &first_of, .least = 1,
            .most = 1e6),

@@ -4,8 +4,8 @@
 //   build/train runs/NAME/config.toml --run.name=tuned --ckpt.init=runs/NAME --data.train=... --data.val=...
 //
 // MODEL: a folder of Transformers, a GGUF file, or a model file of llm.c. The run has no update behind it: a checkpoint
-// of step 0 with the weights alone, config.toml with the model's shape, and the tokenizer in a folder of its own. Any layout, precision and optimizer can begin with it; so can build/sample, build/eval and
-// build/export.
+// of step 0 with the weights alone, config.toml with the model's shape, and the tokenizer in a folder of its own. Any
+// layout, precision and optimizer can begin with it; so can build/sample, build/eval and build/export.
 #include "base/check.h"
 #include "base/disk.h"
 #include "base/options.h"

@@ -1,6 +1,6 @@
 // overlay: the training losses of several runs in one picture.
 #include "base/check.h"
-#include "train/metrics.h"
+#include "record/metrics.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,17 +1,18 @@
 // parity: trains a small model on every layout and compares every gradient with one rank's.
 //
-// DIR holds gpt.toml, llama.toml and experts.toml (test/parity.sh makes them, with their data). Each layout is a run of build/train
-// under mpiexec: three steps of SGD, the third one dumped. Compared with the run of one rank: the losses and gradient
-// norms of all steps, and every element of the third gradient.
+// DIR holds gpt.toml, llama.toml and experts.toml (test/parity.sh makes them, with their data). Each layout is a run of
+// build/train under mpiexec: three steps of SGD, the third one dumped. Compared with the run of one rank: the losses
+// and gradient norms of all steps, and every element of the third gradient.
 //
 //   ==       equal to the last bit, losses and norms too
 //   0.012    largest |g - g1| / bound of a tensor, in norms; at most 1
 //
-// A layout has a value on each of eleven axes, and a recipe. A choice by hand could miss the very pair that is wrong, and
-// all combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes, and
-// seeded random combinations of three axes or more: most faults of interaction need only two switches (Kuhn, Wallace
-// and Gallo, "Software fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. Only `refused`
-// leaves layouts out, with a reason that a reader can check against the chapters. Every machine makes the same list.
+// A layout has a value on each of eleven axes, and a recipe. A choice by hand could miss the very pair that is wrong,
+// and all combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes,
+// and seeded random combinations of three axes or more: most faults of interaction need only two switches (Kuhn,
+// Wallace and Gallo, "Software fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. Only
+// `refused` leaves layouts out, with a reason that a reader can check against the chapters. Every machine makes the
+// same list.
 //
 // Optimizers that need whole tensors, and adaptive clipping, come at the end: each with some layouts that cut tensors,
 // where every bit must be equal.
@@ -286,8 +287,8 @@ static void add_random(List *list, bool experts)
     }
 }
 
-// Each recipe with layouts of tp and of ep: values of dp, tp, cp, pp, zero and ep. Key/value heads on several ranks add in another
-// order, so those are GPTs.
+// Each recipe with layouts of tp and of ep: values of dp, tp, cp, pp, zero and ep. Key/value heads on several ranks add
+// in another order, so those are GPTs.
 static void add_recipes(List *list)
 {
     static const int mesh[][PARITY_EP + 1] = {{0, 1}, {0, 4}, {1, 1, 0, 0, 1}, {1, 3, 0, 0, 3}, {1, 1, 1, 0, 2},

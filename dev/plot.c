@@ -4,7 +4,7 @@
 // The trainer does the same at every evaluation, by the same functions.
 #include "base/check.h"
 #include "record/page.h"
-#include "train/metrics.h"
+#include "record/metrics.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -139,7 +139,8 @@ static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *
     if (s->measured > 0) {
         printf("measured   %.4f: the prediction is %+.2f%% from it\n", s->measured, 100 * (loss / s->measured - 1));
         if (s->floor > 0)
-            printf("           above the floor: predicted %.4f, measured %.4f\n", loss - s->floor, s->measured - s->floor);
+            printf("           above the floor: predicted %.4f, measured %.4f\n", loss - s->floor,
+                   s->measured - s->floor);
     }
 }
 

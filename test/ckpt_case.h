@@ -139,6 +139,20 @@ static inline long load(Case *c)
     return c->state.step;
 }
 
+// Waits for a child that writes its stderr to `path`. Returns its exit status and what it wrote.
+static inline int wait_for(pid_t pid, const char *path, char text[2048])
+{
+    int status;
+    size_t n;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    char *said = disk_read_file(path, &n, 1 << 20);
+    assert_non_null(said);
+    snprintf(text, 2048, "%s", said);
+    free(said);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
 // Runs load in a child. Returns its exit status (100 + step when it loads one) and its stderr.
 static inline int load_in_child(Case *c, char text[2048])
 {
@@ -151,15 +165,7 @@ static inline int load_in_child(Case *c, char text[2048])
         fflush(stderr);
         _exit((int)(100 + step));
     }
-    int status;
-    size_t n;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    char *said = disk_read_file(path, &n, 1 << 20);
-    assert_non_null(said);
-    snprintf(text, 2048, "%s", said);
-    free(said);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return wait_for(pid, path, text);
 }
 
 static inline bool exists(const Case *c, const char *name)

@@ -79,15 +79,7 @@ static int load_layout(Case *c, const Layout *l, const ModelShape *shape, OptimN
             if (p.wrong[r] || p.ok[r] != p.ok[0]) _exit(98);
         _exit((int)(100 + p.step));
     }
-    int status;
-    size_t n;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    char *said = disk_read_file(path, &n, 1 << 20);
-    assert_non_null(said);
-    snprintf(text, 2048, "%s", said);
-    free(said);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return wait_for(pid, path, text);
 }
 
 // One element of each element is on disk: what the ranks wrote adds up to the model, in equal shares.

@@ -53,7 +53,7 @@ static void test_classifier(void **state)
     params_add(&first, 0, "embed.tokens.weight", 2, 9, 5, 0, 0, true, 0);
     assert_string_equal(p.row[grads_clip_classifier(&p, false)].name, "head.weight");
     assert_int_equal(grads_clip_classifier(&tied, true), 0);
-    assert_int_equal(grads_clip_classifier(&first, false), -1); // the first stage of a pipeline, whose last one has the head
+    assert_int_equal(grads_clip_classifier(&first, false), -1); // a pipeline's first stage: the last has the head
     params_free(&p), params_free(&tied), params_free(&first);
 }
 
@@ -123,7 +123,8 @@ static void test_agc_by_ranges(void **state)
         case_open(&whole, OPTIM_SGD, 1), case_open(&parts, OPTIM_SGD, 1);
         case_fill(&whole, 1), case_fill(&parts, 1);
         const Params *p = &whole.model.params;
-        grads_clip_agc_range(whole.dev, p, false, whole.model.weights, whole.model.grads, 0, whole.n, 1, 0.5, (ClipUnit)unit, NULL);
+        grads_clip_agc_range(whole.dev, p, false, whole.model.weights, whole.model.grads, 0, whole.n, 1, 0.5,
+                             (ClipUnit)unit, NULL);
         for (int r = 0; r < p->n_rows; r += 2) {
             const Param *last = &p->row[r + 1 < p->n_rows ? r + 1 : r];
             size_t begin = p->row[r].offset, end = last->offset + last->n_elems, bytes = (end - begin) * sizeof(float);
@@ -161,7 +162,8 @@ static void test_step(void **state)
         const Params *p = &c.model.params;
         float *g = by_hand.model.grads;
         double raw = grads_norm(by_hand.dev, p, g, scale);
-        grads_clip_agc_range(by_hand.dev, p, false, by_hand.model.weights, g, 0, p->n_elems, scale, 0.02f, CLIP_ROW, NULL);
+        grads_clip_agc_range(by_hand.dev, p, false, by_hand.model.weights, g, 0, p->n_elems, scale, 0.02f,
+                             CLIP_ROW, NULL);
         double left = grads_norm(by_hand.dev, p, g, scale);
         assert_true(left < raw && (step == 1 ? left > clip : left < clip));
         float by = (float)(scale * grads_clip_factor(left, clip));

@@ -79,9 +79,9 @@ static void test_traffic(void **state)
         }
 }
 
-// A bucket is sent as soon as it holds as many bytes as asked for. Head: 24 gradients (it is tied); five blocks of 1184.
-// Blocks a call, the last call with the embedding: 1 2 2 0 when head and block fill a bucket; 2 2 1 when a float more is
-// asked for.
+// A bucket is sent as soon as it holds as many bytes as asked for. Head: 24 gradients (it is tied); five blocks of
+// 1184. Blocks a call, the last call with the embedding: 1 2 2 0 when head and block fill a bucket; 2 2 1 when a float
+// more is asked for.
 static void test_buckets(void **state)
 {
     (void)state;

@@ -348,7 +348,8 @@ static void check_experts(Model *m, const char *path)
     DiffSide side = diff_side_open(path);
     const DiffTensor *choice = diff_side_find(&side, "forward.layers.1.choice");
     const float *norm = tensor(&side, "forward.layers.1.norm2", N * C);
-    const float *z = tensor(&side, "forward.layers.1.router", N * E), *key = tensor(&side, "forward.layers.1.keys", N * E);
+    const float *z = tensor(&side, "forward.layers.1.router", N * E);
+    const float *key = tensor(&side, "forward.layers.1.keys", N * E);
     const float *pre = tensor(&side, "forward.layers.1.experts_pre", N * K * 2 * F);
     const float *act = tensor(&side, "forward.layers.1.experts_act", N * K * F);
     const float *down = tensor(&side, "forward.layers.1.experts_down", N * K * C);

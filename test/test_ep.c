@@ -1,6 +1,6 @@
 // test_ep: ranks that divide the experts, played by threads, against one process that has them all: the same bits of
-// losses and gradients on a deterministic device. Loads are even, uneven and on one rank alone; slots are dropped or not.
-// (Sums in any order: parity.c, with its bound.)
+// losses and gradients on a deterministic device. Loads are even, uneven and on one rank alone; slots are dropped or
+// not. (Sums in any order: parity.c, with its bound.)
 #include "step_run.h"
 
 #include "dev/check/comm_threads.h"

@@ -135,8 +135,8 @@ static void test_every_target_once(void **state)
 }
 
 // By hand from the losses of the targets: of equal windows the standard deviation of their means over sqrt(N), and with
-// a shorter last one that of a ratio. If each loss is wrong by e, a window's distance from the mean is by 2 CONTEXT e at
-// most, and the standard error by sqrt(4 4/3) 2 CONTEXT e / n: less than 2 e of more than 3 CONTEXT targets.
+// a shorter last one that of a ratio. If each loss is wrong by e, a window's distance from the mean is by 2 CONTEXT e
+// at most, and the standard error by sqrt(4 4/3) 2 CONTEXT e / n: less than 2 e of more than 3 CONTEXT targets.
 static void test_standard_error(void **state)
 {
     Case *c = *state;

@@ -10,10 +10,10 @@
 #include <cmocka.h>
 
 #include "ops/gemm.h"
+#include "stack_depth.h"
 #include "base/rng.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,46 +267,22 @@ static void test_more_threads_than_work(void **state)
         check_product((Product){small[i][0], small[i][1], small[i][2], false, true, 1, 0}, 9);
 }
 
-typedef struct {
-    char *top; // of what gemm_serial and its callees take
-    bool right;
-} OnStack;
+static bool right; // what multiply() computed
 
-static void *multiply(void *arg)
+static void multiply(void)
 {
-    OnStack *on = arg;
-    char here = 0;
-    on->top = &here;
     static float a[300 * 300], b[300 * 300], c[300 * 300];
     for (size_t i = 0; i < 300 * 300; i++) a[i] = b[i] = 1;
     gemm_serial(false, true, 299, 299, 300, 1, a, 300, b, 300, 0, c, 300);
-    on->right = c[0] == 300 && c[298 * 300 + 298] == 300;
-    return NULL;
+    right = c[0] == 300 && c[298 * 300 + 298] == 300;
 }
 
-// gemm.h promises what gemm_serial needs of the stack: how deep a painted stack is written below its caller's frame.
+// gemm.h promises what gemm_serial needs of the stack.
 static void test_stack_is_what_was_promised(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || __OPTIMIZE__ == 0
-    skip(); // both make frames larger
-#endif
-    pthread_attr_t attributes;
-    pthread_t thread;
-    enum { SIZE = 4 << 20 };
-    OnStack on = {0};
-    unsigned char *stack = aligned_alloc(4096, SIZE), *deepest = stack;
-    assert_non_null(stack);
-    memset(stack, 0x5A, SIZE);
-    assert_int_equal(pthread_attr_init(&attributes), 0);
-    assert_int_equal(pthread_attr_setstack(&attributes, stack, SIZE), 0);
-    assert_int_equal(pthread_create(&thread, &attributes, multiply, &on), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(pthread_attr_destroy(&attributes), 0);
-    assert_true(on.right);
-    while (*deepest == 0x5A) deepest++;
-    assert_in_range((unsigned char *)on.top - deepest, 128 * 1024, 320 * 1024);
-    free(stack);
+    assert_in_range(stack_depth(multiply), 128 * 1024, 320 * 1024);
+    assert_true(right);
 }
 
 static void test_the_kernel_has_a_name(void **state)

@@ -11,9 +11,9 @@
 #include "base/rng.h"
 #include "ops/gemm.h"
 #include "ops/gemm_bf16.h"
+#include "stack_depth.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -288,46 +288,22 @@ static void test_few_rows_are_near_the_exact_sum_and_do_not_depend_on_each_other
 
 // ---- the rest of the contract
 
-typedef struct {
-    char *top; // of what gemm_bf16_serial and its callees take
-    bool right;
-} OnStack;
+static bool right; // what multiply() computed
 
-static void *multiply(void *arg)
+static void multiply(void)
 {
-    OnStack *on = arg;
-    char here = 0;
-    on->top = &here;
     static uint16_t a[600 * 600];
     static float c[300 * 300];
     for (size_t i = 0; i < 600 * 600; i++) a[i] = 0x3f80;
     gemm_bf16_serial(false, true, 299, 299, 600, a, 600, a, 600, false, c, 300);
-    on->right = c[0] == 600 && c[298 * 300 + 298] == 600;
-    return NULL;
+    right = c[0] == 600 && c[298 * 300 + 298] == 600;
 }
 
 static void test_stack_is_what_was_promised(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || __OPTIMIZE__ == 0
-    skip(); // both make frames larger
-#endif
-    pthread_attr_t attributes;
-    pthread_t thread;
-    enum { SIZE = 4 << 20 };
-    OnStack on = {0};
-    unsigned char *stack = aligned_alloc(4096, SIZE), *deepest = stack;
-    assert_non_null(stack);
-    memset(stack, 0x5A, SIZE);
-    assert_int_equal(pthread_attr_init(&attributes), 0);
-    assert_int_equal(pthread_attr_setstack(&attributes, stack, SIZE), 0);
-    assert_int_equal(pthread_create(&thread, &attributes, multiply, &on), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(pthread_attr_destroy(&attributes), 0);
-    assert_true(on.right);
-    while (*deepest == 0x5A) deepest++;
-    assert_in_range((unsigned char *)on.top - deepest, 128 * 1024, 320 * 1024);
-    free(stack);
+    assert_in_range(stack_depth(multiply), 128 * 1024, 320 * 1024);
+    assert_true(right);
 }
 
 static void test_the_loop_counts_its_operations(void **state)

@@ -301,7 +301,8 @@ static void expect_back(const char *const *settings, GgufType type, double bound
     assert_true(a.tie == b.tie && a.bias == b.bias && a.qk_norm == b.qk_norm && a.rope == b.rope &&
                 a.norm == b.norm && a.swiglu == b.swiglu && a.norm_eps == b.norm_eps && a.heads == b.heads &&
                 a.experts.n == b.experts.n && a.experts.k == b.experts.k && a.experts.ffn == b.experts.ffn &&
-                a.experts.renorm == b.experts.renorm && a.kv_heads == b.kv_heads && a.ffn == b.ffn && a.vocab == b.vocab && a.context == b.context);
+                a.experts.renorm == b.experts.renorm && a.kv_heads == b.kv_heads && a.ffn == b.ffn &&
+                a.vocab == b.vocab && a.context == b.context);
     back.m = model_allocate(&b, back.dev, &back.mem, 1, T, false);
     gguf_model_load(g, back.m);
     assert_int_equal(back.m->params.n_elems, made.m->params.n_elems);
@@ -320,8 +321,8 @@ static void test_back(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_back(all[i], GGUF_F32, 0);
     expect_back(llama, GGUF_BF16, 1.0 / 256), expect_back(gpt2, GGUF_F16, 1.0 / 2048);
     // Only ffn.down has rows of whole blocks; the others are F16. It begins behind V C = 3240 elements, and elements
-    // count up, so in a block none is below the largest / 1.01. x is off by at most half of d, the largest / 254, and by
-    // what d, as fp16, is off: 2^-11. Together 1.01 / 254 + 1.01 / 2048 < 1 / 223.
+    // count up, so in a block none is below the largest / 1.01. x is off by at most half of d, the largest / 254, and
+    // by what d, as fp16, is off: 2^-11. Together 1.01 / 254 + 1.01 / 2048 < 1 / 223.
     expect_back(llama, GGUF_Q8_0, 1.0 / 223);
 }
 

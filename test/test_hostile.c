@@ -13,7 +13,7 @@
 #include "text/dataset.h"
 #include "base/disk.h"
 #include "expect_die.h"
-#include "train/metrics.h"
+#include "record/metrics.h"
 #include "train/dump.h"
 #include "base/svg.h"
 #include "temp_dir.h"
@@ -162,8 +162,8 @@ static int load_measured(void *arg)
     return 0;
 }
 
-// 400,000 merges of the same two tokens, 1.6 MB: 64 MiB and 10 times the file are 80 MiB; 100 are allowed until they are
-// refused.
+// 400,000 merges of the same two tokens, 1.6 MB: 64 MiB and 10 times the file are 80 MiB; 100 are allowed until they
+// are refused.
 static void test_giant_merges(void **state)
 {
     (void)state;

@@ -18,7 +18,10 @@
 #include <string.h>
 
 enum { L = 2, C = 6, H = 3, V = 130, PADDED = 256, T = 5, HEADER = 256 };
-enum { N = PADDED * C + T * C + L * (4 * C + 3 * C * C + 3 * C + C * C + C + 4 * C * C + 4 * C + 4 * C * C + C) + 2 * C };
+enum {
+    BLOCK = 4 * C + 3 * C * C + 3 * C + C * C + C + 4 * C * C + 4 * C + 4 * C * C + C,
+    N = PADDED * C + T * C + L * BLOCK + 2 * C
+};
 
 static Dev *dev;
 static Mem mem;

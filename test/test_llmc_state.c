@@ -1,5 +1,5 @@
-// test_llmc_state: build/diff on a debug state of llm.c: each gradient is found where the format has it, and a file that
-// does not fit is refused.
+// test_llmc_state: build/diff on a debug state of llm.c: each gradient is found where the format has it, and a file
+// that does not fit is refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +102,8 @@ static void write_ours(void)
 static void expect(int status, const char *text)
 {
     int got = run("state.bin ours");
-    if (got != status || !strstr(output, text)) fail_msg("status %d, expected %d and \"%s\"\n%s", got, status, text, output);
+    if (got != status || !strstr(output, text))
+        fail_msg("status %d, expected %d and \"%s\"\n%s", got, status, text, output);
 }
 
 // One gradient after another is changed, and diff names it.

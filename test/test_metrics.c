@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "train/metrics.h"
+#include "record/metrics.h"
 #include "temp_dir.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 #include "base/words.h"
 #include "record/page.h"
 #include "temp_dir.h"
-#include "train/metrics.h"
+#include "record/metrics.h"
 
 #include <ctype.h>
 #include <errno.h>

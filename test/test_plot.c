@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/svg.h"
-#include "train/metrics.h"
+#include "record/metrics.h"
 #include "temp_dir.h"
 
 #include <ctype.h>

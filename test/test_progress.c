@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "train/metrics.h"
-#include "train/progress.h"
+#include "record/metrics.h"
+#include "record/progress.h"
 #include "temp_dir.h"
 
 #include <fcntl.h>

@@ -10,34 +10,8 @@
 #include <sys/stat.h>
 
 #include "expect_die.h"
+#include "temp_dir.h"
 #include "data/prep/recipe.h"
-
-static char dir[200];
-
-static char *in_dir(const char *name) // a static buffer each of four calls
-{
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/recipe.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[256];
-    snprintf(command, sizeof command, "rm -r '%s'", dir);
-    return system(command);
-}
 
 static void write_file(const char *name, const char *text)
 {
@@ -187,5 +161,5 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_folder),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -504,7 +504,8 @@ static void test_documents_side_by_side(void **state)
     for (size_t b = 0; b < FEW_ROWS; b++) sample_end(&all[b]);
 }
 
-// The bytes alone: nothing begins or ends a text; or the last byte is what separates documents, and nothing begins them.
+// The bytes alone: nothing begins or ends a text; or the last byte is what separates documents, and nothing begins
+// them.
 static Tokenizer *without_bos(bool has_eot)
 {
     Vocab v = vocab_new("gpt2");

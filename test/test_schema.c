@@ -3,7 +3,7 @@
 //   test_schema            tests of the checker: it takes good files and finds each kind of fault
 //   test_schema FILE...    checks the files; exit status 1 and one line per fault when there are any
 //
-// It shares no code with src/train/metrics.c, so that it is an independent check. Per file: every line is one JSON
+// It shares no code with src/record/metrics.c, so that it is an independent check. Per file: every line is one JSON
 // object without duplicate keys; its event is known and has every key that its kind needs, of the right type; a number
 // may be null only beside its NAME_nan flag; the first line is `start`; train lines have strictly rising steps, and
 // tokens are step times batch_tokens; an `end` line is the last.

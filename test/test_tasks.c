@@ -1,5 +1,6 @@
-// test_tasks: what becomes of each dataset's fields, which tokens of a choice are scored, that the model's log-likelihoods
-// are those of a forward of that choice alone, and figures computed by hand; files that are cut, wrong or forged.
+// test_tasks: what becomes of each dataset's fields, which tokens of a choice are scored, that the model's
+// log-likelihoods are those of a forward of that choice alone, and figures computed by hand; files that are cut, wrong
+// or forged.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -58,7 +59,8 @@ static void expect(const char *name, const char *text, size_t gold, size_t n, co
     }
     tasks_free(t);
 }
-#define CHOICES(...) sizeof (const char *const[][2]){__VA_ARGS__} / sizeof(char *[2]), (const char *const[][2]){__VA_ARGS__}
+#define CHOICES(...) \
+    sizeof (const char *const[][2]){__VA_ARGS__} / sizeof(char *[2]), (const char *const[][2]){__VA_ARGS__}
 
 static void test_wording(void **state)
 {
@@ -123,17 +125,20 @@ static void test_same_items(void **state)
 static void test_shots(void **state)
 {
     (void)state;
-    TasksOptions options = {.shots = 2, .from = named_file("shots.jsonl", PIQA("a", "0") PIQA("b", "1") PIQA("c", "0"))};
+    TasksOptions options = {.shots = 2,
+                            .from = named_file("shots.jsonl", PIQA("a", "0") PIQA("b", "1") PIQA("c", "0"))};
     Tasks *t = tasks_open(text_file(PIQA("b", "1") PIQA("z", "0")), options);
     assert_string_equal(t->item[0].choice[1].context, "Question: a\nAnswer: one\n\nQuestion: c\nAnswer: one\n\n"
                                                       "Question: b\nAnswer:");
     assert_string_equal(t->item[1].choice[0].context, "Question: a\nAnswer: one\n\nQuestion: b\nAnswer: two\n\n"
                                                       "Question: z\nAnswer:");
     tasks_free(t);
-#define MMLU(SUBJECT, QUESTION) "{'question': '" QUESTION "', 'subject': '" SUBJECT "', 'choices': ['x', 'y'], 'answer': 0}\n"
+#define MMLU(SUBJECT, QUESTION) \
+    "{'question': '" QUESTION "', 'subject': '" SUBJECT "', 'choices': ['x', 'y'], 'answer': 0}\n"
     options = (TasksOptions){.shots = 1, .from = named_file("dev.jsonl", MMLU("law", "L") MMLU("art", "M"))};
     t = tasks_open(text_file(MMLU("art", "Q")), options);
-    assert_string_equal(t->item[0].choice[0].context, "The following are multiple choice questions (with answers) about art."
+    assert_string_equal(t->item[0].choice[0].context,
+                        "The following are multiple choice questions (with answers) about art."
                         "\n\nM\nA. x\nB. y\nAnswer: A\n\nQ\nA. x\nB. y\nAnswer:");
     tasks_free(t);
 }
@@ -222,7 +227,8 @@ static Tokenizer *train_tokenizer(void)
 }
 
 // first: the token before the text; -1: none.
-static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, int32_t first, const char *before, const char *after)
+static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, int32_t first, const char *before,
+                         const char *after)
 {
     TokenIds want = {0}, context = {0};
     char text[200];
@@ -237,8 +243,8 @@ static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, int32_t fir
     token_ids_free(&context);
 }
 
-// Spaces that end the context are the ending's. What begins a document comes first: the tokenizer's own BOS always, else
-// end-of-text, which --bare leaves out of all but an empty context.
+// Spaces that end the context are the ending's. What begins a document comes first: the tokenizer's own BOS always,
+// else end-of-text, which --bare leaves out of all but an empty context.
 static void test_border(void **state)
 {
     (void)state;
@@ -271,7 +277,8 @@ static void test_cut(void **state)
 {
     (void)state;
     Tokenizer *tokenizer = train_tokenizer();
-    const char *text = REQUEST("0", "0", "the baker bakes a cake and", " the cook", "0") REQUEST("0", "1", "a", " steak", "0");
+    const char *text = REQUEST("0", "0", "the baker bakes a cake and", " the cook", "0")
+        REQUEST("0", "1", "a", " steak", "0");
     Tasks *whole = tasks_open(text_file(text), (TasksOptions){0});
     tasks_encode(whole, tokenizer, V, 50, false);
     const TasksChoice *all = &whole->item[0].choice[0];
@@ -421,16 +428,20 @@ static void test_ranks(void **state)
 
 // ---- figures
 
-// By hand. Item 0: sums -6 -8 -6, 2 3 4 characters, 2 6 4 bytes, 1 4 2 tokens; after "Answer:" -2 -9 -1. Item 1: sums -4 -3.
+// By hand. Item 0: sums -6 -8 -6, 2 3 4 characters, 2 6 4 bytes, 1 4 2 tokens; after "Answer:" -2 -9 -1. Item 1: sums
+// -4 -3.
 static void test_figures(void **state)
 {
     (void)state;
     TasksChoice a[] = {{.context = (char *)"", .loglik = -6, .chars = 2, .bytes = 2, .scored = 1},
-                       {.loglik = -8, .chars = 3, .bytes = 8, .scored = 8}, {.loglik = -6, .chars = 4, .bytes = 4, .scored = 2}};
+                       {.loglik = -8, .chars = 3, .bytes = 8, .scored = 8},
+                       {.loglik = -6, .chars = 4, .bytes = 4, .scored = 2}};
     TasksChoice a_plain[] = {{.loglik = -2}, {.loglik = -9}, {.loglik = -1}};
-    TasksChoice b[] = {{.loglik = -4, .chars = 9, .bytes = 9, .scored = 4}, {.loglik = -3, .chars = 1, .bytes = 1, .scored = 1}};
+    TasksChoice b[] = {{.loglik = -4, .chars = 9, .bytes = 9, .scored = 4},
+                       {.loglik = -3, .chars = 1, .bytes = 1, .scored = 1}};
     TasksChoice b_plain[] = {{.loglik = -4}, {.loglik = -2}};
-    TasksItem item[] = {{.choice = a, .plain = a_plain, .n = 3, .gold = 0}, {.choice = b, .plain = b_plain, .n = 2, .gold = 0}};
+    TasksItem item[] = {{.choice = a, .plain = a_plain, .n = 3, .gold = 0},
+                        {.choice = b, .plain = b_plain, .n = 2, .gold = 0}};
     Tasks t = {.item = item, .n = 2};
     TasksResult r = tasks_result(&t);
     assert_true(r.acc[TASKS_SUM] == 0.5);           // 0: the first of two equal ones; 1 is wrong
@@ -552,9 +563,11 @@ static void test_wrong_lines(void **state)
          "no label"},
         {PIQA("a", "0") "{'question': 'q', 'choices': ['a'], 'answer': 0}", "no text"},
         {"{'question': 'q', 'choices': ['a'], 'answer': 0}", "1 choices"},
-        {REQUEST("0", "1", "Q", " a", "0"), "idx 1 after 0"}, {REQUEST("-1", "0", "Q", " a", "0"), "not numbers in range"},
+        {REQUEST("0", "1", "Q", " a", "0"), "idx 1 after 0"},
+        {REQUEST("-1", "0", "Q", " a", "0"), "not numbers in range"},
         {REQUEST("0", "0", "Q", " a", "5") REQUEST("0", "1", "Q", " a", "5"), "number 6 of 2"},
-        {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", " b", "0") REQUEST("1", "0", "Q", " a", "0"), "1 choices"},
+        {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", " b", "0") REQUEST("1", "0", "Q", " a", "0"),
+         "1 choices"},
         {REQUEST("1000000", "0", "Q", " a", "0"), "there is no item 0"},
         {REQUESTS REQUEST("1000000", "0", "Answer:", " a", "1"), "not the next ending"},
         {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", " b", "0") REQUEST("1000000", "0", "A", " a", "0"),
@@ -587,7 +600,8 @@ static void test_wrong_tokens(void **state)
         size_t at, value;
         const char *words;
     } bad[] = {{0, 1, "does not begin"}, {2, 5, "does not begin"}, {3, 2, "fewer than 2"}, {4, 1, "fewer than 2"},
-               {4, 1001, "more than 1000"}, {4, 1000, "is empty or cut"}, {5, 60000, "is cut"}, {9, 0, "is empty"}, {9, 60000, "cut"}, {1, 24, "26 bytes"},
+               {4, 1001, "more than 1000"}, {4, 1000, "is empty or cut"}, {5, 60000, "is cut"},
+               {9, 0, "is empty"}, {9, 60000, "cut"}, {1, 24, "26 bytes"},
                {6, 300, "token 300"}};
     char bytes[2000];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -612,7 +626,8 @@ static void test_wrong_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_wording), IN_DIR(test_same_items), IN_DIR(test_shots), IN_DIR(test_requests), IN_DIR(test_llmc), IN_DIR(test_border),
+        IN_DIR(test_wording), IN_DIR(test_same_items), IN_DIR(test_shots), IN_DIR(test_requests), IN_DIR(test_llmc),
+        IN_DIR(test_border),
         IN_DIR(test_cut), IN_DIR(test_loglik), IN_DIR(test_greedy), IN_DIR(test_ranks), IN_DIR(test_figures),
         IN_DIR(test_subjects), IN_DIR(test_too_much), IN_DIR(test_wrong_lines), IN_DIR(test_wrong_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);

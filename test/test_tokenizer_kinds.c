@@ -11,29 +11,8 @@
 
 #include "base/disk.h"
 #include "expect_die.h"
+#include "temp_dir.h"
 #include "text/tokenizer.h"
-
-static char dir[256], path[512]; // of this test, under TMPDIR; a file there
-
-static char *in_dir(const char *name)
-{
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/tokenizer_kinds.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return disk_remove_dir(dir) ? 0 : -1;
-}
 
 static void write_text(const char *name, const char *text)
 {
@@ -759,7 +738,6 @@ static void test_model_fields(void **state)
 
 int main(void)
 {
-#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         IN_DIR(test_unknown), IN_DIR(test_added), IN_DIR(test_hostile), IN_DIR(test_form_c),
         IN_DIR(test_form_c_threads), IN_DIR(test_ends),

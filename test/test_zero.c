@@ -263,7 +263,8 @@ static void spy_before(void *self, int unit, UnitPass pass)
     Spy *s = self;
     int next = unit + (pass == PASS_FORWARD ? 1 : -1);
     s->inner.before(s->inner.self, unit, pass);
-    if (next >= 0 && next < s->zero->model->n_units) s->early_weights += in_slot(s->zero->weights, s->zero->n_slots, next);
+    if (next >= 0 && next < s->zero->model->n_units)
+        s->early_weights += in_slot(s->zero->weights, s->zero->n_slots, next);
     if (pass == PASS_FORWARD && unit > 1) s->late_weights += in_slot(s->zero->weights, s->zero->n_slots, unit - 1);
 }
 

@@ -92,18 +92,6 @@ static void sample(const ModelShape *s, size_t i, int32_t *token, int32_t *targe
     target[1] = (int32_t)s->vocab - 1;
 }
 
-// Larger than the initial weights, which are too small to tell terms apart; a function of the whole tensor's index.
-static void make_lively(Model *m)
-{
-    for (int i = 0; i < m->params.n_rows; i++) {
-        const Param *row = &m->params.row[i];
-        for (size_t j = 0; j < row->n_elems; j++)
-            m->weights[row->offset + j] +=
-                0.3f * (float)rng_normal(rng_make(3, row->name, 0), params_whole_index(row, j));
-    }
-    model_weights_changed(m);
-}
-
 static int sharers(int n)
 {
     return n ? n : 1;

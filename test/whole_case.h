@@ -1,4 +1,5 @@
-// whole_case.h: the tensors of ranks that each hold a part of the model, put together again for a test.
+// whole_case: weights that do not depend on how ranks cut the model, and the tensors of ranks that each hold a part of
+// it, put together again for a test.
 #ifndef WHOLE_CASE_H
 #define WHOLE_CASE_H
 #include <math.h>
@@ -6,6 +7,20 @@
 #include <string.h>
 
 #include "base/params.h"
+#include "base/rng.h"
+#include "net/model.h"
+
+// Larger than the initial weights, which are too small to tell terms apart; a function of the whole tensor's index.
+static inline void make_lively(Model *m)
+{
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        for (size_t j = 0; j < row->n_elems; j++)
+            m->weights[row->offset + j] +=
+                0.3f * (float)rng_normal(rng_make(3, row->name, 0), params_whole_index(row, j));
+    }
+    model_weights_changed(m);
+}
 
 // Copies every row of a rank's table to its places in the whole model's `out`. What another rank has copied there must
 // have the same bits. Counts the ranks that own each element.

@@ -1,8 +1,8 @@
 // ladder: climbs the rungs of attention's forward pass, from three plain kernels to the one that training uses.
 //
-// (scripts/attention_ladder.sh builds and starts it.) First every rung is held against sums in double, on lengths with edges everywhere. Then, on a GPU, each is timed
-// on one shape, where a few rows are checked again. On the emulation (dev/cuda_on_cpu) times mean nothing: the
-// table comes only when a shape is asked for.
+// (scripts/attention_ladder.sh builds and starts it.) First every rung is held against sums in double, on lengths with
+// edges everywhere. Then, on a GPU, each is timed on one shape, where a few rows are checked again. On the emulation
+// (dev/cuda_on_cpu) times mean nothing: the table comes only when a shape is asked for.
 //
 // The bound, with u = 2^-24, r = 2^-8, n keys, s the largest sum |q k| / sqrt(D) of the row. Sums of products on a
 // tensor core: 2 u a term, for it may cut instead of rounding.

@@ -1,9 +1,9 @@
 // curves: two loss curves, and whether their distance is that of rounding.
 //
-// Training amplifies differences: two runs that differ in one rounding part by a factor that grows with every step, until
-// they are as far apart as two runs with other seeds. How fast depends on the model, the data and the learning rate, so
-// it cannot be derived; but it can be measured, by a third run C that is B with another order of sums (another cut
-// into micro-batches, another number of threads). With the largest differences so far,
+// Training amplifies differences: two runs that differ in one rounding part by a factor that grows with every step,
+// until they are as far apart as two runs with other seeds. How fast depends on the model, the data and the learning
+// rate, so it cannot be derived; but it can be measured, by a third run C that is B with another order of sums (another
+// cut into micro-batches, another number of threads). With the largest differences so far,
 //
 //     M(t) = max over s <= t of |A(s) - B(s)|,    R(t) = max over s <= t of |C(s) - B(s)|
 //

@@ -1,4 +1,4 @@
-// judge: may two tensors of a dump differ as they do? The bound of rounding, and what is systematic, by a tensor's name.
+// judge: may two tensors of a dump differ as they do? The bound of rounding, and what is systematic, by their name.
 #ifndef JUDGE_H
 #define JUDGE_H
 #include "dev/check/diff.h"

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
+#include "models/llmc.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -40,12 +41,7 @@ typedef struct {
 
 bool llmc_state_is(const char *path)
 {
-    int32_t magic = 0;
-    if (disk_is_special(path)) return false;
-    FILE *f = fopen(path, "rb");
-    bool is = f && fread(&magic, sizeof magic, 1, f) == 1 && magic == MAGIC;
-    if (f) fclose(f);
-    return is;
+    return llmc_begins_with(path, MAGIC);
 }
 
 // The other side's tensor of that parameter: its gradient, or itself.
@@ -139,8 +135,8 @@ void llmc_state_read(DiffSide *side, const char *path, const DiffSide *other)
     if (!s.f) die("%s: cannot open: %s", path, strerror(errno));
     read_bytes(&s, header, sizeof header, "its header");
     if (header[1] != VERSION || header[2] < 1 || header[3] < 1)
-        die("%s: a debug state of version %d with %d sequences of %d tokens (version 2 is read)", path, header[1], header[2],
-            header[3]);
+        die("%s: a debug state of version %d with %d sequences of %d tokens (version 2 is read)", path, header[1],
+            header[2], header[3]);
     const SafeTensor *tokens = &shape_of(&s, kind[0])->t;
     size_t V = tokens->shape[0], C = tokens->shape[1], N = (size_t)header[2] * (size_t)header[3];
     skip(&s, 2 * N * sizeof(int32_t) + N * V * sizeof(float) + sizeof(float), "its logits");

@@ -44,8 +44,8 @@ Twice twice_begin(const char *a, const char *b)
 // Runs a command as run `name` of the folder; what it prints goes to name.out.
 static void train(const Twice *t, const char *command, const char *name, const char *more)
 {
-    int status = shell("%s --run.dir='%s' --run.name=%s --sample.count=0 %s >'%s/%s.out' 2>&1 </dev/null", command, t->dir,
-                       name, more, t->dir, name);
+    int status = shell("%s --run.dir='%s' --run.name=%s --sample.count=0 %s >'%s/%s.out' 2>&1 </dev/null", command,
+                       t->dir, name, more, t->dir, name);
     if (!status) return;
     shell("tail -n 3 '%s/%s.out' >&2", t->dir, name);
     shell("rm -rf '%s'", t->dir);
@@ -72,7 +72,8 @@ void twice_run(Twice *t, long update, char path_a[1000], char path_b[1000])
                  update > 1 ? " --ckpt.resume=true" : "");
         if (shell("cd '%s' && rm -rf %s", t->dir, name)) die("diff: --twice: %s: cannot empty %s", t->dir, name);
         if (update > 1 && shell("cd '%s' && mkdir -p %s/checkpoints && cp base/config.toml base/metrics.jsonl %s && "
-                                "cp -R base/checkpoints/step_%08ld %s/checkpoints", t->dir, name, name, update - 1, name))
+                                "cp -R base/checkpoints/step_%08ld %s/checkpoints",
+                                t->dir, name, name, update - 1, name))
             die("diff: --twice: %s: cannot copy the state after update %ld", t->dir, update - 1);
         train(t, i ? t->b : t->a, name, more);
     }

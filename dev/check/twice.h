@@ -16,8 +16,8 @@ typedef struct {
 Twice twice_begin(const char *a, const char *b);
 // B alone, up to the state after `updates`, saved after each one.
 void twice_base(Twice *twice, long updates);
-// Both dump `update` (from 1), and begin with the state of B's run after the one before; paths of the two runs. Dies with
-// what the command printed last when one fails.
+// Both dump `update` (from 1), and begin with the state of B's run after the one before; paths of the two runs. Dies
+// with what the command printed last when one fails.
 void twice_run(Twice *twice, long update, char path_a[1000], char path_b[1000]);
 void twice_end(Twice *twice, bool keep); // removes the folder
 

@@ -1,7 +1,7 @@
 // curve: what a loss curve says: means over windows, progress, spikes, plateaus.
 #ifndef CURVE_H
 #define CURVE_H
-#include "train/metrics.h"
+#include "record/metrics.h"
 #include "train/monitor.h"
 
 #include <stdio.h>

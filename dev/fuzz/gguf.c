@@ -44,8 +44,8 @@ static void seed(const char *name, const char *const *settings, GgufType type)
     dev_cpu_free(own);
 }
 
-#define SIZES "model.layers", "1", "model.channels", "4", "model.heads", "2", "model.head_size", "2", "model.ffn", "32", \
-    "model.vocab", "261", "model.context", "4"
+#define SIZES "model.layers", "1", "model.channels", "4", "model.heads", "2", "model.head_size", "2", \
+    "model.ffn", "32", "model.vocab", "261", "model.context", "4"
 
 void fuzz_seeds(void)
 {

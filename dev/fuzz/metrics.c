@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "dev/draw/curve.h"
-#include "train/metrics.h"
+#include "record/metrics.h"
 
 enum { RESUMED = 5 };
 

@@ -451,7 +451,8 @@ PlanLetters plan_letters(const Run *run)
     optimizer_letters(&l, s, &m->params);
     if (stage_of(&run->cfg)) shard_letters(&l, run);
     if (run->optim.store.lend) store_letters(&l, run);
-    if (run->saves.async) size(&l, "Cs", ckpt_async_bytes(&run->saves.part), "bytes that this rank writes of a checkpoint");
+    if (run->saves.async)
+        size(&l, "Cs", ckpt_async_bytes(&run->saves.part), "bytes that this rank writes of a checkpoint");
     return l;
 }
 

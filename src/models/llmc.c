@@ -55,14 +55,19 @@ static size_t place(const File *f, const char *name, int *kind)
     return at + layer * elements(f, *kind);
 }
 
-bool llmc_is_file(const char *path)
+bool llmc_begins_with(const char *path, int32_t magic)
 {
-    int32_t magic = 0;
+    int32_t first = 0;
     if (disk_is_special(path)) return false;
     FILE *f = fopen(path, "rb");
-    bool is = f && fread(&magic, sizeof magic, 1, f) == 1 && magic == MAGIC;
+    bool is = f && fread(&first, sizeof first, 1, f) == 1 && first == magic;
     if (f) fclose(f);
     return is;
+}
+
+bool llmc_is_file(const char *path)
+{
+    return llmc_begins_with(path, MAGIC);
 }
 
 static File open_file(const char *path)

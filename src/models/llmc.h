@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-bool llmc_is_file(const char *path); // it begins with the magic number
+bool llmc_begins_with(const char *path, int32_t magic); // false for a device or a pipe, which is not read
+bool llmc_is_file(const char *path);
 // Sets cfg->model from the header. Dies when the file has not the size that follows from it.
 void llmc_config(const char *path, Config *cfg);
 void llmc_load(const char *path, Model *model);

@@ -37,7 +37,6 @@
 #include "ops/dev_cpu.h"
 #include "ops/few_rows.h"
 #include "ops/gemm_bf16.h"
-#include "ops/matmul_bf16.h"
 #include "ops/vmath.h"
 
 #include <stdlib.h>

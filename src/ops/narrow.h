@@ -4,7 +4,7 @@
 // rounding happens where an op stores, and nowhere else: where a fused GPU kernel would round too. With fp8
 // the storage is bf16, and the operands of the matmuls that fp8.h names are cast to 8 bits on their way in.
 //
-// Where the processor can multiply bf16 numbers, the matmuls of bf16 are not widened: matmul_bf16.h. The widened
+// Where the processor can multiply bf16 numbers, the matmuls of bf16 are not widened: matmul_bf16.c. The widened
 // product stays the specification: operands and places of rounding are the same, and sums differ by their order.
 #ifndef NARROW_H
 #define NARROW_H
@@ -32,6 +32,34 @@ void narrow_free(Dev *dev);
 
 // Whether a device of X_BF16 multiplies matrices by the processor's bf16 instruction.
 bool narrow_hardware(Bf16Products asked);
+
+// ---- the products of the hardware (matmul_bf16.c), on arrays of bf16, by gemm_bf16.h
+//
+//   forward          out  = round(inp weight^T + bias);  with GELU: pre is that, out = round(gelu(pre))
+//   backward_input   dinp = round(dout weight),          with GELU: round(dout weight * gelu'(pre))
+//   backward_weight  dweight += dout^T inp,  dbias += sums of columns of dout      (fp32)
+//
+// Names and shapes as in the op table (dev.h). Bits depend neither on threads nor on `room`; a row's do not depend on
+// the number of rows, but forward takes another order of sums for up to `few` rows (few_rows.h).
+
+// Room for fp32 sums before they are rounded.
+typedef struct {
+    int threads;
+    float *sums;
+    size_t n_floats; // matmul_bf16_room
+} MatmulRoom;
+// Floats that it should have: as many as help, `most` at most, or the least that it must have where that is more.
+size_t matmul_bf16_room(int threads, size_t most);
+
+// pre and bias may be NULL. few: 0, or up to FEW_ROWS.
+void matmul_bf16_forward(MatmulRoom room, uint16_t *out, uint16_t *pre, const uint16_t *inp, const uint16_t *weight,
+                         const uint16_t *bias, size_t N, size_t C, size_t OC, bool gelu, size_t few);
+// pre: NULL without GELU.
+void matmul_bf16_backward_input(MatmulRoom room, uint16_t *dinp, const uint16_t *dout, const uint16_t *weight,
+                                const uint16_t *pre, size_t N, size_t C, size_t OC);
+// dbias may be NULL.
+void matmul_bf16_backward_weight(int threads, float *dweight, float *dbias, const uint16_t *dout, const uint16_t *inp,
+                                 size_t N, size_t C, size_t OC);
 
 // ---- for the tests, which look into the scratch
 enum { NARROW_ROOMS = 8 };

@@ -38,9 +38,9 @@
 //      |      |###      |      |           those of the other that can meet it. So a rank copies what it needs, and
 //      +------+---------+------+           nothing is ever put together whole.
 //
-// Element j of a part is the element of the tensor that params_whole_index says. Slices of one tensor tile it when their parts follow each other along the one axis that cuts them, and the ranges of each
-// part do so too. That is stricter than it need be (a mixture of cuts
-// could tile as well), and takes one pass.
+// Element j of a part is the element of the tensor that params_whole_index says. Slices of one tensor tile it when
+// their parts follow each other along the one axis that cuts them, and the ranges of each part do so too. That is
+// stricter than it need be (a mixture of cuts could tile as well), and takes one pass.
 //
 // Rejected for slices: offset and extent along every axis, as in other formats. A range of a flat buffer, as sharding
 // by elements gives it, is not a box; it would take up to three of them. The row and column ranges of dump.h: a piece

@@ -4,7 +4,7 @@
 #ifndef LOADS_H
 #define LOADS_H
 #include "net/model.h"
-#include "train/progress.h"
+#include "record/progress.h"
 #include "train/replicas.h"
 #ifdef __cplusplus
 extern "C" {
@@ -46,8 +46,8 @@ typedef struct {
 } LoadFigures;
 LoadFigures loads_figures(const Loads *loads, size_t layer);
 // Counts a finished step; true, with a line of words, where something has gone on for exactly `steps` of them: an
-// expert got no slot, or the entropy H of the loads was so low that (H - ln k) / (ln E - ln k) < least: 0 when all tokens use
-// the same k experts, 1 when loads are even. steps 0: never.
+// expert got no slot, or the entropy H of the loads was so low that (H - ln k) / (ln E - ln k) < least: 0 when all
+// tokens use the same k experts, 1 when loads are even. steps 0: never.
 enum { LOADS_TEXT = 300 };
 bool loads_judge(Loads *loads, size_t layer, long steps, double least, char text[LOADS_TEXT]);
 // A line of metrics for each layer with experts.

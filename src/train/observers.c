@@ -157,8 +157,8 @@ static void loads_updated(void *self, Run *run, long step)
     (void)self;
     for (size_t i = 0; i < run->loads.layers; i++)
         if (loads_judge(&run->loads, i, run->cfg.monitor.experts_steps, run->cfg.monitor.experts_entropy, text))
-            progress_event(run->progress, METRICS_WARN, step + 1, "%s; raise moe.balance_coef or moe.bias_rate, or lower "
-                           "the learning rate", text);
+            progress_event(run->progress, METRICS_WARN, step + 1, "%s; raise moe.balance_coef or moe.bias_rate, or "
+                           "lower the learning rate", text);
 }
 
 Observer observers_loads(void)

@@ -23,7 +23,7 @@
 #include "train/monitor.h"
 #include "train/optim.h"
 #include "train/phases.h"
-#include "train/progress.h"
+#include "record/progress.h"
 #include "train/replicas.h"
 #include "train/grads.h"
 #include "train/schedule.h"

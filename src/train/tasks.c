@@ -124,9 +124,9 @@ static size_t row_tokens(const Scoring *s, size_t n)
     return n < s->T ? n : s->T;
 }
 
-// The first request after the batch that begins with `first`, and the tokens of its rows. All rows of a batch are as long
-// as each would be alone, so the bits of a row (deterministic mode cuts it into blocks) depend on its request only, not
-// on how many rows a batch of this layout holds.
+// The first request after the batch that begins with `first`, and the tokens of its rows. All rows of a batch are as
+// long as each would be alone, so the bits of a row (deterministic mode cuts it into blocks) depend on its request
+// only, not on how many rows a batch of this layout holds.
 static size_t batch_end(const Scoring *s, size_t first, size_t *T)
 {
     *T = row_tokens(s, first < s->n ? s->list[first].choice->n - 1 : 1);

@@ -50,7 +50,8 @@ typedef struct {
 // Dies with FILE:LINE on what is cut, missing or wrong.
 Tasks *tasks_open(const char *name, TasksOptions options);
 // Text becomes tokens, after the token that the tokenizer puts before every text, or else end-of-text (`bare`: or else
-// nothing); of more than T + 1 tokens the first are dropped. Dies when a token of a file of tokens is not below `vocab`.
+// nothing); of more than T + 1 tokens the first are dropped. Dies when a token of a file of tokens is not below
+// `vocab`.
 void tasks_encode(Tasks *tasks, Tokenizer *tokenizer, size_t vocab, size_t T, bool bare);
 // Sets loglik and greedy of all items: forwards of up to max_batch * max_tokens tokens, T of tasks_encode at most.
 // ranks NULL: alone; else all of them call this and get the same, as in eval_run. forward, cache: as for sample_begin.

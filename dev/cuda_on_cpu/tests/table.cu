@@ -823,8 +823,8 @@ static const struct Case {
 #define CASE(name) {#name, name}
     CASE(matmul_forward), CASE(matmul_gelu_forward), CASE(matmul_backward_input), CASE(matmul_gelu_backward_input),
     CASE(matmul_backward_weight), CASE(matmul_parts_forward), CASE(matmul_parts_backward_input), CASE(swiglu_forward),
-    CASE(swiglu_backward), CASE(gelu_forward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract), CASE(to_x),
-    CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(value_embed_forward),
+    CASE(swiglu_backward), CASE(gelu_forward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
+    CASE(to_x), CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(value_embed_forward),
     CASE(value_embed_backward), CASE(norm_forward), CASE(norm_backward),
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
     CASE(decompress), CASE(attention_forward), CASE(attention_backward), CASE(attention_part_forward),

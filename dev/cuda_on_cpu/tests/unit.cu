@@ -1,29 +1,8 @@
 // unit: what kernels may rely on, small enough to read: each case launches a kernel and compares with the plain answer.
 // Builds with nvcc unmodified; runs under every EMU_ setting with the same results.
-#include "base/gpu.h"
+#include "compare.h"
 
-#include <cmath>
 #include <cstring>
-#include <vector>
-
-static int failures;
-#define EXPECT(condition)                                                                                \
-    do {                                                                                                 \
-        if (!(condition)) {                                                                              \
-            printf("  %s:%d: %s\n", __FILE__, __LINE__, #condition);                                     \
-            failures++;                                                                                  \
-        }                                                                                                \
-    } while (0)
-
-template <class T> struct Array { // device memory and its host copy
-    std::vector<T> host;
-    T *device;
-    explicit Array(size_t n) : host(n), device(nullptr) { GPU_CHECK(cudaMalloc(&device, n * sizeof(T))); }
-    Array(const Array &) = delete;
-    ~Array() { GPU_CHECK(cudaFree(device)); }
-    void up() { GPU_CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice)); }
-    void down() { GPU_CHECK(cudaMemcpy(host.data(), device, host.size() * sizeof(T), cudaMemcpyDeviceToHost)); }
-};
 
 // ---- threads, blocks, arguments
 __global__ void add_kernel(float *out, const float *a, const float *b, int n)

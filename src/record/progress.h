@@ -6,7 +6,7 @@
 // NULL and does nothing, so all ranks run the same loop.
 #ifndef PROGRESS_H
 #define PROGRESS_H
-#include "train/metrics.h"
+#include "record/metrics.h"
 
 #include <stdbool.h>
 #include <stddef.h>

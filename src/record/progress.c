@@ -12,11 +12,11 @@
 // The line is redrawn at most 5 times a second: more cannot be read, and over ssh costs more than a small step. The
 // width is queried at every redraw, so a resized window needs no signal handler. Rejected: curses (it takes the whole
 // screen, without scroll-back), hiding the cursor (it stays hidden after a kill).
-#include "train/progress.h"
+#include "record/progress.h"
 
 #include "base/check.h"
 #include "record/page.h"
-#include "train/metrics.h"
+#include "record/metrics.h"
 
 #include <errno.h>
 #include <math.h>

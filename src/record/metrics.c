@@ -13,7 +13,7 @@
 // The table `fields` is the schema: key, place in MetricsRow, type, events. A key new to the
 // project is one row there. Numbers are written by jansson, which undoes the locale's decimal comma;
 // 9 significant digits give back any float exactly.
-#include "train/metrics.h"
+#include "record/metrics.h"
 
 #include "base/check.h"
 #include "base/disk.h"
