@@ -1,14 +1,16 @@
 #!/bin/bash
-# scripts/bench_ranks.sh [MODEL ...]: what dividing a step among more ranks than cores costs. One process with a thread
-# a core is 100%; 2, 4 and 8 ranks compute the same batch. MODEL: tiny, stories, demo (all without arguments).
+# scripts/bench_ranks.sh [MODEL ...]: what dividing a step among more ranks than cores costs (make bench-ranks). One
+# process with a thread a core is 100%; the ranks compute the same batch. MODEL: tiny, stories, demo (the model of
+# build/bench); none: all.
 #
-#   RANKS="2 4 8"  ROUNDS=3  LAYOUTS="ddp zero1 zero2 zero3 tp pp"  EXTRA="--section.key=value ..." for every run
+#   RANKS="4 8"  ROUNDS=1  LAYOUTS="ddp ddp/mpi zero1 zero2 zero3 tp pp"    /mpi: with PRETRAIN_COMM=mpi
 #
-# Time is what passes between two lines of a run's log, so everything is in it. All layouts take turns, ROUNDS times,
-# because machines drift; the table has the medians.
+# tp: 4 ranks a model, the rest data parallel. pp: 2 stages, 2 micro-batches, the rest data parallel. Time is what
+# passes between two lines of a run's log, so everything is in it. All layouts take turns, ROUNDS times, because
+# machines drift; the table has the medians.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${BUILD:-build} rounds=${ROUNDS:-3} ranks=${RANKS:-2 4 8} layouts=${LAYOUTS:-ddp zero1 zero2 zero3 tp pp}
+build=${BUILD:-build} rounds=${ROUNDS:-1} ranks=${RANKS:-4 8} layouts=${LAYOUTS:-ddp ddp/mpi zero1 zero2 zero3 tp pp}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 models=("$@")
@@ -31,15 +33,17 @@ time_run() {
         last=$now step=$at
     done < <(timeout 100 $launch "$build/train" "$@" --run.dir="$dir" --run.name=run --run.eval_every=0 --run.peak=100 \
         --data.train="$dir/train_*.bin" --data.val="$dir/val_*.bin" --data.tokenizer="$dir" --eval.tokens=2048 \
-        --sample.tokens=1 --sample.count=1 ${EXTRA:-} 2>&1 | tee "$dir/log")
+        --sample.tokens=1 --sample.count=1 2>&1 | tee "$dir/log")
     [ -n "$last" ] || { cat "$dir/log" >&2; exit 1; }
 }
 
-settings() { # LAYOUT RANKS
+settings() { # LAYOUT RANKS MODEL
+    local sequences=16
+    [ "$3" = stories ] && sequences=8
     case $1 in
-        ddp) ;;
         zero*) echo "--parallel.zero=${1#zero}" ;;
-        tp | pp) echo "--parallel.$1=$2" ;;
+        tp) echo "--parallel.tp=4" ;;
+        pp) echo "--parallel.pp=2 --batch.micro=$((sequences / $2))" ;;
     esac
 }
 
@@ -60,22 +64,28 @@ for model in "${models[@]}"; do
         time_run "$dir/$model.one" "" $common
         for layout in $layouts; do
             for n in $ranks; do
-                [ "$layout" != pp ] || [ "$n" -le 4 ] || continue
-                time_run "$dir/$model.$layout.$n" "mpiexec -n $n" $common $(settings $layout $n)
+                file=$dir/$model.${layout/\//-}.$n
+                launch="mpiexec -n $n"
+                [ "$layout" = "${layout%/mpi}" ] || launch="env PRETRAIN_COMM=mpi $launch"
+                time_run "$file" "$launch" $common $(settings "${layout%/mpi}" "$n" "$model")
             done
         done
     done
 done
-printf '| model | layout | ms, 1 process |'
-for n in $ranks; do printf ' %s ranks: ms | of 1 process |' "$n"; done
+echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2 |
+    sed 's/^ *//'), $(nproc) cores"
+echo
+printf '| model | layout | 1 process: ms a step |'
+for n in $ranks; do printf ' %s ranks: ms | tokens/s of 1 process |' "$n"; done
+printf '\n|---|---|---:|'
+for n in $ranks; do printf -- '---:|---:|'; done
 echo
 for model in "${models[@]}"; do
     one=$(median "$dir/$model.one")
     for layout in $layouts; do
         awk "BEGIN { printf \"| %s | %s | %.2f |\", \"$model\", \"$layout\", 1e3 * $one }"
         for n in $ranks; do
-            file=$dir/$model.$layout.$n
-            [ -f "$file" ] || { printf ' | |'; continue; }
+            file=$dir/$model.${layout/\//-}.$n
             awk "BEGIN { t = $(median "$file"); printf \" %.2f | %.0f%% |\", 1e3 * t, 100 * $one / t }"
         done
         echo
