@@ -22,6 +22,7 @@
 ### make fuzz              libFuzzer under ASan and UBSan on every parser: FUZZ_RUNS inputs each, or FUZZ_SECONDS
 ### make crash             kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
 ### make campaign          MINUTES=120 SEED=1: harm by chance, under scripts/run_forever.sh: signals, bits, NaN, full disks, damage
+### make bench-ranks       4 and 8 ranks on these cores beside one process, in tokens a second
 ### make bench-save        what saving every 20 steps beside training costs
 ### make crash-data        kill -9 a preparation of data at 50 random points: it must end with the same bytes
 ## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
@@ -259,6 +260,8 @@ crash: $(BIN) $(B)/test/test_schema $(B)/test/test_ckpt_power
 	    test/crash.sh $(if $(ONLY),"$(ONLY)") | tee $(if $(AGAIN),-a) runs/crash.txt'
 campaign: $(BIN) $(B)/test/test_schema
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) test/campaign.sh | tee runs/campaign.txt'
+bench-ranks: $(BIN)
+	@mkdir -p runs && BUILD=$(B) bash -o pipefail -c 'scripts/bench_ranks.sh | tee runs/bench_ranks.md'
 bench-save: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_save.sh | tee runs/bench_save.txt'
 crash-data: $(B)/prepare
@@ -278,6 +281,6 @@ clean:
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
-.PHONY: all run test test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
+.PHONY: all run test test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
     layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/bench.sh: the tables of `make bench`: our training step as a fraction of this machine's own sgemm peak, what a
 # waiting CUDA thread costs on the CPU, and, where a python3 with PyTorch is found, PyTorch's eager step on the same
-# models in the same run; where build/venv has llama.cpp, its rate of writing text beside ours.
+# models in the same run; where build/venv has llama.cpp, its rate of writing text beside ours; and what more ranks than cores cost (scripts/bench_ranks.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -21,6 +21,11 @@ if [ $# = 0 ] && [ -f build/venv/ready ] && build/venv/bin/python -c 'import xll
     echo
     build/venv/bin/python dev/reference/bench_sample.py
 elif [ $# = 0 ]; then echo 'no build/venv with xllamacpp: no llama.cpp (dev/reference/check_gguf.py makes one)'
+fi
+
+if [ $# = 0 ] && command -v mpiexec >/dev/null; then
+    echo
+    BUILD=$build LAYOUTS='ddp zero1' scripts/bench_ranks.sh
 fi
 
 python=

@@ -180,7 +180,7 @@ gen_mutate() {
 
 # What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-products|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
-measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window|value-embed'
+measured+='|packing|precision|bench-ranks|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window|value-embed'
 measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
 measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
@@ -201,6 +201,7 @@ gen_bench-products() { left_by bench_products.md; } # build/bench bf16 --threads
 gen_bench-sample() { left_by bench_sample.md; } # dev/reference/bench_sample.py >runs/bench_sample.md
 gen_bench-save() { [ -f runs/bench_save.txt ] && fenced cat runs/bench_save.txt; }
 gen_bench-data() { left_by bench_data.txt; } # make bench-data
+gen_bench-ranks() { left_by bench_ranks.md; } # make bench-ranks
 gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >runs/matmul_ladder.txt
 gen_gpu-check() { :; } # scripts/gpu_check.sh writes there itself
 gen_attention-ladder() { left_by attention_ladder.txt; } # scripts/attention_ladder.sh >runs/attention_ladder.txt, on a GPU

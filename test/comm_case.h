@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -218,6 +219,39 @@ static inline void case_messages(CommCase *cc, Comm *comm)
     expect(cc, comm, comm->count[COMM_SEND].sent >= 12 && comm->count[COMM_RECV].received >= 12);
 }
 
+// More messages than a backend has room for, some short and some long, with the receives waited for from the last one.
+static inline void case_post(CommCase *cc, Comm *comm)
+{
+    enum { MESSAGES = 40, LONG = 300 };
+    static _Thread_local int32_t out[MESSAGES][LONG], in[MESSAGES][LONG];
+    CommRequest s[MESSAGES], r[MESSAGES];
+    int next = (comm->rank + 1) % comm->size, before = (comm->rank + comm->size - 1) % comm->size;
+    for (int i = 0; comm->size > 1 && i < MESSAGES; i++) {
+        size_t n = i % 3 ? LONG : 2;
+        out[i][0] = comm->rank, out[i][n - 1] = 1000 * comm->rank + i;
+        s[i] = comm_send(comm, out[i], n, COMM_INT32, next, 5);
+        r[i] = comm_recv(comm, in[i], n, COMM_INT32, before, 5);
+    }
+    for (int i = MESSAGES - 1; comm->size > 1 && i >= 0; i--) {
+        comm_wait(comm, &r[i]);
+        expect(cc, comm, in[i][(i % 3 ? LONG : 2) - 1] == 1000 * before + i);
+    }
+    for (int i = 0; comm->size > 1 && i < MESSAGES; i++) comm_wait(comm, &s[i]);
+}
+
+// Vectors that are added in many blocks.
+static inline void case_long(CommCase *cc, Comm *comm)
+{
+    enum { n = 300007 };
+    float *x = malloc(n * sizeof *x);
+    if (!x) abort();
+    for (size_t i = 0; i < n; i++) x[i] = (float)case_value(comm->rank, i);
+    CommRequest q = comm_all_reduce(comm, x, x, n, COMM_FP32, COMM_SUM);
+    comm_wait(comm, &q);
+    for (size_t i = 0; i < n; i += 101) expect(cc, comm, x[i] == (float)case_total(comm->size, i, COMM_SUM));
+    free(x);
+}
+
 // Many calls in flight, of different kinds and algorithms, waited for in another order on each rank.
 static inline void case_in_flight(CommCase *cc, Comm *comm)
 {
@@ -371,6 +405,8 @@ static inline void case_everything(CommCase *cc, Comm *comm)
         comm_wait(comm, &q);
     }
     case_messages(cc, comm);
+    case_post(cc, comm);
+    case_long(cc, comm);
     case_in_flight(cc, comm);
     case_ordered(cc, comm);
     case_rounded_once(cc, comm);

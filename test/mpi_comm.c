@@ -1,6 +1,6 @@
 // mpi_comm: what test_comm.sh runs under mpiexec: every call over real ranks, a mesh of them, and ways to fail.
 //
-// usage: mpi_comm everything | mesh PP CP EP TP | places | die | all | exit | usage | kill | short | differ | loop
+// usage: mpi_comm everything | mesh PP CP EP TP | places | die | all | exit | usage | kill | short | differ | unlike | loop
 #include "comm_case.h"
 
 #include "base/check.h"
@@ -78,7 +78,10 @@ static void fail(Comm *world, const char *how)
     CommRequest q = {0};
     if (!strcmp(how, "short") && world->rank == 0) q = comm_send(world, x, 3, COMM_FP32, world->size - 1, 0);
     else if (!strcmp(how, "short") && last) q = comm_recv(world, x, 8, COMM_FP32, 0, 0);
-    else q = comm_all_reduce(world, x, x, last && !strcmp(how, "differ") ? 7 : 8, COMM_FP32, COMM_SUM);
+    else if (!strcmp(how, "unlike")) {
+        static float y[800];
+        q = comm_all_reduce(world, y, y, last ? 700 : 800, COMM_FP32, COMM_SUM);
+    } else q = comm_all_reduce(world, x, x, last && !strcmp(how, "differ") ? 7 : 8, COMM_FP32, COMM_SUM);
     comm_wait(world, &q);
 }
 
@@ -107,6 +110,7 @@ int main(int argc, char **argv)
             printf("%d on the same cores, %d threads each\n", comm_mpi_neighbours(world), comm_mpi_threads(world));
         const char *transport = getenv("UCX_TLS");
         if (world->rank == 0) printf("transport: %s\n", transport ? transport : "any");
+        if (world->rank == 0) printf("calls: %s\n", world->shared ? "shared memory" : "MPI");
         fflush(stdout);
         if (argc > 2) usleep(300000), fail(world, argv[2]); // the launcher passes the list on first
     } else fail(world, argv[1]);

@@ -107,6 +107,26 @@ transport() {
     grep -q '^transport: any$' "$work/out"
 }
 
+# Ranks of one machine can read each other's memory: the same calls, errors and ends without MPI.
+without_mpi() {
+    ranks 2 places
+    grep -q '^calls: MPI$' "$work/out"
+    export PRETRAIN_COMM=shared
+    ranks 2 places
+    grep -q '^calls: shared memory$' "$work/out"
+    for n in 2 3; do all_is_well $n everything || return; done
+    all_is_well 4 mesh 1 1 1 2
+    ends_at_once short 1 'expected 32 bytes from rank 0 and was sent 12'
+    leaves
+    is_killed
+}
+
+# Calls that differ are seen without a check of each, where memory is shared.
+seen_to_differ() {
+    PRETRAIN_COMM=shared ranks 3 unlike
+    [ $status = 1 ] && grep -q "all_reduce of 2800 bytes on rank [0-2], all_reduce of 3200 bytes on rank\|all_reduce of 3200 bytes on rank [0-2], all_reduce of 2800" "$work/err"
+}
+
 # Twice as many ranks as cores must not crawl. 100 all_reduces of 4 KB are some 600 messages one after the other
 # on each rank; with MPI's own spinning waits they cost seconds of processor time, with sleeping ones
 # milliseconds. Processor time is compared, since the machine may be busy.
@@ -156,6 +176,11 @@ passes 'what fails on every rank is said once' says_it_once
 passes 'a killed rank ends the job' is_killed
 passes 'ranks share the cores' threads_are_shared
 [ -z "${UCX_TLS:-}" ] && passes 'ranks of one machine use its memory' transport
+if ! PRETRAIN_COMM=shared ranks 2 places >/dev/null || ! grep -q '^calls: shared' "$work/out"; then echo 'skip the kernel lets no rank read another'
+else
+    passes 'ranks of one machine need no MPI (PRETRAIN_COMM=shared)' without_mpi
+    passes 'calls of other lengths end the job' seen_to_differ
+fi
 [ -r /proc/self/stat ] && passes 'waiting ranks sleep' no_spinning
 passes 'programs without ranks load no MPI' programs_without_mpi
 exit $failed

@@ -16,7 +16,8 @@
 // the call's number as their tag, because two collectives in flight may advance in different order on different ranks.
 //
 // Waiting. A library that spins occupies the core that the other rank needs: four MPI ranks on two cores become a
-// hundred times slower. So all waiting here tests, and sleeps NAP between tests.
+// hundred times slower. So all waiting here tests, and sleeps between tests: for NAP, or, where the backend can tell
+// (comm_shared), until another rank has done something.
 //
 // The slow link (a simulated network). Each call occupies the link for collectives_seconds(...) from its start or from
 // the end of the call before, whichever is later; comm_wait sleeps until then. The data itself moves as fast as it can,
@@ -36,7 +37,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NAP = 20000 }; // nanoseconds between tests
+enum { NAP = 20000, LONG_NAP = 20000000 }; // nanoseconds between tests; where other ranks end the sleep
 
 typedef struct {
     bool used, done, native; // native: the backend's own call, or a single message
@@ -300,7 +301,7 @@ CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, Com
         bool power = (comm->size & (comm->size - 1)) == 0, tree = a == COMM_TREE || (a == COMM_HALVING && power);
         if (narrow) return COMM_DIRECT;
         if (comm->ordered && real && op == COMM_SUM) return tree ? a : COMM_DIRECT;
-        if (native && real && op == COMM_MAX) return all_reduce && !comm->ops->direct ? COMM_TREE : COMM_DIRECT;
+        if (native && real && op == COMM_MAX) return all_reduce && !comm->ops->direct && !comm->shared ? COMM_TREE : COMM_DIRECT;
     }
     if (!native || (comm->ops->native && comm->size > 1)) return a;
     if (kind == COMM_BROADCAST || kind == COMM_BARRIER) return COMM_TREE;
@@ -413,8 +414,11 @@ bool comm_progress(Comm *comm)
 
 static void nap(const CommFamily *f, int *tries)
 {
+    Comm *root = f->first;
     supervisor_pulse(f->beat);
-    if (++*tries > f->spins) sleep_s(1e-9 * NAP);
+    if (++*tries <= f->spins) return;
+    if (!f->partner && root->ops->doze && root->ops->doze(root, 1e-9 * LONG_NAP)) return;
+    sleep_s(1e-9 * NAP);
 }
 
 // The signature of a call, on which all ranks of the group must agree.
@@ -487,7 +491,8 @@ static CommRequest start(Comm *comm, CommCall call)
     supervisor_call(f->beat, comm->name, comm_kind_name(call.kind), comm->sequence);
     if (f->checked && comm->size > 1 && !message) compare(comm, &call, algorithm);
     Slot *s = take_slot(comm);
-    if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && !comm->ops->direct && in_place(comm, &call))
+    if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && !comm->ops->direct && !comm->shared &&
+        in_place(comm, &call))
         algorithm = COMM_RING;
     size_t bytes = comm_type_bytes(call.type), sent, received, n = call.n, n_in = 0, even[comm->size];
     if (call.kind == COMM_ALL_REDUCE) comm_even(even, call.n, comm->size), call.counts = even;
@@ -496,8 +501,9 @@ static CommRequest start(Comm *comm, CommCall call)
     for (int r = 0; call.kind != COMM_ALL_REDUCE && call.counts && r < comm->size; r++) n += call.counts[r];
     for (int r = 0; call.in_counts && r < comm->size; r++) n_in += call.in_counts[r];
     n = n > n_in ? n : n_in;
-    bool alike = call.kind != COMM_ALL_TO_ALL && !message && !comm->ops->device; // n is the same on all ranks
-    if (algorithm == COMM_NATIVE && alike && n * bytes > INT_MAX)
+    bool alike = call.kind != COMM_ALL_TO_ALL && !message; // n is the same on all ranks
+    bool limited = alike && !comm->ops->device && !comm->shared;
+    if (algorithm == COMM_NATIVE && limited && n * bytes > INT_MAX)
         algorithm = call.kind == COMM_BROADCAST ? COMM_TREE : COMM_RING; // in messages of any length
     count->calls++, count->payload += n * bytes;
     if (f->alpha + f->beta > 0 && comm->size > 1 && call.kind != COMM_SEND) {
@@ -507,7 +513,8 @@ static CommRequest start(Comm *comm, CommCall call)
         if (f->trace) f->trace(f->trace_arg, comm, call.kind, from, s->ready);
     }
     s->run = (Collective){.call = call, .algorithm = algorithm, .rank = comm->rank, .size = comm->size, .bytes = bytes};
-    s->native = comm->ops->device || (comm->size > 1 && algorithm == COMM_NATIVE);
+    bool native = algorithm == COMM_NATIVE || (algorithm == COMM_DIRECT && comm->shared);
+    s->native = comm->ops->device || (comm->size > 1 && native);
     s->tag = (int)(comm->sequence % (COMM_MAX_TAG + 1u)), s->number = comm->sequence;
     if (!message) comm->sequence++;
     if (s->native) {

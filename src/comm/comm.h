@@ -108,6 +108,8 @@ typedef struct {
     // May be NULL. comm_wait calls it first: true when later work in the device's own order (stream) will find the
     // result, so that the host need not wait. The ticket is then finished.
     bool (*finish)(Comm *comm, CommTicket *ticket);
+    // May be NULL. Sleeps until another rank has done something, or for so many seconds; false: cannot tell, at once.
+    bool (*doze)(Comm *root, double seconds);
     // May be NULL. Called with the family's first group whenever its calls, or its partner's, are driven: it reports
     // errors of calls for which the device waits, not the host.
     void (*watch)(Comm *root);
@@ -120,6 +122,7 @@ struct Comm {
     char name[COMM_NAME]; // "world", "dp"
     CommAlgorithm algorithm[COMM_KINDS];
     bool ordered;
+    bool shared; // set by the backend: native does NATIVE and DIRECT, of any length, in place, sums in the tree's order
     CommCount count[COMM_KINDS];
     unsigned sequence; // of collective calls: their tag
     CommFamily *family; // what a group shares with all groups split from it: requests, scratch, the slow link

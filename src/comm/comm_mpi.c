@@ -3,6 +3,9 @@
 // The invariant: only start, split and stop block. Every wait is comm.c's loop of MPI_Test and short sleeps, because
 // MPI's own waits spin: four ranks on two cores take turns at spinning (see doc/comm.md).
 //
+// With PRETRAIN_COMM=shared, where all ranks are on one machine, their calls do not go through MPI but through shared memory (comm_shared.c). MPI
+// then only starts them, splits groups, and stops them.
+//
 // A group has three communicators, one for each channel: messages of the program and native collectives; messages of
 // the collectives of collectives.c, tagged with the call's number; checks. So none can be mistaken for another.
 //
@@ -27,6 +30,7 @@
 #include "comm/comm.h"
 
 #include "base/check.h"
+#include "comm/comm_shared.h"
 #include "comm/supervisor.h"
 
 #include <limits.h>
@@ -43,7 +47,9 @@ enum { CHANNELS = 3, SPINS = 20, LAST_WORDS = 200000 }; // LAST_WORDS: microseco
 
 typedef struct {
     MPI_Comm channel[CHANNELS];
-    int neighbours, cores; // of the world
+    SharedGroup *shared;      // NULL: everything goes through MPI
+    Shared *segment;          // of the family
+    int neighbours, cores;    // of the world
 } State;
 
 static void must(const Comm *comm, int code, const char *call)
@@ -90,6 +96,10 @@ static void keep(CommTicket *ticket, MPI_Request request)
 static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel)
 {
     const State *state = comm->state;
+    if (state->shared) {
+        shared_send(state->shared, ticket, buf, n_bytes, to, tag, channel);
+        return;
+    }
     MPI_Request request;
     Count n = as_count(comm, n_bytes);
     must(comm, LARGE(MPI_Isend)(buf, n, MPI_BYTE, to, tag, state->channel[channel], &request), "send");
@@ -100,6 +110,10 @@ static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_b
 static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel)
 {
     const State *state = comm->state;
+    if (state->shared) {
+        shared_recv(state->shared, ticket, buf, n_bytes, from, tag, channel);
+        return;
+    }
     MPI_Request request;
     Count n = as_count(comm, n_bytes);
     must(comm, LARGE(MPI_Irecv)(buf, n, MPI_BYTE, from, tag, state->channel[channel], &request), "recv");
@@ -109,6 +123,8 @@ static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, 
 
 static bool mpi_test(Comm *comm, CommTicket *ticket)
 {
+    const State *state = comm->state;
+    if (state->shared) return shared_test(state->shared, ticket);
     MPI_Request request;
     MPI_Status status;
     int done = 0;
@@ -151,6 +167,10 @@ static int *ints(const Comm *comm, int *row, const size_t *counts, const size_t 
 static void mpi_native(Comm *comm, CommTicket *ticket, const CommCall *call, int *work)
 {
     const State *state = comm->state;
+    if (state->shared) {
+        shared_native(state->shared, ticket, call);
+        return;
+    }
     const MPI_Comm group = state->channel[0];
     const MPI_Datatype type = mpi_type(call->type);
     const MPI_Op op = call->op == COMM_MAX ? MPI_MAX : MPI_SUM;
@@ -200,6 +220,20 @@ static void adopt(Comm *comm, MPI_Comm group)
     must(comm, MPI_Comm_size(group, &comm->size), "MPI_Comm_size");
 }
 
+// The group's calls go through the segment from here on. Collective.
+static void share(Comm *comm, Shared *segment)
+{
+    State *state = comm->state;
+    int own, ranks[comm->size];
+    uint64_t room = comm->rank == 0 ? shared_room(segment, comm->size) : 0;
+    must(comm, MPI_Comm_rank(MPI_COMM_WORLD, &own), "MPI_Comm_rank");
+    must(comm, MPI_Bcast(&room, 1, MPI_UINT64_T, 0, state->channel[0]), "MPI_Bcast");
+    must(comm, MPI_Allgather(&own, 1, MPI_INT, ranks, 1, MPI_INT, state->channel[0]), "MPI_Allgather");
+    state->shared = shared_group(segment, comm, room, ranks);
+    state->segment = segment;
+    comm->shared = true;
+}
+
 static bool mpi_split(Comm *comm, Comm *child, int color, int key)
 {
     const State *state = comm->state;
@@ -207,6 +241,7 @@ static bool mpi_split(Comm *comm, Comm *child, int color, int key)
     must(comm, MPI_Comm_split(state->channel[0], color < 0 ? MPI_UNDEFINED : color, key, &group), "MPI_Comm_split");
     if (group == MPI_COMM_NULL) return false;
     adopt(child, group);
+    if (state->segment) share(child, state->segment);
     return true;
 }
 
@@ -214,12 +249,21 @@ static void mpi_free(Comm *comm)
 {
     State *state = comm->state;
     for (int i = 0; i < CHANNELS; i++) must(comm, MPI_Comm_free(&state->channel[i]), "MPI_Comm_free");
+    if (comm_root(comm)->state == state) shared_close(state->segment);
+    shared_group_free(state->shared);
     free(state);
+}
+
+static bool mpi_doze(Comm *root, double seconds)
+{
+    const State *state = root->state;
+    if (state->segment) shared_doze(state->segment, seconds);
+    return state->segment != NULL;
 }
 
 static const CommOps MPI = {
     .name = "mpi", .split = mpi_split, .send = mpi_send, .recv = mpi_recv, .test = mpi_test, .native = mpi_native,
-    .free = mpi_free,
+    .doze = mpi_doze, .free = mpi_free,
 };
 
 // ---- start and stop
@@ -269,8 +313,8 @@ static int cores(uint64_t *set_hash)
     return n > 0 ? (int)n : 1;
 }
 
-// The ranks of this machine that may use the same cores.
-static int neighbours(const Comm *world, uint64_t set_hash)
+// The ranks of this machine that may use the same cores; here: all of this machine.
+static int neighbours(const Comm *world, uint64_t set_hash, int *here)
 {
     MPI_Comm machine;
     int size = 1, same = 0;
@@ -280,7 +324,26 @@ static int neighbours(const Comm *world, uint64_t set_hash)
     must(world, MPI_Allgather(&set_hash, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, machine), "MPI_Allgather");
     must(world, MPI_Comm_free(&machine), "MPI_Comm_free");
     for (int r = 0; r < size; r++) same += all[r] == set_hash;
+    *here = size;
     return same;
+}
+
+// The segment for ranks that are all on this machine; NULL where it is not to be had on one of them. Collective.
+static Shared *open_segment(const Comm *world)
+{
+    int id = world->rank == 0 ? shared_create(world->size) : -1, well;
+    must(world, MPI_Bcast(&id, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+    if (id < 0) return NULL;
+    Shared *s = shared_attach(id, world->rank, world->size);
+    for (int i = 0; i < 2; i++) { // all have attached; all can read
+        well = s && (i == 0 || shared_reads(s));
+        must(world, MPI_Allreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
+        if (!well) break;
+    }
+    if (world->rank == 0) shared_remove(id);
+    if (well) return s;
+    shared_close(s);
+    return NULL;
 }
 
 // UCX, which MPICH uses, reads large messages from the other process' memory (CMA) where the kernel allows it. When
@@ -346,7 +409,10 @@ static Comm *begin(Heartbeat *beat)
     uint64_t set_hash;
     comm_set_heartbeat(world, beat);
     state->cores = cores(&set_hash);
-    state->neighbours = neighbours(world, set_hash);
+    int here;
+    state->neighbours = neighbours(world, set_hash, &here);
+    Shared *segment = here == world->size && here > 1 ? open_segment(world) : NULL;
+    if (segment) share(world, segment);
     comm_set_spins(world, state->neighbours <= state->cores ? SPINS : 0);
     if (state->neighbours > state->cores) world->share = (double)state->cores / state->neighbours;
     return world;
