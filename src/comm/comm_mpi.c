@@ -3,8 +3,8 @@
 // The invariant: only start, split and stop block. Every wait is comm.c's loop of MPI_Test and short sleeps, because
 // MPI's own waits spin: four ranks on two cores take turns at spinning (see doc/comm.md).
 //
-// With PRETRAIN_COMM=shared, where all ranks are on one machine, their calls do not go through MPI but through shared memory (comm_shared.c). MPI
-// then only starts them, splits groups, and stops them.
+// With PRETRAIN_COMM=shared, where all ranks are on one machine, their calls do not go through MPI but through shared
+// memory (comm_shared.c). MPI then only starts them, splits groups, and stops them.
 //
 // A group has three communicators, one for each channel: messages of the program and native collectives; messages of
 // the collectives of collectives.c, tagged with the call's number; checks. So none can be mistaken for another.
@@ -97,7 +97,7 @@ static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_b
 {
     const State *state = comm->state;
     if (state->shared) {
-        shared_send(state->shared, ticket, buf, n_bytes, to, tag, channel);
+        comm_shared_send(state->shared, ticket, buf, n_bytes, to, tag, channel);
         return;
     }
     MPI_Request request;
@@ -111,7 +111,7 @@ static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, 
 {
     const State *state = comm->state;
     if (state->shared) {
-        shared_recv(state->shared, ticket, buf, n_bytes, from, tag, channel);
+        comm_shared_recv(state->shared, ticket, buf, n_bytes, from, tag, channel);
         return;
     }
     MPI_Request request;
@@ -124,7 +124,7 @@ static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, 
 static bool mpi_test(Comm *comm, CommTicket *ticket)
 {
     const State *state = comm->state;
-    if (state->shared) return shared_test(state->shared, ticket);
+    if (state->shared) return comm_shared_test(state->shared, ticket);
     MPI_Request request;
     MPI_Status status;
     int done = 0;
@@ -168,7 +168,7 @@ static void mpi_native(Comm *comm, CommTicket *ticket, const CommCall *call, int
 {
     const State *state = comm->state;
     if (state->shared) {
-        shared_native(state->shared, ticket, call);
+        comm_shared_native(state->shared, ticket, call);
         return;
     }
     const MPI_Comm group = state->channel[0];
@@ -225,11 +225,11 @@ static void share(Comm *comm, Shared *segment)
 {
     State *state = comm->state;
     int own, ranks[comm->size];
-    uint64_t room = comm->rank == 0 ? shared_room(segment, comm->size) : 0;
+    uint64_t room = comm->rank == 0 ? comm_shared_room(segment, comm->size) : 0;
     must(comm, MPI_Comm_rank(MPI_COMM_WORLD, &own), "MPI_Comm_rank");
     must(comm, MPI_Bcast(&room, 1, MPI_UINT64_T, 0, state->channel[0]), "MPI_Bcast");
     must(comm, MPI_Allgather(&own, 1, MPI_INT, ranks, 1, MPI_INT, state->channel[0]), "MPI_Allgather");
-    state->shared = shared_group(segment, comm, room, ranks);
+    state->shared = comm_shared_group(segment, comm, room, ranks);
     state->segment = segment;
     comm->shared = true;
 }
@@ -249,15 +249,15 @@ static void mpi_free(Comm *comm)
 {
     State *state = comm->state;
     for (int i = 0; i < CHANNELS; i++) must(comm, MPI_Comm_free(&state->channel[i]), "MPI_Comm_free");
-    if (comm_root(comm)->state == state) shared_close(state->segment);
-    shared_group_free(state->shared);
+    if (comm_root(comm)->state == state) comm_shared_close(state->segment);
+    comm_shared_group_free(state->shared);
     free(state);
 }
 
 static bool mpi_doze(Comm *root, double seconds)
 {
     const State *state = root->state;
-    if (state->segment) shared_doze(state->segment, seconds);
+    if (state->segment) comm_shared_doze(state->segment, seconds);
     return state->segment != NULL;
 }
 
@@ -331,18 +331,18 @@ static int neighbours(const Comm *world, uint64_t set_hash, int *here)
 // The segment for ranks that are all on this machine; NULL where it is not to be had on one of them. Collective.
 static Shared *open_segment(const Comm *world)
 {
-    int id = world->rank == 0 ? shared_create(world->size) : -1, well;
+    int id = world->rank == 0 ? comm_shared_create(world->size) : -1, well;
     must(world, MPI_Bcast(&id, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
     if (id < 0) return NULL;
-    Shared *s = shared_attach(id, world->rank, world->size);
+    Shared *s = comm_shared_attach(id, world->rank, world->size);
     for (int i = 0; i < 2; i++) { // all have attached; all can read
-        well = s && (i == 0 || shared_reads(s));
+        well = s && (i == 0 || comm_shared_reads(s));
         must(world, MPI_Allreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
         if (!well) break;
     }
-    if (world->rank == 0) shared_remove(id);
+    if (world->rank == 0) comm_shared_remove(id);
     if (well) return s;
-    shared_close(s);
+    comm_shared_close(s);
     return NULL;
 }
 

@@ -27,10 +27,11 @@
 // more, and adds N to ARRIVED and 2 N to DONE, whatever the call. So nothing has to be reset.
 //
 // It is used with PRETRAIN_COMM=shared in the environment. Where the kernel refuses to read another process (seccomp,
-// another user namespace), or some rank is on another machine, the ranks use MPI, as they do without that. A rank that cannot be read later has ended; its
+// another user namespace), or some rank is on another machine, the ranks use MPI, as they do without that. A rank that
+// cannot be read later has ended; its
 // supervisor ends the job, and its reader waits for that.
 //
-// Rejected: gradients in shared memory (nothing to copy, but no huge pages either, and the allocator of all large memory
+// Rejected: gradients in shared memory (nothing to copy, but no huge pages either, and the allocator of large memory
 // would have to know of ranks); a copy into the segment and one out of it (twice the bytes); a thread that copies.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // process_vm_readv
@@ -143,18 +144,18 @@ static size_t segment_bytes(int size)
     return sizeof(Segment) + (size_t)size * (size_t)size * sizeof(Box) + HEAP;
 }
 
-int shared_create(int size)
+int comm_shared_create(int size)
 {
     const char *mode = getenv("PRETRAIN_COMM");
     return size > MOST || !mode || strcmp(mode, "shared") ? -1 : shmget(IPC_PRIVATE, segment_bytes(size), 0600);
 }
 
-void shared_remove(int id)
+void comm_shared_remove(int id)
 {
     shmctl(id, IPC_RMID, NULL);
 }
 
-Shared *shared_attach(int id, int rank, int size)
+Shared *comm_shared_attach(int id, int rank, int size)
 {
     Segment *segment = id < 0 ? (void *)-1 : shmat(id, NULL, 0);
     if (segment == (void *)-1) return NULL;
@@ -175,7 +176,7 @@ static ssize_t read_once(const Shared *s, int rank, void *to, const void *from, 
     return process_vm_readv(s->segment->place[rank].process, &here, 1, &there, 1, 0);
 }
 
-bool shared_reads(const Shared *s)
+bool comm_shared_reads(const Shared *s)
 {
     Shared other;
     int next = (s->rank + 1) % s->size;
@@ -183,7 +184,7 @@ bool shared_reads(const Shared *s)
            other.rank == next;
 }
 
-void shared_close(Shared *s)
+void comm_shared_close(Shared *s)
 {
     if (!s) return;
     for (Op *op = s->spare, *next; op; op = next) next = op->next, free(op);
@@ -218,7 +219,7 @@ static void ring(const Shared *s, int rank)
 }
 
 // The caller has looked at everything since the last call. What has changed in the meantime has rung the bell.
-void shared_doze(Shared *s, double seconds)
+void comm_shared_doze(Shared *s, double seconds)
 {
     Place *own = &s->segment->place[s->rank];
     struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
@@ -318,7 +319,7 @@ static void move_list(Shared *s, Op **list, bool (*move)(Shared *, Op *))
     }
 }
 
-void shared_send(SharedGroup *g, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel)
+void comm_shared_send(SharedGroup *g, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel)
 {
     Shared *s = g->shared;
     Op *op = take_op(g, ticket, (Op){.kind = SEND, .buf = (void *)buf, .n_bytes = n_bytes, .peer = to, .tag = tag,
@@ -327,7 +328,7 @@ void shared_send(SharedGroup *g, CommTicket *ticket, const void *buf, size_t n_b
     move_list(s, &s->unsent, post);
 }
 
-void shared_recv(SharedGroup *g, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel)
+void comm_shared_recv(SharedGroup *g, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel)
 {
     Op *op = take_op(g, ticket, (Op){.kind = RECV, .buf = buf, .n_bytes = n_bytes, .peer = from, .tag = tag,
                                      .channel = channel});
@@ -341,14 +342,15 @@ static size_t meeting_bytes(int size)
     return sizeof(Meeting) + (size_t)size * sizeof(Entry);
 }
 
-uint64_t shared_room(Shared *s, int size)
+uint64_t comm_shared_room(Shared *s, int size)
 {
     uint64_t need = DEPTH * meeting_bytes(size), at = __atomic_fetch_add(&s->segment->used, need, __ATOMIC_RELAXED);
-    if (at + need > segment_bytes(s->size)) die("comm_shared: no room for more groups (try without PRETRAIN_COMM=shared)");
+    if (at + need > segment_bytes(s->size))
+        die("comm_shared: no room for more groups (try without PRETRAIN_COMM=shared)");
     return at;
 }
 
-SharedGroup *shared_group(Shared *s, const Comm *comm, uint64_t room, const int *ranks)
+SharedGroup *comm_shared_group(Shared *s, const Comm *comm, uint64_t room, const int *ranks)
 {
     SharedGroup *g = calloc(1, sizeof *g);
     int *rank = calloc((size_t)comm->size, sizeof *rank);
@@ -358,7 +360,7 @@ SharedGroup *shared_group(Shared *s, const Comm *comm, uint64_t room, const int 
     return g;
 }
 
-void shared_group_free(SharedGroup *g)
+void comm_shared_group_free(SharedGroup *g)
 {
     if (!g) return;
     free(g->rank);
@@ -503,7 +505,7 @@ static bool advance(Op *op)
     return op->small || reached(op, DONE, 2);
 }
 
-void shared_native(SharedGroup *g, CommTicket *ticket, const CommCall *call)
+void comm_shared_native(SharedGroup *g, CommTicket *ticket, const CommCall *call)
 {
     bool fits = length(call, g->comm->size) <= SMALL;
     bool small = fits && (call->kind == COMM_ALL_REDUCE || call->kind == COMM_BROADCAST || call->kind == COMM_BARRIER);
@@ -514,7 +516,7 @@ void shared_native(SharedGroup *g, CommTicket *ticket, const CommCall *call)
                             .meeting = (Meeting *)(meetings + number % DEPTH * meeting_bytes(g->comm->size))});
 }
 
-bool shared_test(SharedGroup *g, CommTicket *ticket)
+bool comm_shared_test(SharedGroup *g, CommTicket *ticket)
 {
     Shared *s = g->shared;
     Op *op = ticket->handle.pointer;
@@ -532,5 +534,5 @@ bool shared_test(SharedGroup *g, CommTicket *ticket)
     return true;
 }
 #else // no such kernel: MPI does it
-int shared_create(int size) { (void)size; return -1; }
+int comm_shared_create(int size) { (void)size; return -1; }
 #endif

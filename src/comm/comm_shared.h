@@ -1,6 +1,7 @@
 // comm_shared: what ranks of one machine send each other without MPI: they read each other's memory.
 //
-// comm_mpi uses it with PRETRAIN_COMM=shared when every rank of the job is on this machine and the kernel permits it; see comm_shared.c.
+// comm_mpi uses it with PRETRAIN_COMM=shared when every rank of the job is on this machine and the kernel permits it;
+// see comm_shared.c.
 #ifndef COMM_SHARED_H
 #define COMM_SHARED_H
 #include "comm/comm.h"
@@ -11,28 +12,28 @@ extern "C" {
 typedef struct Shared Shared;           // of a process: its place in the job's segment
 typedef struct SharedGroup SharedGroup; // of a group
 
-// A segment for `size` ranks, made by one of them; -1: none is wanted, or to be had. All attach to it, then one removes its
-// name; it is gone when the last rank ends, however it ends.
-int shared_create(int size);
-Shared *shared_attach(int id, int rank, int size); // NULL: not possible
-void shared_remove(int id);
+// A segment for `size` ranks, made by one of them; -1: none is wanted, or to be had. All attach to it, then one removes
+// its // name; it is gone when the last rank ends, however it ends.
+int comm_shared_create(int size);
+Shared *comm_shared_attach(int id, int rank, int size); // NULL: not possible
+void comm_shared_remove(int id);
 // Whether the kernel lets this rank read the memory of the next; after all ranks have attached.
-bool shared_reads(const Shared *s);
-void shared_close(Shared *s); // NULL is allowed
+bool comm_shared_reads(const Shared *s);
+void comm_shared_close(Shared *s); // NULL is allowed
 
 // Room in the segment for the calls of a group of `size`, asked for by one of its ranks. Dies when none is left.
-uint64_t shared_room(Shared *s, int size);
+uint64_t comm_shared_room(Shared *s, int size);
 // ranks: the group's, as numbers of the job. comm is for messages of errors.
-SharedGroup *shared_group(Shared *s, const Comm *comm, uint64_t room, const int *ranks);
-void shared_group_free(SharedGroup *g);
+SharedGroup *comm_shared_group(Shared *s, const Comm *comm, uint64_t room, const int *ranks);
+void comm_shared_group_free(SharedGroup *g);
 
 // The entries of CommOps.
-void shared_send(SharedGroup *g, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel);
-void shared_recv(SharedGroup *g, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel);
-void shared_native(SharedGroup *g, CommTicket *ticket, const CommCall *call);
-bool shared_test(SharedGroup *g, CommTicket *ticket);
+void comm_shared_send(SharedGroup *g, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel);
+void comm_shared_recv(SharedGroup *g, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel);
+void comm_shared_native(SharedGroup *g, CommTicket *ticket, const CommCall *call);
+bool comm_shared_test(SharedGroup *g, CommTicket *ticket);
 // Sleeps until another rank has done something since the last sleep, or for so many seconds.
-void shared_doze(Shared *s, double seconds);
+void comm_shared_doze(Shared *s, double seconds);
 
 #ifdef __cplusplus
 }
