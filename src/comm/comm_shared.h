@@ -13,7 +13,7 @@ typedef struct Shared Shared;           // of a process: its place in the job's 
 typedef struct SharedGroup SharedGroup; // of a group
 
 // A segment for `size` ranks, made by one of them; -1: none is wanted, or to be had. All attach to it, then one removes
-// its // name; it is gone when the last rank ends, however it ends.
+// its name; it is gone when the last rank ends, however it ends.
 int comm_shared_create(int size);
 Shared *comm_shared_attach(int id, int rank, int size); // NULL: not possible
 void comm_shared_remove(int id);
