@@ -405,7 +405,7 @@ static void nccl_free(Comm *comm)
 static const CommOps NCCL = {
     "nccl",    nccl_split, comm_staged_send, comm_staged_recv, nccl_test,   nccl_native,
     nccl_free, true,       true,             gpu_alloc,        gpu_release, nccl_finish,
-    nccl_watch,
+    nullptr,   nccl_watch,
 };
 
 Comm *comm_nccl_start(Comm *host, int device)

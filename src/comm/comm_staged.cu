@@ -267,7 +267,7 @@ Comm *comm_staged_world(const CommOps *ops, Comm *host, int device)
 static const CommOps STAGED = {
     "staged",           comm_staged_split, comm_staged_send, comm_staged_recv, comm_staged_test,
     comm_staged_native, comm_staged_free,  true,             false,            gpu_alloc,
-    gpu_release,        nullptr,           nullptr,
+    gpu_release,        nullptr,           nullptr,          nullptr,
 };
 
 Comm *comm_staged_start(Comm *host, int device)
