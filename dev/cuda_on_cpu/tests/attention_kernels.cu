@@ -38,6 +38,10 @@ void matmul_gemm(bool at, bool bt, size_t M, size_t N, size_t K, float alpha, co
 {
     gemm_serial(at, bt, M, N, K, alpha, a, lda, b, ldb, beta, c, ldc);
 }
+bool gemm_has_vectors(void)
+{
+    return true;
+}
 float *dev_cpu_scratch(Dev *, size_t n)
 {
     static std::vector<float> scratch;
