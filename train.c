@@ -43,11 +43,11 @@ enum { MAX_SKIPPED = 10 }; // updates in a row that may fail to be finite
 // ---- one update: data, micro-batches forward and backward, norm, verdict, clip, update
 
 // Forward and backward of this process' micro-batches. Returns the sum of all token losses; gradients are complete.
-static double forward_backward(Run *run, long step, RampStep mine, float scale)
+static double forward_backward(Run *run, long step, int64_t rows, float scale)
 {
-    int64_t B = run->cfg.batch.micro, rows = mine.sequences;
+    int64_t B = run->cfg.batch.micro;
     for (int64_t row = 0; row < rows; row += B) {
-        Micro micro = run_micro(run, step, mine, row);
+        Micro micro = run_micro(run, step, row);
         replicas_forward_backward(&run->replicas, &micro, scale, row + B >= rows);
     }
     return replicas_finish(&run->replicas);
@@ -79,13 +79,13 @@ static StepResult run_step(Run *run, long step)
     StepResult r = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step) * run_cool(run, step),
                     .tokens = run_samples(run, step).sequences * run->cfg.model.context};
     phases_enter(phases, PHASES_DATA);
-    RampStep mine = run_load_step(run, step, &r.valid);
+    int64_t rows = run_load_step(run, step, &r.valid);
     phases_enter(phases, PHASES_FORWARD); // the model's units switch to PHASES_BACKWARD and back
     if (run->scales.fp8) fp8_step_begin(run->scales.fp8);
     for (o = run->observer; o < end; o++)
-        if (o->loaded) o->loaded(o->self, run, step, mine);
+        if (o->loaded) o->loaded(o->self, run, step, rows);
     float loss_scale = run->scales.scaler.scale;
-    r.loss = forward_backward(run, step, mine, loss_scale / (float)r.valid) / (double)r.valid;
+    r.loss = forward_backward(run, step, rows, loss_scale / (float)r.valid) / (double)r.valid;
     phases_enter(phases, PHASES_OPTIM);
     r.grad_norm = grad_norm(run);
     phases_enter(phases, PHASES_OTHER);

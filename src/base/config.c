@@ -681,19 +681,21 @@ static void refuse_offloaded(const Config *cfg)
             "beside 16-bit ones (try --memory.offload=none)", where(cfg, "run.norms_every"));
 }
 
-// Refuses settings that do not work on several ranks. In deterministic mode a rank's gradient must be one whole subtree
-// of the tree sum over the step's sequences, so its number of sequences must be a power of two (doc/deterministic.md).
+bool config_deals(const Config *cfg)
+{
+    long n = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp;
+    return cfg->numerics.deterministic && cfg->parallel.dp > 1 && (n & (n - 1) || cfg->batch.ramp_from);
+}
+
+// Refuses settings that do not work on several ranks. In deterministic mode the sum of an expert's gradients over the
+// ranks that share it is one subtree of the sum over all sequences (deal.h).
 static void refuse_on_ranks(const Config *cfg)
 {
-    long ranks = cfg->parallel.dp, share = cfg->batch.tokens / cfg->model.context / ranks, power = 1;
+    long ep = cfg->parallel.ep, replicas = cfg->parallel.dp * cfg->parallel.cp;
     if (cfg->parallel.ranks == 1) return;
-    while (2 * power <= share) power *= 2;
-    if (ranks > 1 && cfg->numerics.deterministic && share != power)
-        die("%s: numerics.deterministic on %ld ranks: each has %ld sequences of a step, which is no power of two (try "
-            "--batch.tokens=%ld)", where(cfg, "batch.tokens"), ranks, share, power * ranks * cfg->model.context);
-    if (ranks > 1 && cfg->numerics.deterministic && cfg->batch.ramp_from)
-        die("%s: batch.ramp_from with numerics.deterministic on %ld ranks: the batches in between are no powers of two "
-            "(try one of the two, or one rank)", where(cfg, "batch.ramp_from"), ranks);
+    if (cfg->numerics.deterministic && ep & (ep - 1) && (ep != replicas || config_deals(cfg)))
+        die("%s: numerics.deterministic with parallel.ep = %ld, which is no power of two: the sums of so many ranks are "
+            "no part of the sum of all (try %ld)", where(cfg, "parallel.ep"), ep, ep & -ep);
     if (cfg->numerics.deterministic && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)
         die("%s: parallel.reduce_dtype=storage rounds each rank's sum, so bits depend on how many there are; not with "
             "numerics.deterministic (try fp32)", where(cfg, "parallel.reduce_dtype"));

@@ -271,6 +271,8 @@ void config_set_derived(Config *cfg, const char *section_key, long value);
 void config_resolve(Config *cfg);
 // Of what a step's number of micro-batches must be a multiple: an interleaved pipeline takes them in groups of pp.
 long config_micro_grain(const Config *cfg);
+// Whether in deterministic mode a replica's number of sequences may be no power of two (parallel/deal.h).
+bool config_deals(const Config *cfg);
 
 // True when a preset, a file or the command line set the key.
 bool config_is_set(const Config *cfg, const char *section_key);

@@ -44,8 +44,8 @@
 
 // ---- allocation: this rank's part
 
-// Which elements of its part of the model this rank owns.
-static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage)
+// Which elements of its part of the model this rank owns in a stage of ZeRO.
+static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage, int zero)
 {
     ModelShape part = *shape;
     if (r->shape.ep > 1) part = ep_shape(&part, mesh_replica(r->shape, r->place) % r->shape.ep, r->shape.ep);
@@ -54,8 +54,7 @@ static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
     OptimCut where = zero_where(optim_kind(cfg->optim.name), cfg->optim.agc > 0, r->shape.tp);
-    ZeroCut cut = zero_cut(&params, where, (int)cfg->parallel.zero, mesh_replica(r->shape, r->place),
-                           r->shape.dp * r->shape.cp);
+    ZeroCut cut = zero_cut(&params, where, zero, mesh_replica(r->shape, r->place), r->shape.dp * r->shape.cp);
     params_free(&params);
     free(unit);
     return cut;
@@ -161,7 +160,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     ZeroSettings zero = zero_settings(cfg, &store);
     ModelStage stage;
     bool staged = choose_stage(r, cfg, &shape, &stage);
-    ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL);
+    ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL, zero.stage);
     ModelOptions options = run_model_options(cfg);
     options.shard = zero_shard(&cut, dev, zero.stage, zero.store != NULL);
     options.stage = staged ? &stage : NULL;
@@ -170,11 +169,13 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
         .cp_set = {.assign = cfg->parallel.cp_assign, .way = cfg->parallel.cp_way,
                    .blocks = cfg->numerics.deterministic ? cp_blocks(shape.context) : 0}});
     all->model = model_allocate_with(&shape, dev, mem, (size_t)cfg->batch.micro, shape.context, true, options);
-    r->zero = zero_create(all->model, zero, cut, (ZeroGroups){.dp = r->mesh.group[MESH_REPLICAS],
-                                                              .control = r->replicas, .parts = r->parts,
-                                                              .ep = r->mesh.world ? r->ep : NULL,
-                                                              .experts = r->mesh.group[MESH_EXPERT_REPLICAS],
-                                                              .tp = group_of(r, all, MESH_TP)});
+    ZeroGroups group = {.dp = r->mesh.group[MESH_REPLICAS], .control = r->replicas, .parts = r->parts,
+                        .ep = r->mesh.world ? r->ep : NULL, .experts = r->mesh.group[MESH_EXPERT_REPLICAS],
+                        .tp = group_of(r, all, MESH_TP)};
+    r->zero = zero_create(all->model, zero, cut, group);
+    if (config_deals(cfg))
+        r->deal = deal_create(all->model, cut_of(r, cfg, &shape, options.stage, zero.stage ? zero.stage : 1), group,
+                              zero.stage == 0);
     if (staged)
         r->pipeline = pipeline_create(all->model, r->table, r->place.pp, r->mesh.group[MESH_PP],
                                       r->mesh.group[MESH_ENDS]);
@@ -187,11 +188,12 @@ static void give_back(Replicas *all)
 {
     Ranks *r = all->self;
     if (r->pipeline) pipeline_free(r->pipeline);
+    deal_free(r->deal);
     zero_free(r->zero);
     if (r->table) pipeline_table_free(r->table);
     if (r->smaller) pipeline_table_free(r->smaller);
     free(r->micro);
-    r->pipeline = NULL, r->zero = NULL, r->table = r->smaller = NULL, r->micro = NULL;
+    r->pipeline = NULL, r->zero = NULL, r->deal = NULL, r->table = r->smaller = NULL, r->micro = NULL;
 }
 
 // ---- weights
@@ -218,10 +220,18 @@ static void weights_loaded(Replicas *all)
 
 // ---- a step
 
-static size_t share(const Replicas *all, size_t sequences, size_t *first)
+static size_t share(const Replicas *all, size_t sequences)
 {
     const Ranks *r = all->self;
-    return ddp_share(sequences, r->place.dp, r->shape.dp, first);
+    size_t first;
+    return ddp_share(sequences, r->place.dp, r->shape.dp, &first);
+}
+
+static size_t sequence(const Replicas *all, size_t sequences, size_t i)
+{
+    const Ranks *r = all->self;
+    size_t first, n = ddp_share(sequences, r->place.dp, r->shape.dp, &first);
+    return r->cfg.numerics.deterministic ? deal_sequence(i, n, r->place.dp, r->shape.dp) : first + i;
 }
 
 // A stage collects the step's micro-batches, and runs them when the last one has come.
@@ -231,7 +241,7 @@ static void run_stages(Replicas *all, const Micro *micro, float scale, bool last
     r->micro[r->n_micro++] = (PipelineMicro){
         .token = micro->token, .target = micro->target, .pos = micro->pos, .first = micro->first, .B = micro->B,
         .T = micro->T, .dropout = micro->dropout, .seed = micro->seed, .step = micro->step, .sample = micro->sample,
-        .each = micro->each};
+        .samples = micro->samples, .each = micro->each};
     if (!last) return;
     use_table(r, r->n_micro);
     r->n_micro = 0;
@@ -254,7 +264,7 @@ static double finish(Replicas *all)
 {
     Ranks *r = all->self;
     double loss = r->pipeline ? r->stage_loss : model_step_finish(all->model);
-    zero_reduce(r->zero);
+    if (!deal_joined(r->deal)) zero_reduce(r->zero);
     if (all->size == 1) return loss;
     loss = ddp_sum(r->replicas, loss);
     CommRequest request = comm_broadcast(r->parts, &loss, 1, COMM_FP64, r->loss_stage * r->shape.tp);
@@ -499,7 +509,7 @@ static void describe(const Replicas *all, char *layout, size_t room)
 
 static const ReplicasKind several = {
     .allocate = allocate, .free = give_back, .init_weights = init_weights, .weights_loaded = weights_loaded,
-    .share = share, .forward_backward = forward_backward, .finish = finish, .updated = updated,
+    .share = share, .sequence = sequence, .forward_backward = forward_backward, .finish = finish, .updated = updated,
     .share_scales = share_scales, .sum_targets = sum_targets, .sum = sum, .any = any, .tell = tell, .wait = wait_all,
     .agree = agree, .checkpoint = checkpoint, .checkpoint_free = zero_part_free, .range = range_of,
     .read_weights = read_weights, .evaluation = evaluation, .sampling = sampling, .describe = describe};

@@ -5,8 +5,8 @@
 #ifndef RANKS_H
 #define RANKS_H
 #include "comm/mesh.h"
+#include "parallel/deal.h"
 #include "parallel/pipeline.h"
-#include "parallel/zero.h"
 #include "train/run.h"
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +22,7 @@ typedef struct {
     // For numbers, on the host: all ranks; the groups MESH_REPLICAS, MESH_MODEL and MESH_EP.
     Comm *control, *replicas, *parts, *ep;
     Zero *zero;                       // what of weights, gradients and optimizer this rank has, and their exchange
+    Deal *deal;                       // the sum over replicas where they have no whole subtrees; NULL: they always do
     PipelineTable *table, *smaller;   // with parallel.pp > 1: the schedule of a full batch; of a batch that grows
     Pipeline *pipeline;               // this rank's stage
     PipelineMicro *micro;             // a step's micro-batches

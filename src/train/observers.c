@@ -176,18 +176,18 @@ typedef struct {
 
 // The small batch: of every data rank the first micro-batch (the first few, where a pipeline takes no fewer). It is run
 // like a step of its own, whose gradient is then dropped: so any layout measures the norm as it measures every norm.
-static void noise_loaded(void *self, Run *run, long step, RampStep mine)
+static void noise_loaded(void *self, Run *run, long step, int64_t all)
 {
     NoiseState *s = self;
     int64_t B = run->cfg.batch.micro, rows = B * config_micro_grain(&run->cfg), counted = 0;
     float scale = run->scales.scaler.scale;
     s->valid = 0;
-    if (!due(run->cfg.run.noise_every, step + 1) || mine.sequences <= rows) return;
+    if (!due(run->cfg.run.noise_every, step + 1) || all <= rows) return;
     for (int64_t i = 0; i < rows * run->cfg.model.context; i++) counted += run->data.target[i] >= 0;
     s->valid = (size_t)replicas_sum_targets(&run->replicas, counted);
     if (!s->valid) return;
     for (int64_t row = 0; row < rows; row += B) {
-        Micro micro = run_micro(run, step, mine, row);
+        Micro micro = run_micro(run, step, row);
         replicas_forward_backward(&run->replicas, &micro, scale / (float)s->valid, row + B >= rows);
     }
     replicas_finish(&run->replicas);

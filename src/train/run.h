@@ -54,6 +54,7 @@ typedef struct {
     // this process' sequences of one step, (batch.tokens / data ranks) each, on the host; pos and first: with
     // data.document_mask, else NULL
     int32_t *token, *target, *pos, *first;
+    uint64_t *sample; // the global index of each
 } RunData;
 
 // What of the numbers a checkpoint keeps beside tensors. The first two are as a checkpoint has them.
@@ -97,7 +98,7 @@ typedef struct Run Run;
 typedef struct {
     void *self;
     void (*before)(void *self, Run *run, long step);                      // nothing of the step has happened
-    void (*loaded)(void *self, Run *run, long step, RampStep mine);       // this process' sequences are there
+    void (*loaded)(void *self, Run *run, long step, int64_t rows);        // this process' sequences are there
     void (*gradients)(void *self, Run *run, long step, const StepResult *result); // complete; before the update
     void (*updated)(void *self, Run *run, long step);
     void (*free)(void *self);
@@ -194,10 +195,10 @@ void run_close_data(Run *run);
 RampStep run_samples(const Run *run, long step);
 int64_t run_tokens(const Run *run, long step);
 // This process' sequences of that update, into run->data; those of the next one are fetched from disk while this one
-// runs. Returns them; *valid: targets that count, of the whole batch.
-RampStep run_load_step(Run *run, long step, size_t *valid);
+// runs. Returns how many; *valid: targets that count, of the whole batch.
+int64_t run_load_step(Run *run, long step, size_t *valid);
 // The micro-batch that begins at the row `row` of these sequences.
-Micro run_micro(const Run *run, long step, RampStep mine, int64_t row);
+Micro run_micro(const Run *run, long step, int64_t row);
 
 // ---- checkpoints (run_saves.c)
 

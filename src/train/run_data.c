@@ -217,10 +217,10 @@ int64_t run_tokens(const Run *run, long step)
     return schedule_ramp_at(&run->ramp, step).before * run->cfg.model.context;
 }
 
-static RampStep share(const Run *run, RampStep batch)
+// The global index of this process' sequence i of a step.
+static int64_t sample_of(const Run *run, RampStep batch, size_t i)
 {
-    size_t first, n = replicas_share(&run->replicas, (size_t)batch.sequences, &first);
-    return (RampStep){.sequences = (int64_t)n, .before = batch.before + (int64_t)first};
+    return batch.before + (int64_t)replicas_sequence(&run->replicas, (size_t)batch.sequences, i);
 }
 
 // run.fault=spike: random tokens in place of a sample's.
@@ -247,31 +247,37 @@ static void load_sample(Run *run, int64_t sample, size_t at)
     poison(run, sample, token, target);
 }
 
-Micro run_micro(const Run *run, long step, RampStep mine, int64_t row)
+Micro run_micro(const Run *run, long step, int64_t row)
 {
     const Config *cfg = &run->cfg;
     const RunData *d = &run->data;
-    size_t T = (size_t)cfg->model.context, at = (size_t)row * T;
+    size_t T = (size_t)cfg->model.context, B = (size_t)cfg->batch.micro, at = (size_t)row * T;
+    const uint64_t *sample = d->sample + row;
+    bool follow = sample[B - 1] - sample[0] == B - 1;
     return (Micro){.token = d->token + at, .target = d->target + at, .pos = d->pos ? d->pos + at : NULL,
-                   .first = d->first ? d->first + at : NULL, .B = (size_t)cfg->batch.micro, .T = T,
+                   .first = d->first ? d->first + at : NULL, .B = B, .T = T,
                    .dropout = (float)cfg->model.dropout, .seed = (uint64_t)cfg->run.seed, .step = (uint32_t)step,
-                   .sample = (uint64_t)(mine.before + row),
+                   .sample = *sample, .samples = follow ? NULL : sample,
                    .each = run->scales.scaler.scale / (float)run_samples(run, step).sequences};
 }
 
-RampStep run_load_step(Run *run, long step, size_t *valid)
+int64_t run_load_step(Run *run, long step, size_t *valid)
 {
     const Config *cfg = &run->cfg;
     RunData *d = &run->data;
-    RampStep batch = run_samples(run, step), mine = share(run, batch), next = share(run, run_samples(run, step + 1));
-    size_t T = (size_t)cfg->model.context, rows = (size_t)mine.sequences, counted = 0;
-    for (size_t i = 0; i < rows; i++) load_sample(run, mine.before + (int64_t)i, i * T);
-    for (int64_t i = 0; i < next.sequences; i++)
-        dataset_ahead(d->train, next.before + i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
+    RampStep batch = run_samples(run, step), next = run_samples(run, step + 1);
+    size_t T = (size_t)cfg->model.context, rows = replicas_share(&run->replicas, (size_t)batch.sequences), counted = 0;
+    size_t next_rows = replicas_share(&run->replicas, (size_t)next.sequences);
+    for (size_t i = 0; i < rows; i++) {
+        d->sample[i] = (uint64_t)sample_of(run, batch, i);
+        load_sample(run, (int64_t)d->sample[i], i * T);
+    }
+    for (size_t i = 0; i < next_rows; i++)
+        dataset_ahead(d->train, sample_of(run, next, i), (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
     if (d->first && cfg->data.packing == CONFIG_PACKING_CUT)
         packing_positions(d->token, rows, T, tokenizer_eot(d->tokenizer), d->pos, d->first, d->target);
     for (size_t i = 0; i < rows * T; i++) counted += d->target[i] >= 0;
     *valid = (size_t)replicas_sum_targets(&run->replicas, (int64_t)counted);
     if (!*valid) die("data.train: a step of %zu tokens has no target that counts", (size_t)batch.sequences * T);
-    return mine;
+    return (int64_t)rows;
 }
