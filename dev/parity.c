@@ -15,7 +15,7 @@
 // same list.
 //
 // Optimizers that need whole tensors, and adaptive clipping, come at the end: each with some layouts that cut tensors,
-// where every bit must be equal.
+// where every bit must be equal. Last come batches of which a rank has no power of two of sequences.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
 // chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
@@ -67,7 +67,7 @@
 // Axes of a layout. Value 0 of each is the default, so that all zeros are one rank.
 typedef enum {
     PARITY_DP, PARITY_TP, PARITY_CP, PARITY_PP, PARITY_ZERO, PARITY_EP, PARITY_RECOMPUTE, PARITY_MICRO, PARITY_DATA,
-    PARITY_DTYPE, PARITY_ROUTE, PARITY_RECIPE, PARITY_AXES
+    PARITY_DTYPE, PARITY_ROUTE, PARITY_RECIPE, PARITY_BATCH, PARITY_AXES
 } ParityAxis;
 typedef enum { PARITY_GPT, PARITY_LLAMA, PARITY_EXPERTS, PARITY_FAMILIES } ParityFamily;
 
@@ -83,14 +83,14 @@ typedef struct {
 
 enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 11 };
 
-// A value of an axis. ranks: the factor by which it multiplies the ranks; stages and chunks: of a pipeline.
+// A value of an axis; those after a gap are for add_batches alone. ranks: the factor by which it multiplies the ranks; stages and chunks: of a pipeline.
 typedef struct {
     const char *name, *option[PARITY_EACH];
     int ranks, stages, chunks;
 } Value;
 
 static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
-    [PARITY_DP] = {{"", {0}, 1}, {"dp2", {0}, 2}, {"dp4", {0}, 4}},
+    [PARITY_DP] = {{"", {0}, 1}, {"dp2", {0}, 2}, {"dp4", {0}, 4}, [4] = {"dp3", {0}, 3}},
     [PARITY_TP] = {{"", {0}, 1}, {"tp2", {"--parallel.tp=2"}, 2}, {"tp4", {"--parallel.tp=4"}, 4},
                    {"tp2+sp", {"--parallel.tp=2", "--parallel.sp=true"}, 2},
                    {"tp4+sp", {"--parallel.tp=4", "--parallel.sp=true"}, 4}},
@@ -113,7 +113,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
     [PARITY_EP] = {{"", {0}, 1}, {"ep2", {"--parallel.ep=2"}, 1}, {"ep4", {"--parallel.ep=4"}, 1}},
     [PARITY_RECOMPUTE] = {{"", {0}, 1}, {"selective", {"--memory.recompute=selective"}, 1},
                           {"full", {"--memory.recompute=full"}, 1}},
-    [PARITY_MICRO] = {{"", {"--batch.micro=2"}, 1}, {"micro1", {"--batch.micro=1"}, 1}},
+    [PARITY_MICRO] = {{"", {"--batch.micro=2"}, 1}, {"micro1", {"--batch.micro=1"}, 1},
+                      [3] = {"micro3", {"--batch.micro=3"}, 1}},
     [PARITY_DATA] = {{"", {0}, 1}, {"packed", {"--model.dropout=0.1", "--data.document_mask=true"}, 1}},
     [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1}},
     [PARITY_ROUTE] = {{"", {0}, 1},
@@ -128,6 +129,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"adafactor", {"--optim.name=adafactor"}, 1},
                        {"adamw8bit", {"--optim.name=adamw8bit"}, 1},
                        {"agc", {"--optim.agc=0.01"}, 1}},
+    [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
+                      {"18 sequences", {"--batch.tokens=576"}, 1}},
 };
 
 static int values_of(ParityAxis axis)
@@ -149,14 +152,15 @@ static int ranks_of(const ParityLayout *layout)
     return ranks;
 }
 
-// Why a layout cannot run, or NULL. The run: 16 sequences of 32 tokens a step, 4 layers, 8 heads (llama: 2 key/value
+// Why a layout cannot run, or NULL. The run: 16 sequences (or 12, 18) of 32 tokens a step, 4 layers, 8 heads (llama: 2 key/value
 // heads).
 static const char *refused(const ParityLayout *l)
 {
     int replicas = value_of(l, PARITY_DP)->ranks * value_of(l, PARITY_CP)->ranks;
     int stages = value_of(l, PARITY_PP)->stages;
     const char *zero = value_of(l, PARITY_ZERO)->name;
-    int micro = 16 / value_of(l, PARITY_DP)->ranks / (l->value[PARITY_MICRO] ? 1 : 2);
+    static const int sequences[] = {16, 12, 18}, each[] = {2, 1, 0, 3};
+    int micro = sequences[l->value[PARITY_BATCH]] / value_of(l, PARITY_DP)->ranks / each[l->value[PARITY_MICRO]];
     bool parted = false;
     for (int a = PARITY_DP; a <= PARITY_MICRO; a++) parted |= l->value[a] > 0;
     if (!parted) return "the others are compared with it";
@@ -307,6 +311,25 @@ static void add_recipes(List *list)
         }
 }
 
+// Values of dp, tp, cp, pp, zero and ep; of the batch. Micro-batches of 3 sequences, with dropout, which must find each;
+// of 1 with ep, so that the evaluation's last batch has as many windows on each rank.
+static void add_batches(List *list)
+{
+    static const int row[][PARITY_EP + 2] = {{2, 0, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 3, 0, 1}, {1, 0, 0, 1, 0, 0, 1},
+                                             {1, 3, 0, 0, 1, 0, 1}, {1, 0, 1, 0, 2, 0, 1}, {1, 0, 0, 6, 1, 0, 1},
+                                             {2, 0, 0, 0, 1, 1, 1}, {4, 0, 0, 0, 2, 0, 2}, {4, 0, 0, 5, 0, 0, 2},
+                                             {4, 0, 1, 0, 1, 1, 2}, {1, 0, 0, 0, 3, 0, 2}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ParityLayout layout;
+        memset(&layout, 0, sizeof layout);
+        memcpy(layout.value, row[i], (PARITY_EP + 1) * sizeof **row);
+        layout.value[PARITY_BATCH] = row[i][PARITY_EP + 1];
+        layout.value[PARITY_MICRO] = layout.value[PARITY_EP] ? 1 : 3, layout.value[PARITY_DATA] = 1;
+        layout.family = layout.value[PARITY_EP] ? PARITY_EXPERTS : i % 2 ? PARITY_LLAMA : PARITY_GPT;
+        add(list, layout);
+    }
+}
+
 static ParityLayout *make_layouts(bool quick, int *n)
 {
     List list = {.layout = calloc(MAX_LAYOUTS, sizeof *list.layout)};
@@ -316,6 +339,7 @@ static ParityLayout *make_layouts(bool quick, int *n)
     add_random(&list, false);
     add_random(&list, true);
     add_recipes(&list);
+    add_batches(&list);
     for (int i = 0; quick && i * QUICK < list.n; i++) list.layout[i] = list.layout[i * QUICK];
     *n = quick ? (list.n + QUICK - 1) / QUICK : list.n;
     return list.layout;

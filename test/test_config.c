@@ -495,6 +495,8 @@ static void test_ranks(void **state)
 }
 
 // What does not work on several ranks is refused there, and only there. NULL: nothing is refused.
+#define EXPERTS "--model.activation=swiglu|--model.bias=false|--model.experts=6|--parallel.ep="
+
 static void test_refused_on_ranks(void **state)
 {
     (void)state;
@@ -508,15 +510,17 @@ static void test_refused_on_ranks(void **state)
                                 "2048 (nearest: 2048)"},
         {2, "--batch.micro=8|--batch.tokens=1280", "batch.micro 8 * model.context 64 = 1024 (nearest: 1024)"},
         {2, "--batch.micro=8|--batch.tokens=1536", "batch.micro 8 * model.context 64 = 1024 (nearest: 2048)"},
-        {2, "--batch.micro=1|--batch.tokens=384|--numerics.deterministic=true",
-         "numerics.deterministic on 2 ranks: each has 3 sequences of a step, which is no power of two (try "
-         "--batch.tokens=256)"},
-        {1, "--batch.micro=1|--batch.tokens=384|--numerics.deterministic=true", NULL},
+        {2, "--batch.micro=1|--batch.tokens=384|--numerics.deterministic=true", NULL},
         {2, "--batch.micro=1|--batch.tokens=384", NULL},
         {2, "--batch.micro=1|--batch.tokens=512|--numerics.deterministic=true", NULL},
-        {2, "--batch.micro=1|--batch.ramp_from=256|--numerics.deterministic=true",
-         "batch.ramp_from with numerics.deterministic on 2 ranks"},
-        {1, "--batch.micro=1|--batch.ramp_from=256|--numerics.deterministic=true", NULL},
+        {2, "--batch.micro=1|--batch.ramp_from=256|--numerics.deterministic=true", NULL},
+        {6, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "3",
+         "numerics.deterministic with parallel.ep = 3, which is no power of two: the sums of so many ranks are no part of "
+         "the sum of all (try 1)"},
+        {3, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "3", NULL},
+        {3, "--batch.micro=1|--batch.tokens=576|--numerics.deterministic=true|" EXPERTS "3",
+         "numerics.deterministic with parallel.ep = 3"},
+        {6, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "2", NULL},
         {2, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage|--numerics.deterministic=true",
          "parallel.reduce_dtype=storage rounds each rank's sum"},
         {1, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage|--numerics.deterministic=true", NULL},

@@ -12,12 +12,14 @@ static void test_deterministic_ranks_are_one(void **state)
     for (int f = 0; f < 2; f++) {
         Case c = {.ranks = 1, .shape = families[f], .deterministic = true, .overlap = true,
                   .optim = optim[f], .dropout = 0.2f, .clip = 0.5f, .steps = STEPS};
-        // every rank's share is a whole subtree: a power of two of sequences, on three ranks too
-        for (int i = 0; i < 6; i++) {
-            c.ranks = 2 + i % 3, c.micro = i < 3;
-            c.samples = c.ranks == 3 ? 24 : 16;
+        // a share of 8 or 4 sequences is a whole subtree; one of 3, 5 or 6 is not
+        const struct { int ranks; size_t samples, micro; } rows[] = {
+            {2, 16, 1}, {3, 24, 1}, {4, 16, 1}, {2, 16, 0}, {3, 24, 0}, {4, 16, 0}, {4, 12, 3}, {4, 12, 1}, {2, 6, 3},
+            {3, 9, 3}, {3, 15, 0}, {3, 18, 2}, {4, 24, 3}, {2, 14, 7}};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            c.ranks = rows[i].ranks, c.micro = rows[i].micro, c.samples = rows[i].samples;
             Case single = c;
-            single.ranks = 1, single.micro = 2;
+            single.ranks = 1, single.micro = 1;
             Outcome one = run(single);
             assert_true(one.norm > 0 && one.loss > 0);
             Outcome r = run(c);

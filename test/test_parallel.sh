@@ -81,6 +81,19 @@ resume_anywhere() {
     history moved | grep '"train"' | cmp - <(history straight | grep '"train"')
 }
 
+# A batch that grows by 6 sequences at a time: 2 ranks, then 3, against one process.
+grows() {
+    local options=(--numerics.deterministic=true --model.dropout=0.1 --run.steps=8 --batch.tokens=768 --batch.ramp_from=192
+        --batch.ramp_tokens=2000 --run.eval_every=3 --eval.tokens=100 --sample.count=0)
+    reference gpt grown "${options[@]}" --batch.micro=6
+    ranks 2 gpt growing "${options[@]}" --batch.micro=3 --run.stop_at=4
+    ranks 3 gpt growing "${options[@]}" --batch.micro=2 --parallel.zero=2 --ckpt.resume=true
+    [ ! -s "$work/growing.err" ]
+    [ "$(value train tokens "$runs/growing/metrics.jsonl" | awk '{ print $1 - n; n = $1 }' | sort -nu | wc -l)" -ge 3 ]
+    same_state growing grown 8
+    history growing | cmp - <(history grown)
+}
+
 # fp8: scales are made of the largest magnitudes of all ranks, so what rank 0 saves is what every rank goes on with. The
 # first step has no such scales and each rank's own differ, so the layout is the same here.
 fp8_goes_on() {
@@ -121,10 +134,6 @@ mistakes() {
     refused 2 'batch\.tokens 512 is not a multiple of 2 ranks \* batch\.micro 12 \* model\.context 32 = 768 .nearest: 768' \
         --batch.micro=12
     refused 3 'batch\.tokens 512 is not a multiple of 3 ranks' --batch.micro=1
-    refused 2 'each has 6 sequences of a step, which is no power of two .try --batch\.tokens=256' \
-        --numerics.deterministic=true --batch.tokens=384 --batch.micro=2
-    refused 2 'batch\.ramp_from with numerics\.deterministic' --numerics.deterministic=true --batch.micro=4 \
-        --batch.ramp_from=256 --batch.ramp_tokens=4096
     refused 2 'run\.noise_every: measures with 1 micro-batches' --batch.micro=8 --run.noise_every=2
     fails_with 1 'parallel\.reshard has no effect when parallel\.zero is 2' "$BUILD/train" "$work/gpt.toml" \
         --parallel.zero=2 --parallel.reshard=false
@@ -238,6 +247,7 @@ layouts <<'END'
 2 2 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
 4 3 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
 3 3 2 gpt twelve --batch.tokens=384
+4 2 3 gpt twelve --batch.tokens=384
 4 3 2 gpt gpt --memory.offload=cpu
 END
 deeper layouts <<'END'
@@ -249,6 +259,8 @@ deeper layouts <<'END'
 4 3 2 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
 2 1 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
 3 0 4 gpt twelve --batch.tokens=384
+2 0 6 gpt twelve --batch.tokens=384
+4 1 1 gpt twelve --batch.tokens=384 --memory.offload=cpu
 2 1 4 gpt gpt --memory.offload=disk
 2 3 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full --memory.offload=disk
 END
@@ -258,6 +270,7 @@ passes 'a second start takes a new folder' a_name_is_taken
 passes 'phases of two ranks' phases_of_ranks phases
 passes 'phases of two stages' phases_of_ranks stages --parallel.pp=2
 passes 'a run moves from layout to layout' resume_anywhere
+passes 'a growing batch, on 2 ranks and then on 3' grows
 passes 'fp8 on two ranks goes on' fp8_goes_on
 passes 'run.minutes' minutes
 passes 'a micro-batch fits a rank' micro_fits

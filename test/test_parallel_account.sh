@@ -95,6 +95,17 @@ deterministic() {
     grep -q 'numerics.deterministic: gradients are whole' "$work/fixed.out"
 }
 
+# Where each rank has 3 sequences, gradients go by all_to_all, once for each of its bits; in stage 0 the sums come back.
+dealt() { # STAGE
+    as_planned 4 gpt "dealt$1" --parallel.zero="$1" --numerics.deterministic=true --batch.tokens=384 --batch.micro=3
+    local file=$runs/dealt$1/account.json kind
+    same_number all_to_all $((3 * 4 * P * 2)) "$(traffic dp all_to_all sent "$file")"
+    [ "$1" = 0 ] && same_number all_gather $((3 * 4 * P)) "$(traffic dp all_gather sent "$file")"
+    for kind in all_reduce reduce_scatter; do same_number $kind 0 "$(traffic dp $kind calls "$file")"; done
+    awk '/^  bytes sent/ { on = 1 } on && /^  [a-z].* P[ ]/ { n++; bad += $(NF - 1) != 0; print } END { exit bad || n != 2 }' \
+        "$work/dealt$1.out"
+}
+
 # One process: the same object with one rank, and no traffic.
 one_process() {
     train gpt alone --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0
@@ -173,6 +184,8 @@ deeper plans <<'END'
 4 gpt --parallel.zero=1 --memory.offload=cpu --optim.name=adamw8bit --batch.micro=4
 END
 passes 'a deterministic run' deterministic
+passes 'a deterministic run with 3 sequences a rank' dealt 0
+passes 'the same in stage 3' dealt 3
 passes 'one process' one_process
 passes 'a large model' large
 passes 'mistakes' mistakes

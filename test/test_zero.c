@@ -9,21 +9,23 @@ static const ModelShape wide = { // matrices of several blocks of 2048, the last
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
 static const ModelShape *const families[] = {&gpt, &llama, &wide}; // tied, and not
 
-// Every stage on 2, 3 and 4 ranks, in one micro-batch and in four: the bits of one rank. (A rank's share is a power of
-// two of samples, whatever their number: its gradient is a whole subtree.)
+// Every stage on 2, 3 and 4 ranks, in one micro-batch and in several: the bits of one rank, where a rank's samples are a
+// whole subtree of the sum over all (8, 4), and where not (3, 6).
 static void test_deterministic_stages_are_one_rank(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2 * 3; i++) {
-        int f = i % 2, ranks = 2 + i / 2;
-        Case c = {.ranks = 1, .shape = families[f], .samples = ranks == 3 ? 24 : 16, .micro = 2, .deterministic = true,
+    const size_t shares[] = {8, 8, 4, 3, 6, 3};
+    for (int i = 0; i < 2 * 6; i++) {
+        int f = i % 2, ranks = 2 + i / 2 % 3;
+        size_t share = shares[i / 2];
+        Case c = {.ranks = 1, .shape = families[f], .samples = share * (size_t)ranks, .micro = 1, .deterministic = true,
                   .overlap = true, .reshard = true, .optim = i == 2 ? OPTIM_SGD : OPTIM_ADAMW, .dropout = 0.2f,
                   .clip = 0.5f, .steps = STEPS};
         Outcome one = run(c);
         assert_true(one.norm > 1 && one.loss > 0); // the clip is at work
         c.ranks = ranks;
         for (int k = 0; k < 4 * 2; k++) {
-            c.stage = k % 4, c.micro = c.samples / (size_t)ranks / (k < 4 ? 1 : 4);
+            c.stage = k % 4, c.micro = share / (k < 4 ? 1 : share % 4 ? 3 : 4);
             Outcome r = run(c);
             if (r.loss != one.loss || r.norm != one.norm || !same_weights(&r, &one) ||
                 memcmp(r.grads, one.grads, one.n * sizeof *one.grads))
@@ -172,7 +174,7 @@ static void count_reads(Comm *world, void *arg)
     Reads *all = arg;
     Replica r;
     replica_open(&r, world, &all->c);
-    for (size_t i = 0; i < 2; i++) one_step(r.model, r.zero, r.control, &all->c, all->c.samples / 4, i);
+    for (size_t i = 0; i < 2; i++) one_step(r.model, r.zero, r.deal, r.control, &all->c, all->c.samples / 4, i);
     zero_end(r.zero);
     all->reads[world->rank] = offload_count(r.zero->store).reads;
     replica_close(&r);
@@ -282,7 +284,7 @@ static void play_spied(Comm *world, void *arg)
     replica_open(&r, world, c);
     Spy spy = {.zero = r.zero, .inner = r.model->hooks};
     r.model->hooks = (UnitHooks){.self = &spy, .before = spy_before, .after = spy_after};
-    one_step(r.model, r.zero, r.control, c, c->samples / 2, 0);
+    one_step(r.model, r.zero, r.deal, r.control, c, c->samples / 2, 0);
     zero_end(r.zero);
     int n = r.model->n_units;
     // back, a tied head has had the embedding gathered anew

@@ -450,6 +450,9 @@ PlanLetters plan_letters(const Run *run)
     activation_letters(&l, s, policy);
     optimizer_letters(&l, s, &m->params);
     if (stage_of(&run->cfg)) shard_letters(&l, run);
+    if (config_deals(&run->cfg))
+        size(&l, "Ud", ranks_of(&run->replicas)->deal->n_room / (size_t)m->n_levels,
+             "of the largest unit, from all ranks, the range that this rank adds up");
     if (run->optim.store.lend) store_letters(&l, run);
     if (run->saves.async)
         size(&l, "Cs", ckpt_async_bytes(&run->saves.part), "bytes that this rank writes of a checkpoint");
@@ -477,18 +480,18 @@ static const char *shard_state(OptimName name)
     return !strcmp(all, "8 P") ? "8 Ps" : !strcmp(all, "4 P") ? "4 Ps" : !strcmp(all, "0") ? "0" : "Os";
 }
 
-// Gathered weights; gradients that are being reduced.
+// Gathered weights; gradients that are being reduced; parts of trees of gradients.
 static void communication(char *out, size_t n_out, const Config *cfg)
 {
     static const char units[] = "(Ue + Ub + Uh)";
     int stage = stage_of(cfg);
     bool fixed = cfg->numerics.deterministic, grads = stage >= 2 && !fixed;
     bool rounded = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE;
-    const char *part[3] = {"0", "", ""};
+    const char *part[4] = {"0", "", "", config_deals(cfg) ? " + 4 Ud (1 + floor(log2(M B)))" : ""};
     if (rounded && !grads) part[0] = "x P";
     if (grads) part[0] = rounded ? "(4 + x) " : "4 ", part[1] = units;
     if (stage == 3) part[2] = cfg->parallel.reshard ? units : "P";
-    snprintf(out, n_out, "%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2]);
+    snprintf(out, n_out, "%s%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2], part[3]);
 }
 
 static void activations(char *out, size_t n_out, const ModelShape *s, RecomputePolicy policy, bool segments)

@@ -18,7 +18,9 @@
 //
 // run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
-// a step, and gathers a unit for each sequence's backward: (1 + B) M P.
+// a step, and gathers a unit for each sequence's backward: (1 + B) M P, or 2 B M P where forward also takes them apart.
+// Where M B is no power of two, and has b bits set, it adds by all_to_all b P instead, and in stage 0 all_gather P
+// (deal.c).
 //
 // Where ep ranks divide the experts, Px of a rank's P elements are theirs. N / ep ranks have the same ones, so in these
 // parts of the formulas N / ep stands for N: a rank holds (P - Px) / N + Px ep / N, and sends what N / ep ranks would.
@@ -122,6 +124,22 @@ static void add_stage(ShardingCase *is, const Run *run)
     if (m->shape.tie && m->params.no_head && !m->params.no_embedding) is->tied = end - begin;
 }
 
+// Of the first micro-batches of a step on a deterministic device: sequences whose forward is not that of the micro-batch,
+// but for one of each (model_chunk_forward).
+static size_t forwards_apart(const Run *run, size_t share, size_t micros)
+{
+    const Config *cfg = &run->cfg;
+    const Model *m = run->model;
+    size_t B = (size_t)cfg->batch.micro, n = 0;
+    bool all = m->acts.sharers > 1 || m->shape.experts.n, numbers = cfg->model.dropout > 0 || cfg->run.dump == 1;
+    for (size_t i = 0; i < micros * B && cfg->numerics.deterministic; i += B) {
+        int dp = (int)cfg->parallel.dp;
+        bool follow = deal_sequence(i + B - 1, share, 0, dp) - deal_sequence(i, share, 0, dp) == B - 1;
+        n += all || (numbers && !follow) ? B - 1 : 0;
+    }
+    return n;
+}
+
 ShardingCase sharding_case(const Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -142,8 +160,10 @@ ShardingCase sharding_case(const Run *run)
                                         : optim_state_bytes(cfg->optim.name, &m->params) +
                                               (narrow ? 4 : 0) * m->params.n_elems,
         .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
-        .more = measures ? (size_t)config_micro_grain(cfg) : 0,
+        .more = measures ? (size_t)config_micro_grain(cfg) : 0, .deals = config_deals(cfg),
     };
+    size_t share = is.micro * is.batch;
+    is.apart = forwards_apart(run, share, is.micro) + forwards_apart(run, share, is.more);
     add_stage(&is, run);
     return is;
 }
@@ -163,15 +183,24 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
     return f;
 }
 
+// Of n sequences on each rank: bits, where gradients go by all_to_all once for each; 0: they do not.
+static size_t dealt(const ShardingCase *is, size_t n)
+{
+    return is->deals && n & (n - 1) ? (size_t)__builtin_popcountll(n) : 0;
+}
+
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
 {
     size_t times = 0, bytes = is->g_bytes; // how often P is exchanged, in how many bytes an element
-    size_t micro = is->micro + is->more, reductions = 1 + (is->more > 0);
+    size_t all = dealt(is, is->micro * is->batch), few = dealt(is, is->more * is->batch), deals = (all > 0) + (few > 0);
+    size_t micro = is->micro + is->more, reductions = 1 + (is->more > 0) - deals;
     bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
     if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2 * reductions;
     if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? reductions : micro;
+    if (kind == COMM_ALL_TO_ALL) times = all + few;
+    if (kind == COMM_ALL_GATHER && is->stage == 0) times = deals;
     if (kind == COMM_ALL_GATHER && is->stage > 0) {
-        times = is->stage < 3 || !is->reshard ? 1 : micro * (is->deterministic ? 1 + is->batch : 2);
+        times = is->stage < 3 || !is->reshard ? 1 : micro * (is->deterministic ? 1 + is->batch : 2) + is->apart;
         bytes = is->x_bytes;
     }
     if (!times || is->ranks == 1) return (ShardingFormula){.text = "0"};

@@ -14,10 +14,11 @@ typedef struct {
     size_t ranks, params; // N, P
     size_t experts, ep;   // Px: of P, what ep ranks divide: N / ep ranks have the same; 0, 1: none
     int stage;            // of ZeRO; 0 with one rank
-    bool reshard, deterministic;
+    bool reshard, deterministic, deals; // deals: config_deals
     size_t x_bytes, g_bytes; // of a weight; of a gradient element when it is sent
     size_t state;         // bytes of the optimizer's state for all P, master weights among them
     size_t micro, batch;  // M micro-batches of B sequences on each rank
+    size_t apart;         // deterministic: sequences that are a forward of their own, but for one a micro-batch
     size_t more;          // micro-batches whose gradient is measured, and reduced, apart (run.noise_every)
     // Elements: that recomputation gathers a third time in a micro-batch (sharding_again); that a pipeline's W reduces
     // once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and reduced once more.

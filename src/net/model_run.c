@@ -289,8 +289,9 @@ double model_chunk_forward(Model *m, int chunk, int slot, X *out, bool train)
     Batch batch = current(m, m->batch.B, m->batch.T, 0, train);
     Activations *acts = &m->chunk[chunk].slot[slot];
     // Backward runs sequence by sequence, and must find its rows: of each sequence those that this rank has (acts->
-    // sharers), and in one piece those of its experts. Dropout needs it where the samples do not follow one another.
-    if (train && m->dev->deterministic && (acts->sharers > 1 || m->shape.experts.n || batch.samples)) {
+    // sharers), and in one piece those of its experts. Dropout and a dump must find the samples' numbers.
+    bool numbers = batch.samples && (batch.dropout > 0 || m->hooks.saw);
+    if (train && m->dev->deterministic && (acts->sharers > 1 || m->shape.experts.n || numbers)) {
         for (size_t b = 0; b < batch.B; b++) {
             Batch one = one_sequence(&batch, b);
             run_forward(acts, &ctx, out, b * batch.T, &one);
