@@ -83,7 +83,8 @@ typedef struct {
 
 enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 11 };
 
-// A value of an axis; those after a gap are for add_batches alone. ranks: the factor by which it multiplies the ranks; stages and chunks: of a pipeline.
+// A value of an axis; those after a gap are for add_batches alone. ranks: the factor by which it multiplies the ranks;
+// stages and chunks: of a pipeline.
 typedef struct {
     const char *name, *option[PARITY_EACH];
     int ranks, stages, chunks;
@@ -152,8 +153,8 @@ static int ranks_of(const ParityLayout *layout)
     return ranks;
 }
 
-// Why a layout cannot run, or NULL. The run: 16 sequences (or 12, 18) of 32 tokens a step, 4 layers, 8 heads (llama: 2 key/value
-// heads).
+// Why a layout cannot run, or NULL. The run: 16 sequences (or 12, 18) of 32 tokens a step, 4 layers, 8 heads (llama: 2
+// key/value heads).
 static const char *refused(const ParityLayout *l)
 {
     int replicas = value_of(l, PARITY_DP)->ranks * value_of(l, PARITY_CP)->ranks;
@@ -311,8 +312,8 @@ static void add_recipes(List *list)
         }
 }
 
-// Values of dp, tp, cp, pp, zero and ep; of the batch. Micro-batches of 3 sequences, with dropout, which must find each;
-// of 1 with ep, so that the evaluation's last batch has as many windows on each rank.
+// Values of dp, tp, cp, pp, zero and ep; of the batch. Micro-batches of 3 sequences, with dropout, which must find each
+// one; of 1 with ep, so that the evaluation's last batch has as many windows on each rank.
 static void add_batches(List *list)
 {
     static const int row[][PARITY_EP + 2] = {{2, 0, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 3, 0, 1}, {1, 0, 0, 1, 0, 0, 1},

@@ -103,8 +103,8 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     model_describe(c->shape, &params, &unit);
     ZeroCut cut = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage, world->rank,
                            world->size);
-    ZeroCut sums = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage ? c->stage : 1, world->rank,
-                            world->size);
+    ZeroCut sums = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage ? c->stage : 1,
+                            world->rank, world->size);
     free(unit);
     params_free(&params);
     ModelOptions options = {.sequences = c->samples, .recompute = c->recompute,

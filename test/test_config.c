@@ -515,8 +515,8 @@ static void test_refused_on_ranks(void **state)
         {2, "--batch.micro=1|--batch.tokens=512|--numerics.deterministic=true", NULL},
         {2, "--batch.micro=1|--batch.ramp_from=256|--numerics.deterministic=true", NULL},
         {6, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "3",
-         "numerics.deterministic with parallel.ep = 3, which is no power of two: the sums of so many ranks are no part of "
-         "the sum of all (try 1)"},
+         "numerics.deterministic with parallel.ep = 3, which is no power of two: the sums of so many ranks are no part "
+         "of the sum of all (try 1)"},
         {3, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "3", NULL},
         {3, "--batch.micro=1|--batch.tokens=576|--numerics.deterministic=true|" EXPERTS "3",
          "numerics.deterministic with parallel.ep = 3"},

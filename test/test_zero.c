@@ -9,8 +9,8 @@ static const ModelShape wide = { // matrices of several blocks of 2048, the last
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
 static const ModelShape *const families[] = {&gpt, &llama, &wide}; // tied, and not
 
-// Every stage on 2, 3 and 4 ranks, in one micro-batch and in several: the bits of one rank, where a rank's samples are a
-// whole subtree of the sum over all (8, 4), and where not (3, 6).
+// Every stage on 2, 3 and 4 ranks, in one micro-batch and in several: the bits of one rank, where a rank's samples are
+// a whole subtree of the sum over all (8, 4), and where not (3, 6).
 static void test_deterministic_stages_are_one_rank(void **state)
 {
     (void)state;

@@ -124,8 +124,8 @@ static void add_stage(ShardingCase *is, const Run *run)
     if (m->shape.tie && m->params.no_head && !m->params.no_embedding) is->tied = end - begin;
 }
 
-// Of the first micro-batches of a step on a deterministic device: sequences whose forward is not that of the micro-batch,
-// but for one of each (model_chunk_forward).
+// Of the first micro-batches of a step on a deterministic device: sequences that go forward alone, but for one of each
+// micro-batch (model_chunk_forward).
 static size_t forwards_apart(const Run *run, size_t share, size_t micros)
 {
     const Config *cfg = &run->cfg;

@@ -10,9 +10,9 @@
 //     sequences         0 1      2 3      4 5      6 7      8   9   10   11
 //     sum of 2^k        slot 0   1        2        3        4   5   6    7
 //
-// Each block begins at a multiple of 2^(k + 1), so its sums are nodes of the tree, and the rank's own counter (tree_add)
-// has just these: part[k] for each bit k of n. All ranks have the same bits, so neither the model nor its memory
-// changes. For n a power of two there is one block, the ranks' shares are neighbours as ever, and `ordered` groups
+// The block of bit k begins at a multiple of 2^(k + 1), so its sums are nodes of the tree, and the rank's own counter
+// (tree_add) has just these: part[k] for each bit k of n. All ranks have the same bits, so neither the model nor its
+// memory changes. For n a power of two there is one block, the ranks' shares are neighbours as ever, and `ordered` groups
 // finish the tree (ddp.c, zero.c). Else, for each unit:
 //
 //     all_to_all      for each bit of n: every rank gets all ranks' sums of the elements that it owns
