@@ -449,8 +449,7 @@ static void test_decay(void **state)
 {
     (void)state;
     const struct { const char *schedule, *steps; long decay_steps, wsd_decay; } rows[] = {
-        {"cosine", "300", 300, 0}, {"wsd", "300", 300, 30}, {"wsd", "301", 301, 31}, {"constant", "300", 0, 0},
-        {"invsqrt", "300", 0, 0},
+        {"cosine", "300", 300, 0}, {"wsd", "300", 300, 0}, {"constant", "300", 0, 0}, {"invsqrt", "300", 0, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         SET({"run.steps", rows[i].steps}, {"optim.schedule", rows[i].schedule});

@@ -150,9 +150,11 @@ typedef struct {
     struct {
         OptimName name;
         double lr, min_lr;
-        long warmup;
+        long warmup, warmup_tokens;
+        double warmup_part;
         ScheduleKind schedule;
-        long decay_steps, wsd_decay;
+        long decay_steps, decay_tokens, wsd_decay;
+        double wsd_part;
         ScheduleShape wsd_shape;
         ConfigRampLr ramp_lr;
         double beta1, beta2, eps, momentum, momentum_start;
