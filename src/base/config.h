@@ -229,8 +229,8 @@ typedef struct {
         long window, max_skips;
         MonitorAction on_spike;
         ConfigNotFinite on_not_finite;
-        double ratio_low, ratio_mid, ratio_high, ratio_norm;
-        MonitorAction on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;
+        double ratio_low, ratio_mid, ratio_high, ratio_norm, ratio_clip;
+        MonitorAction on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm, on_ratio_clip;
         double plateau;
         long plateau_steps;
         MonitorAction on_plateau;

@@ -350,12 +350,12 @@ static const ConfigKey TABLE[] = {
     INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
         "keep also each checkpoint whose step is a multiple of this; 0: none"),
 
-    NUM(monitor, skip_z, "0", "[0, inf)", "standard deviations", "",
+    NUM(monitor, skip_z, "6", "[0, inf)", "standard deviations", "",
         "a spike: a batch whose loss or gradient norm is so far above its window's mean; 0: off"),
     INT(monitor, window, "128", "[8, 1000000]", "steps", "", "accepted steps that the next one is compared with"),
     INT(monitor, max_skips, "2", "[1, inf)", "steps", "",
         "batches skipped in a row; the next is accepted, and the window starts anew"),
-    CHOICE(monitor, on_spike, "skip", MONITOR_ACTIONS, "monitor.skip_z>0",
+    CHOICE(monitor, on_spike, "warn", MONITOR_ACTIONS, "monitor.skip_z>0",
         "then: warn; cool: lower the learning rate for a while; skip: make no update; rollback: go back to a "
         "checkpoint and around the data"),
     ONE_OF(monitor, on_not_finite, "skip", "skip|rollback", "what is done when loss or gradient is not finite"),
@@ -368,6 +368,8 @@ static const ConfigKey TABLE[] = {
     ONE_OF(monitor, on_ratio_high, "none", MONITOR_ACTIONS, "at the third"),
     NUM(monitor, ratio_norm, "3", "(1, inf)", "", "", "a gradient norm of so many times its window's mean"),
     ONE_OF(monitor, on_ratio_norm, "none", MONITOR_ACTIONS, "what is done then"),
+    NUM(monitor, ratio_clip, "3", "(1, inf)", "", "optim.clip>0", "a gradient norm of so many times optim.clip"),
+    CHOICE(monitor, on_ratio_clip, "none", MONITOR_ACTIONS, "optim.clip>0", "what is done then"),
     NUM(monitor, plateau, "0.01", "(0, 1)", "", "",
         "a plateau: the mean loss of plateau_steps is not lower by this part than that of as many before"),
     INT(monitor, plateau_steps, "1000", "[2, inf)", "steps", "", "its length"),

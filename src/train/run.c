@@ -120,6 +120,8 @@ static void set_rules(Run *run)
         .on_loss = {cfg->monitor.on_ratio_low, cfg->monitor.on_ratio_mid,
                     cfg->monitor.on_ratio_high},
         .norm_ratio = cfg->monitor.ratio_norm, .on_norm = cfg->monitor.on_ratio_norm,
+        .clip = cfg->optim.clip, .clip_ratio = cfg->monitor.ratio_clip,
+        .on_clip = cfg->optim.clip > 0 ? cfg->monitor.on_ratio_clip : MONITOR_ACCEPT,
         .plateau = cfg->monitor.plateau, .plateau_steps = cfg->monitor.plateau_steps,
         .on_plateau = cfg->monitor.on_plateau});
     if (cfg->monitor.locate) monitor_locate_begin(&run->locate, run->model);
