@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
+enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 256 };
 #define CONFIG_LARGEST (1L << 53) // of an integer, and of a run's tokens in all: doubles hold it exactly
 
 // ---- the keys with choices. Each enum is defined here once; the components that act on it include this header. The
@@ -82,7 +82,7 @@ typedef enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED }
 // The algorithm of a collective (collectives.h). NATIVE: the backend's own (MPI's, NCCL's), or ours where it has none.
 // DIRECT cannot be chosen by comm.all_reduce: it runs where the order of a sum is fixed.
 typedef enum {
-    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT, COMM_ALGORITHMS
+    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_HIERARCHICAL, COMM_DIRECT, COMM_ALGORITHMS
 } CommAlgorithm;
 
 // Where the value of a key comes from, weakest first: a later source overrides an earlier one. DERIVED: computed from
@@ -201,8 +201,8 @@ typedef struct {
     } parallel;
     struct {
         ConfigBackend backend;
-        CommAlgorithm all_reduce; // one of the first four
-        long bucket;
+        CommAlgorithm all_reduce; // one of the first five
+        long bucket, node;
         bool checked;
         double slow_alpha, slow_beta;
     } comm;
