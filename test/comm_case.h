@@ -83,7 +83,9 @@ static inline void case_bytes(CommCase *cc, Comm *comm, CommKind kind, CommCount
 {
     size_t sent, received, N = (size_t)comm->size;
     CommCount now = comm->count[kind];
-    collectives_bytes(call, algorithm, comm->rank, comm->size, &sent, &received);
+    CommCall whole = *call;
+    whole.node = comm->node;
+    collectives_bytes(&whole, algorithm, comm->rank, comm->size, &sent, &received);
     expect(cc, comm, now.calls == before.calls + 1);
     expect(cc, comm, now.sent - before.sent == sent);
     expect(cc, comm, now.received - before.received == received);
