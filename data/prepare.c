@@ -4,6 +4,7 @@
 //   prepare train-tokenizer  text -> tokenizer.json
 //   prepare encode           text -> token ids on one line
 //   prepare decode           token ids -> text
+//   prepare show             a run and the number of a sample -> the text that the run trains on there
 //   prepare RECIPE.toml      all of it and more, as the file says: filter, dedup, shuffle, several sources (recipe.h)
 //
 // The order of `tokens`: read the documents, split off the validation part, train the tokenizer on the
@@ -29,9 +30,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/config.h"
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
@@ -39,11 +42,12 @@
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
+#include "text/dataset.h"
 #include "text/pretoken.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
 
-enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8, BATCH_BYTES = 16 << 20 };
+enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8, SHOW = 16, BATCH_BYTES = 16 << 20 };
 
 // ---- the command line
 typedef struct {
@@ -51,7 +55,7 @@ typedef struct {
     OptionList input;
     const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype;
     const char *shard_tokens, *threads, *file, *eot;
-    size_t max_document, least; // MiB; times
+    size_t max_document, least, sample, samples; // MiB; times; number of the first sample, how many
     bool strict, special;
 } Options;
 
@@ -64,6 +68,7 @@ static const struct {
     {"train-tokenizer", TRAIN, "text to a tokenizer"},
     {"encode", ENCODE, "FILE: text to ids, separated by spaces, on one line (- reads standard input)"},
     {"decode", DECODE, "FILE: ids to text (- reads standard input)"},
+    {"show", SHOW, "RUN: what a sample of its training is, as text; RUN is its folder or its config.toml"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -100,17 +105,17 @@ static int find_command(int argc, char **argv, OptionSet set)
         }
     size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
     if (n_name > 5 && strcmp(argv[1] + n_name - 5, ".toml") == 0) return 0;
-    if (argc < 2) die_usage("prepare: no command (tokens, train-tokenizer, encode, decode; --help says more)");
+    if (argc < 2) die_usage("prepare: no command (tokens, train-tokenizer, encode, decode, show; --help says more)");
     for (int c = 0; c < COMMANDS; c++)
         if (strcmp(argv[1], commands[c].name) == 0) return commands[c].bit;
-    die_usage("prepare: '%s': not a command (tokens, train-tokenizer, encode, decode)", argv[1]);
+    die_usage("prepare: '%s': not a command (tokens, train-tokenizer, encode, decode, show)", argv[1]);
 }
 
 static Options read_options(int argc, char **argv)
 {
     Options o = {.vocab = "4096", .pattern = "gpt2", .val = "0.1", .format = "auto", .field = "text", .dtype = "auto",
                  .max_document = CORPUS_MIB, .separator = TOKENIZER_EOT, .shard_tokens = "100000000", .threads = "0",
-                 .least = 1};
+                 .least = 1, .samples = 1};
     char program[64];
     Option row[] = {
         OPTION(WORDS, "--input", "PATH...", "text, JSONL, .gz, .zst, folders of them, - (standard input)", &o.input,
@@ -151,14 +156,17 @@ static Options read_options(int argc, char **argv)
         OPTION(TEXT, "--threads", "N", "to count words and encode with; 0: all; changes no byte of what is written [0]",
                &o.threads, .where = TOKENS | TRAIN),
         OPTION(SWITCH, "--special", NULL, "encode the string of --eot in the text as that token", &o.special,
-               .where = ENCODE)};
+               .where = ENCODE),
+        OPTION(SIZE, "--sample", "N", "number of the first sample, as the run's messages have it [0]", &o.sample,
+               .most = 1e15, .where = SHOW),
+        OPTION(SIZE, "--count", "N", "how many [1]", &o.samples, .least = 1, .most = 1e9, .where = SHOW)};
     OptionSet set = {program, NULL, row, sizeof row / sizeof *row, .quote = "'"};
     o.command = find_command(argc, argv, set);
     if (!o.command) return o;
     set.where = o.command;
     snprintf(program, sizeof program, "prepare %s", argv[1]);
     size_t n_words = options_read(&set, argc - 1, argv + 1);
-    if (o.command & (ENCODE | DECODE) && n_words) o.file = argv[2], n_words--;
+    if (o.command & (ENCODE | DECODE | SHOW) && n_words) o.file = argv[2], n_words--;
     if (n_words)
         die_usage("%s: '%s': what is it? (options start with --, see --help)", program, argv[o.file ? 3 : 2]);
     refuse_useless(&set);
@@ -534,6 +542,46 @@ static int do_encode_or_decode(const Options *o)
     return 0;
 }
 
+// As train.c reads them: the order is a function of the configuration, and nothing of the run is needed but that.
+static int do_show(const Options *o)
+{
+    if (!o->file) die_usage("prepare show: no run (try: prepare show runs/NAME --sample 0)");
+    char path[2 * CONFIG_TEXT];
+    struct stat info;
+    bool folder = stat(o->file, &info) == 0 && S_ISDIR(info.st_mode);
+    snprintf(path, sizeof path, "%s%s", o->file, folder ? "/config.toml" : "");
+    Config *cfg = calloc(1, sizeof *cfg);
+    if (!cfg) die("prepare show: no memory for a configuration");
+    config_defaults(cfg);
+    config_load_file(cfg, path);
+    if (!cfg->data.train[0] || !cfg->data.tokenizer[0])
+        die("%s: data.train or data.tokenizer is not there, so there is no text to show", path);
+    Tokenizer *t = tokenizer_load(cfg->data.tokenizer);
+    Dataset *data = dataset_open(cfg->data.train, tokenizer_vocab_size(t));
+    size_t T = (size_t)cfg->model.context, n;
+    bool rows = cfg->data.packing == CONFIG_PACKING_BEST_FIT;
+    if (rows) dataset_pack(data, (int)T, tokenizer_eot(t));
+    int32_t *token = calloc(4 * T, sizeof *token);
+    if (!token) die("prepare show: no memory for %zu tokens", T);
+    for (size_t s = o->sample; s < o->sample + o->samples; s++) {
+        uint64_t seed = (uint64_t)cfg->run.seed;
+        if (rows)
+            dataset_row(data, (int64_t)s, seed, cfg->data.shuffle, token, token + T, token + 2 * T, token + 3 * T);
+        else dataset_window(data, (int64_t)s, (int)T, seed, cfg->data.shuffle, token, token + T);
+        printf("== sample %zu\n", s);
+        for (size_t i = 0; i < T; i++) {
+            const char *bytes = tokenizer_decode(t, token[i], &n);
+            fwrite(bytes, 1, n, stdout);
+        }
+        putchar('\n');
+    }
+    free(token);
+    dataset_close(data);
+    tokenizer_free(t);
+    free(cfg);
+    return 0;
+}
+
 static int do_recipe(int argc, char **argv)
 {
     Recipe *r = recipe_load(argv[1], argv + 2, argc - 2);
@@ -552,6 +600,7 @@ int main(int argc, char **argv)
     if (!o.command) return do_recipe(argc, argv);
     int status = o.command == TOKENS  ? do_tokens(&o)
                  : o.command == TRAIN ? do_train_tokenizer(&o)
+                 : o.command == SHOW  ? do_show(&o)
                                       : do_encode_or_decode(&o);
     free(o.input.word);
     return status;

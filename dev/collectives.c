@@ -19,7 +19,7 @@ static const char help[] =
     "       collectives draw ALGORITHM[,ALGORITHM] RANKS FILE.svg   who holds how much of each shard, step by step\n"
     "       collectives cost RANKS ALPHA BETA                       seconds by formula, for a range of sizes\n"
     "       mpiexec -n N collectives run BYTES                      bytes sent and milliseconds, a call\n"
-    "ALGORITHM: ring, tree, halving, direct. ALPHA: seconds a message; BETA: seconds a byte\n";
+    "ALGORITHM: ring, tree, halving, direct, hierarchical (nodes of 2). ALPHA: seconds a message; BETA: a byte\n";
 
 static long number(const char *text, long low, long high)
 {
@@ -29,12 +29,18 @@ static long number(const char *text, long low, long high)
     return n;
 }
 
+enum { NODE = 2 };
+
 // Those made of messages: not the backend's own.
-static CommAlgorithm algorithm_of(const char *name)
+static CommAlgorithm algorithm_of(const char *name, int N)
 {
-    for (int a = 0; a < COMM_ALGORITHMS; a++)
-        if (a != COMM_NATIVE && strcmp(name, comm_algorithm_name((CommAlgorithm)a)) == 0) return (CommAlgorithm)a;
-    die_usage("collectives: '%s' (ring, tree, halving, direct)", name);
+    for (int a = 0; a < COMM_ALGORITHMS; a++) {
+        if (a == COMM_NATIVE || strcmp(name, comm_algorithm_name((CommAlgorithm)a))) continue;
+        if (a == COMM_HIERARCHICAL && (N % NODE || N == NODE))
+            die_usage("collectives: hierarchical: %d ranks are not several nodes of %d", N, NODE);
+        return (CommAlgorithm)a;
+    }
+    die_usage("collectives: '%s' (ring, tree, halving, direct, hierarchical)", name);
 }
 
 // ---- steps: one element a shard
@@ -57,7 +63,7 @@ static void print_steps(CommAlgorithm algorithm, int N)
     for (int r = 0; r < N; r++) offsets[r] = (size_t)r;
     for (int r = 0; r < N; r++) {
         CommCall call = {.kind = COMM_ALL_REDUCE, .type = COMM_BYTE, .out = out, .in = in, .n = (size_t)N,
-                         .counts = counts, .offsets = offsets};
+                         .counts = counts, .offsets = offsets, .node = NODE};
         Collective c = {.call = call, .algorithm = algorithm, .rank = r, .size = N, .bytes = 1, .scratch = scratch};
         printf("rank %d\n", r);
         for (int k = 0; k < collectives_steps(&c); k++) {
@@ -133,7 +139,7 @@ static Play play(CommAlgorithm algorithm, int N)
             for (int s = 0; s < N; s++) m->in[s] = lane ? s : (int64_t)1 << 4 * r;
             for (int s = 0; s < N; s++) p.seen[0][r][s] = 1u << r;
             CommCall call = {.kind = COMM_ALL_REDUCE, .type = COMM_INT64, .op = lane ? COMM_MAX : COMM_SUM,
-                             .out = m->out, .in = m->in, .n = (size_t)N, .counts = counts, .offsets = offsets};
+                             .out = m->out, .in = m->in, .n = (size_t)N, .counts = counts, .offsets = offsets, .node = NODE};
             c[lane][r] = (Collective){.call = call, .algorithm = algorithm, .rank = r, .size = N, .bytes = 8,
                                       .scratch = (char *)m->scratch};
             collectives_begin(&c[lane][r]);
@@ -261,12 +267,12 @@ static void draw(char *names, int N, const char *path)
     int width = 0, n_steps = 0;
     for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {
         if (d.n == 4) die_usage("collectives: more than 4 algorithms in one picture");
-        d.play[d.n] = play(algorithm_of(name), N);
+        d.play[d.n] = play(algorithm_of(name, N), N);
         width += width_of(&d.play[d.n]);
         if (d.play[d.n].n_steps > n_steps) n_steps = d.play[d.n].n_steps;
         d.n++;
     }
-    if (d.n == 0) die_usage("collectives: draw what? (ring, tree, halving, direct)");
+    if (d.n == 0) die_usage("collectives: draw what? (ring, tree, halving, direct, hierarchical)");
     svg_write(path, width < 720 ? 720 : width, TOP + STEP * n_steps + SHARD + FOOT, "who holds what, step by step",
               draw_plays, &d);
 }
@@ -330,7 +336,8 @@ static void print_run(Comm *world, size_t n_bytes)
         CommAlgorithm algorithm;
     } ROW[] = {
         {COMM_ALL_REDUCE, COMM_NATIVE}, {COMM_ALL_REDUCE, COMM_RING}, {COMM_ALL_REDUCE, COMM_TREE},
-        {COMM_ALL_REDUCE, COMM_HALVING}, {COMM_ALL_REDUCE, COMM_DIRECT}, {COMM_ALL_GATHER, COMM_NATIVE},
+        {COMM_ALL_REDUCE, COMM_HALVING}, {COMM_ALL_REDUCE, COMM_DIRECT}, {COMM_ALL_REDUCE, COMM_HIERARCHICAL},
+        {COMM_ALL_GATHER, COMM_NATIVE},
         {COMM_ALL_GATHER, COMM_RING}, {COMM_REDUCE_SCATTER, COMM_NATIVE}, {COMM_REDUCE_SCATTER, COMM_RING},
         {COMM_REDUCE_SCATTER, COMM_DIRECT},
     };
@@ -340,12 +347,15 @@ static void print_run(Comm *world, size_t n_bytes)
     if (!in || !out) die("collectives: no memory for %zu elements", n);
     for (size_t r = 0; r < N; r++) counts[r] = n / N;
     if (talks) printf("%zu ranks, %zu bytes each; rank 0 sends, a call:\n", N, 4 * n);
-    if (talks) printf("%-16s %-10s %14s %14s %10s %12s\n", "call", "algorithm", "bytes", "of n", "ms", "ms of cores");
+    if (talks) printf("%-16s %-12s %14s %14s %10s %12s\n", "call", "algorithm", "bytes", "of n", "ms", "ms of cores");
+    bool nodes = world->size % NODE == 0 && world->size > NODE;
+    if (nodes) comm_set_node(world, NODE);
     for (size_t i = 0; i < sizeof ROW / sizeof *ROW; i++) {
+        if (ROW[i].algorithm == COMM_HIERARCHICAL && !nodes) continue;
         comm_set_algorithm(world, ROW[i].kind, ROW[i].algorithm);
         Timing t = time_calls(world, ROW[i].kind, out, in, counts, n, 5);
         if (talks)
-            printf("%-16s %-10s %14zu %14.4f %10.3f %12.3f\n", comm_kind_name(ROW[i].kind),
+            printf("%-16s %-12s %14zu %14.4f %10.3f %12.3f\n", comm_kind_name(ROW[i].kind),
                    comm_algorithm_name(ROW[i].algorithm), t.sent, (double)t.sent / (double)(4 * n), 1e3 * t.wall,
                    1e3 * t.cpu);
     }
@@ -354,7 +364,7 @@ static void print_run(Comm *world, size_t n_bytes)
     for (int spin = 0; spin < 2 && n >= 1000; spin++) {
         comm_set_spins(world, spin ? INT_MAX : 0);
         Timing t = time_calls(world, COMM_ALL_REDUCE, out, in, counts, 1000, 50);
-        if (talks) printf("%-27s %40.3f %12.3f\n", spin ? "spinning" : "sleeping", 1e3 * t.wall, 1e3 * t.cpu);
+        if (talks) printf("%-29s %40.3f %12.3f\n", spin ? "spinning" : "sleeping", 1e3 * t.wall, 1e3 * t.cpu);
     }
     free(in), free(out);
 }
@@ -364,7 +374,8 @@ int main(int argc, char **argv)
     dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     if (argc == 4 && !strcmp(argv[1], "steps")) {
-        print_steps(algorithm_of(argv[2]), (int)number(argv[3], 1, 64));
+        int ranks = (int)number(argv[3], 1, 64);
+        print_steps(algorithm_of(argv[2], ranks), ranks);
     } else if (argc == 5 && !strcmp(argv[1], "draw")) {
         draw(argv[2], (int)number(argv[3], 2, DRAWN), argv[4]);
     } else if (argc == 5 && !strcmp(argv[1], "cost")) {

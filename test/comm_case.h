@@ -83,7 +83,9 @@ static inline void case_bytes(CommCase *cc, Comm *comm, CommKind kind, CommCount
 {
     size_t sent, received, N = (size_t)comm->size;
     CommCount now = comm->count[kind];
-    collectives_bytes(call, algorithm, comm->rank, comm->size, &sent, &received);
+    CommCall whole = *call;
+    whole.node = comm->node;
+    collectives_bytes(&whole, algorithm, comm->rank, comm->size, &sent, &received);
     expect(cc, comm, now.calls == before.calls + 1);
     expect(cc, comm, now.sent - before.sent == sent);
     expect(cc, comm, now.received - before.received == received);
@@ -379,10 +381,12 @@ static inline void case_split(CommCase *cc, Comm *comm)
 static inline void case_everything(CommCase *cc, Comm *comm)
 {
     static const size_t SIZE[] = {0, 1, 5, 24, 63};
+    comm_set_node(comm, comm->size % 3 ? comm->size % 2 ? 1 : 2 : 3); // of 6 ranks 3, of 4 and 8 two
     for (int a = 0; a < COMM_ALGORITHMS; a++) {
         if (comm->ops->direct && a != COMM_NATIVE && a != COMM_DIRECT) continue; // it has no others
         comm_set_algorithm(comm, COMM_ALL_REDUCE, (CommAlgorithm)a);
-        if (a != COMM_TREE && a != COMM_HALVING) comm_set_algorithm(comm, COMM_REDUCE_SCATTER, (CommAlgorithm)a);
+        if (collectives_exists(COMM_REDUCE_SCATTER, (CommAlgorithm)a))
+            comm_set_algorithm(comm, COMM_REDUCE_SCATTER, (CommAlgorithm)a);
         if (a <= COMM_RING) comm_set_algorithm(comm, COMM_ALL_GATHER, (CommAlgorithm)a);
         for (int type = 0; type < COMM_TYPES; type++) {
             if (comm->size > 4 && type % 3 != a % 3) continue; // many ranks: each type with some of the algorithms

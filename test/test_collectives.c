@@ -15,14 +15,22 @@
 typedef struct {
     CommKind kind;
     CommAlgorithm algorithm;
+    int node; // of hierarchical
 } Way;
 static const Way WAYS[] = {
-    {COMM_ALL_REDUCE, COMM_RING}, {COMM_ALL_REDUCE, COMM_TREE}, {COMM_ALL_REDUCE, COMM_HALVING},
-    {COMM_ALL_REDUCE, COMM_DIRECT}, {COMM_ALL_GATHER, COMM_RING}, {COMM_REDUCE_SCATTER, COMM_RING},
-    {COMM_REDUCE_SCATTER, COMM_DIRECT}, {COMM_BROADCAST, COMM_TREE}, {COMM_ALL_TO_ALL, COMM_DIRECT},
-    {COMM_BARRIER, COMM_TREE},
+    {COMM_ALL_REDUCE, COMM_RING, 0}, {COMM_ALL_REDUCE, COMM_TREE, 0}, {COMM_ALL_REDUCE, COMM_HALVING, 0},
+    {COMM_ALL_REDUCE, COMM_DIRECT, 0}, {COMM_ALL_GATHER, COMM_RING, 0}, {COMM_REDUCE_SCATTER, COMM_RING, 0},
+    {COMM_REDUCE_SCATTER, COMM_DIRECT, 0}, {COMM_BROADCAST, COMM_TREE, 0}, {COMM_ALL_TO_ALL, COMM_DIRECT, 0},
+    {COMM_BARRIER, COMM_TREE, 0}, {COMM_ALL_REDUCE, COMM_HIERARCHICAL, 2}, {COMM_ALL_REDUCE, COMM_HIERARCHICAL, 3},
+    {COMM_ALL_REDUCE, COMM_HIERARCHICAL, 4},
 };
 enum { N_WAYS = sizeof WAYS / sizeof *WAYS, RANKS = 16 };
+
+// Nodes of so many ranks are all of a group, and more than one.
+static bool fits(Way way, int N)
+{
+    return !way.node || (N > way.node && N % way.node == 0);
+}
 
 typedef struct {
     size_t sent[RANKS], received[RANKS];
@@ -65,7 +73,7 @@ static Played play(Way way, int N, size_t bytes, double alpha, double beta)
     for (int r = 1; r < N; r++) offsets[r] = offsets[r - 1] + counts[r - 1];
     for (int r = 0; r < N; r++) {
         CommCall call = {.kind = way.kind, .type = COMM_BYTE, .out = memory, .in = memory, .n = bytes, .counts = counts,
-                         .offsets = offsets, .in_counts = counts, .in_offsets = offsets};
+                         .offsets = offsets, .in_counts = counts, .in_offsets = offsets, .node = way.node};
         c[r] = (Collective){.call = call, .algorithm = way.algorithm, .rank = r, .size = N, .bytes = 1,
                             .scratch = memory};
         left += collectives_steps(&c[r]);
@@ -103,8 +111,12 @@ static void test_costs(void **state)
     for (int w = 0; w < N_WAYS; w++)
         for (int N = 1; N <= RANKS; N++) {
             size_t bytes = (size_t)N * 48; // 48: halves over 16 ranks too
+            int node = WAYS[w].node;
+            if (!fits(WAYS[w], N)) continue;
             Played p = play(WAYS[w], N, bytes, alpha, beta);
-            double want = collectives_seconds(WAYS[w].kind, WAYS[w].algorithm, N, bytes, alpha, beta);
+            const double alphas[] = {alpha, alpha}, betas[] = {beta, beta};
+            double want = node ? collectives_hierarchical_seconds(node, N / node, bytes, alphas, betas)
+                               : collectives_seconds(WAYS[w].kind, WAYS[w].algorithm, N, bytes, alpha, beta);
             double bound = want * (N + 4) * 0x1p-53;
             if (!(fabs(p.seconds - want) <= bound))
                 printf("%s by %s, %d ranks: steps take %g, formula %g\n", comm_kind_name(WAYS[w].kind),
@@ -120,9 +132,11 @@ static void test_bytes(void **state)
     for (int w = 0; w < N_WAYS; w++)
         for (int N = 1; N <= RANKS; N++) {
             size_t n = (size_t)N * 48, counts[RANKS], sent = 0, received = 0, s, r, ranks = (size_t)N;
+            if (!fits(WAYS[w], N)) continue;
             comm_even(counts, n, N);
             Played p = play(WAYS[w], N, n, 1, 0);
-            CommCall call = {.kind = WAYS[w].kind, .type = COMM_BYTE, .n = n, .counts = counts, .in_counts = counts};
+            CommCall call = {.kind = WAYS[w].kind, .type = COMM_BYTE, .n = n, .counts = counts, .in_counts = counts,
+                             .node = WAYS[w].node};
             for (int k = 0; k < N; k++) {
                 collectives_bytes(&call, WAYS[w].algorithm, k, N, &s, &r);
                 assert_int_equal(p.sent[k], s);
@@ -132,7 +146,7 @@ static void test_bytes(void **state)
             assert_int_equal(sent, received);
             bool power = (N & (N - 1)) == 0, reduce = WAYS[w].kind == COMM_ALL_REDUCE;
             CommAlgorithm a = WAYS[w].algorithm;
-            if (reduce && (a == COMM_RING || a == COMM_DIRECT || (a == COMM_HALVING && power))) {
+            if (reduce && (a == COMM_RING || a == COMM_DIRECT || a == COMM_HIERARCHICAL || (a == COMM_HALVING && power))) {
                 assert_int_equal(p.sent[0] * ranks, 2 * (ranks - 1) * n);
                 assert_int_equal(p.sent[N - 1] * ranks, 2 * (ranks - 1) * n);
             }

@@ -82,7 +82,8 @@ static void test_collectives(void **state)
         const char *draw;
         int rows, whole, messages;
     } CASE[] = {{"draw ring 4", 7, 40, 24}, {"draw halving 4", 5, 28, 16}, {"draw tree 4", 5, 28, 6},
-                {"draw direct 4", 7, 40, 24}, {"draw ring,halving 4", 12, 68, 40}};
+                {"draw direct 4", 7, 40, 24},
+                {"draw hierarchical 4", 5, 28, 16}, {"draw ring,halving 4", 12, 68, 40}};
     use("collectives");
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         char *text = picture(CASE[i].draw);

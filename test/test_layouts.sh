@@ -96,6 +96,22 @@ pp_buckets() {
     done <"$work/gradients"
 }
 
+# Two nodes of two ranks: each sends what a ring sends, 2 (N-1)/N of the gradients, and the losses are those of one
+# process but for rounding.
+hierarchical_sums() {
+    local options=(--run.stop_at=3 --eval.tokens=64 --sample.count=0 --batch.micro=2) key rank bytes
+    train gpt alone "${options[@]}"
+    ranks 4 gpt nodes "${options[@]}" --run.account=true --comm.all_reduce=hierarchical --comm.node=2 --comm.bucket=1000
+    bytes=$(memory_lines <"$runs/nodes/account.json" | awk '$1 == 0 && $2 == "gradients" { print $3 }')
+    for rank in 0 1 2 3; do [ "$(sent nodes $rank dp all_reduce)" = $((bytes * 3 / 2)) ]; done
+    for key in loss grad_norm; do # rounding of fp32 in sums of some thousand terms, after two updates
+        close_to "$(value train $key "$runs/nodes/metrics.jsonl" | tail -n 1)" \
+            "$(value train $key "$runs/alone/metrics.jsonl" | tail -n 1)" 1e-4
+    done
+    if ranks 4 gpt three "${options[@]}" --comm.all_reduce=hierarchical --comm.node=3; then return 1; fi
+    grep -q 'comm.node = 3 does not divide the 4 replicas' "$work/three.err"
+}
+
 # A ring of 2 sends K and V once forward; back, K and V and the gradients of both.
 cp_bytes() {
     ranks 2 gpt cp --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0 --batch.micro=4 --parallel.cp=2
@@ -222,6 +238,7 @@ END
 passes 'bytes over tp and with sp' tp_bytes
 passes 'bytes between stages' pp_bytes
 passes 'replicas of a stage send their gradients once a step' pp_buckets
+passes 'hierarchical sums on two nodes of two ranks' hierarchical_sums
 passes 'bytes of the ring' cp_bytes
 passes 'a trace' traced
 passes 'ZeRO 2 on stages' zero_on_stages gpt 2 zb-v

@@ -527,6 +527,12 @@ static void test_words_of_rules(void **state)
     v = judge(&m, 2, 4, MONITOR_SKIP, MONITOR_RATIO);
     monitor_explain(&m, v, text, sizeof text);
     assert_string_equal(text, "gradient norm 4 is 4 times the mean of the last 8 steps, 1");
+    m.rules.clip = 0.5, m.rules.clip_ratio = 3, m.rules.on_clip = MONITOR_COOL;
+    judge(&m, 2, 1.5, MONITOR_ACCEPT, MONITOR_FILLING); // exactly at the limit
+    v = judge(&m, 2, 1.75, MONITOR_COOL, MONITOR_CLIP);
+    monitor_explain(&m, v, text, sizeof text);
+    assert_string_equal(text, "gradient norm 1.75 is 3.5 times optim.clip, 0.5");
+    judge(&m, 2, 8, MONITOR_SKIP, MONITOR_RATIO); // the more severe action
     assert_non_null(strstr(monitor_advice(v), "optim.clip"));
     m.rules.plateau_steps = 50;
     monitor_explain(&m, (MonitorVerdict){.reason = MONITOR_PLATEAU, .value = 0.0025, .mean = 3.25}, text, sizeof text);

@@ -29,7 +29,7 @@ brief() { # NAME [OPTION...]
         { cat "$work/$name.err"; return 1; }
 }
 
-monitored() { brief "$@" --monitor.skip_z=6 --monitor.window=16 --monitor.max_skips=10; }
+monitored() { brief "$@" --monitor.on_spike=skip --monitor.window=16 --monitor.max_skips=10; }
 
 skips() { value skip step "$runs/$1/metrics.jsonl" | paste -sd ' '; }
 
@@ -50,6 +50,20 @@ only_the_bad_steps_are_skipped() {
     well_formed skips 60
 }
 
+# The messages name samples by numbers. The text of the first ones is the corpus' beginning.
+samples_are_shown() {
+    local show=("$BUILD/prepare" show "$runs/skips") text
+    "${show[@]}" --sample 0 --count 40 | sed '/^== sample/d' | tr -d '\n' >"$work/shown"
+    text=$(tr -d '\n' <"$work/text/train.txt" | head -c 500)
+    grep -qF "<|endoftext|>$text" "$work/shown"
+    grep '"step":30,' "$runs/skips/metrics.jsonl" | grep -q "build/prepare show $runs/skips --sample 464 --count 16"
+    "${show[@]}" --sample 464 | grep -v '^== sample 464$' >"$work/shown"
+    [ -s "$work/shown" ]
+    if "${show[@]}" --sample -1 2>"$work/err"; then return 1; fi
+    if "$BUILD/prepare" show "$work/nothing" 2>"$work/err"; then return 1; fi
+    grep -q "nothing" "$work/err"
+}
+
 # Stopped while the windows fill, and among the skips.
 resumed_run_is_a_straight_one() {
     monitored stopped --run.stop_at=10
@@ -62,7 +76,7 @@ resumed_run_is_a_straight_one() {
 }
 
 unmonitored_run_ends_higher() {
-    brief trusting
+    brief trusting --monitor.skip_z=0
     [ -z "$(skips trusting)" ]
     less "$(value end val_loss "$runs/skips/metrics.jsonl")" "$(value end val_loss "$runs/trusting/metrics.jsonl")"
     if grep -q '"monitor"' "$(checkpoint trusting 60)/manifest.json"; then return 1; fi
@@ -70,7 +84,7 @@ unmonitored_run_ends_higher() {
 
 # Fewer skips in a row are allowed than the stretch has steps: the next step is the new level, and the run says so.
 a_new_level() {
-    brief level --monitor.skip_z=6 --monitor.window=16 --monitor.max_skips=3
+    brief level --monitor.on_spike=skip --monitor.window=16 --monitor.max_skips=3
     skips level
     [ "$(skips level | cut -d ' ' -f 1-3)" = '30 31 32' ]
     value skip step "$runs/level/metrics.jsonl" | awk '$1 > 32 && $1 < 33 + 16 { bad = 1 } END { exit bad }'
@@ -81,6 +95,7 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
 poison 30 5 random
 poison 40 1 one
 passes 'only the bad steps are skipped, without a trace' only_the_bad_steps_are_skipped
+passes 'prepare show prints the samples that a message names' samples_are_shown
 passes 'a resumed run is a straight one' resumed_run_is_a_straight_one
 passes 'the run that trains on them ends higher' unmonitored_run_ends_higher
 passes 'a row of spikes becomes the new level' a_new_level

@@ -51,6 +51,8 @@ static void compare(const Ramp *r)
         for (int64_t size = last + 1; size <= at.sequences; size++) assert_int_equal(schedule_reaches(r, size), step);
         if (at.sequences == r->to && behind++ == 0) reached = step;
         last = at.sequences;
+        assert_int_equal(schedule_step_of(r, m.tokens), step); // so many steps take the tokens, and one more takes more
+        assert_int_equal(schedule_step_of(r, m.tokens + 1), step + 1);
         machine_step(&m);
     }
     assert_true(schedule_ramp_at(r, 0).sequences == (r->tokens ? r->from : r->to));

@@ -8,7 +8,7 @@
 
 #include "expect_die.h"
 #include "fixture.h"
-#include "train/schedule.h"
+#include "train/run.h"
 
 #include <math.h>
 
@@ -283,6 +283,54 @@ static void test_settings_that_make_no_curve(void **state)
     schedule_check(&s);
 }
 
+// ---- lengths in tokens and as parts of the run
+
+static Run run;
+
+static int make_schedule(void *pairs)
+{
+    const char *const (*pair)[2] = pairs;
+    memset(&run, 0, sizeof run);
+    config_defaults(&run.cfg);
+    for (int i = 0; pair[i][0]; i++) config_set(&run.cfg, pair[i][0], pair[i][1], "test");
+    config_resolve(&run.cfg);
+    run_schedule(&run);
+    return 0;
+}
+
+#define SIZES {"run.steps", "1000"}, {"model.context", "32"}, {"batch.tokens", "1024"}, {"batch.micro", "4"}
+
+// The batch grows in a row: then the first step with so many tokens before it is looked for, one after another.
+static void test_lengths(void **state)
+{
+    (void)state;
+    const struct { const char *pairs[8][2]; long warmup, decay_start, decay_steps; } rows[] = {
+        {{SIZES}, 50, 0, 1000},
+        {{SIZES, {"optim.warmup_part", "0.1"}}, 100, 0, 1000}, // not 101: 0.1 is a little more in binary
+        {{SIZES, {"optim.warmup_part", "0.0101"}}, 11, 0, 1000},
+        {{SIZES, {"optim.warmup_tokens", "10240"}}, 10, 0, 1000},
+        {{SIZES, {"optim.warmup_tokens", "10241"}, {"optim.decay_tokens", "500000"}}, 11, 0, 489},
+        {{SIZES, {"optim.schedule", "wsd"}, {"optim.wsd_part", "0.3"}}, 50, 700, 1000},
+        {{SIZES, {"optim.schedule", "wsd"}, {"optim.decay_steps", "301"}}, 50, 270, 301},
+        {{SIZES, {"optim.schedule", "wsd"}, {"optim.decay_tokens", "204800"}, {"optim.wsd_decay", "50"}}, 50, 150, 200},
+        {{SIZES, {"optim.warmup_tokens", "12000"}, {"batch.ramp_from", "128"}, {"batch.ramp_tokens", "20000"}}, -1, 0, 1000},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        make_schedule((void *)rows[i].pairs);
+        long warmup = rows[i].warmup, start = rows[i].decay_start;
+        if (warmup < 0)
+            for (warmup = 0; schedule_ramp_at(&run.ramp, warmup).before * 32 < 12000; warmup++) {}
+        assert_int_equal(run.schedule.warmup, warmup);
+        if (run.schedule.kind == SCHEDULE_WSD) assert_int_equal(run.schedule.decay_start, start);
+        assert_int_equal(run.schedule.decay_steps, rows[i].decay_steps);
+        schedule_check(&run.schedule);
+    }
+    const char *early[][2] = {SIZES, {"optim.decay_tokens", "51200"}, {NULL, NULL}};
+    expect_die(make_schedule, early, "optim.decay_tokens: 51200 tokens are 50 steps");
+    const char *both[][2] = {SIZES, {"optim.warmup_tokens", "51200"}, {"optim.warmup_part", "0.1"}, {NULL, NULL}};
+    expect_die(make_schedule, both, "optim.warmup_part has no effect");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_against_pytorch),
         cmocka_unit_test(test_ramped),
         cmocka_unit_test(test_settings_that_make_no_curve),
+        cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

@@ -738,12 +738,12 @@ static void resolve_optim(Config *cfg)
     if (!(cfg->optim.min_lr >= 0 && cfg->optim.min_lr <= cfg->optim.lr))
         die("%s: optim.min_lr %g is not between 0 and optim.lr %g (-1 gives lr / 10)",
             where(cfg, "optim.min_lr"), cfg->optim.min_lr, cfg->optim.lr);
-    if (cfg->run.steps) derive(cfg, "optim.decay_steps", &cfg->optim.decay_steps, cfg->run.steps);
-    if (cfg->optim.schedule == SCHEDULE_WSD && cfg->optim.decay_steps)
-        derive(cfg, "optim.wsd_decay", &cfg->optim.wsd_decay, (cfg->optim.decay_steps + 9) / 10);
+    if (cfg->run.steps && !cfg->optim.decay_tokens)
+        derive(cfg, "optim.decay_steps", &cfg->optim.decay_steps, cfg->run.steps);
     // A run may be shorter than its warm-up (a quick try), but no decay ends before it begins.
     long decay = config_is_set(cfg, "optim.decay_steps") ? cfg->optim.decay_steps : 0;
-    if (decay && decay <= cfg->optim.warmup && decay != cfg->run.steps)
+    bool in_steps = !cfg->optim.warmup_tokens && cfg->optim.warmup_part == 0;
+    if (decay && in_steps && decay <= cfg->optim.warmup && decay != cfg->run.steps)
         die("%s: optim.decay_steps %ld is not after the warm-up of %ld steps",
             where(cfg, "optim.decay_steps"), decay, cfg->optim.warmup);
 }

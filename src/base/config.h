@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
+enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 256 };
 #define CONFIG_LARGEST (1L << 53) // of an integer, and of a run's tokens in all: doubles hold it exactly
 
 // ---- the keys with choices. Each enum is defined here once; the components that act on it include this header. The
@@ -82,7 +82,7 @@ typedef enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED }
 // The algorithm of a collective (collectives.h). NATIVE: the backend's own (MPI's, NCCL's), or ours where it has none.
 // DIRECT cannot be chosen by comm.all_reduce: it runs where the order of a sum is fixed.
 typedef enum {
-    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT, COMM_ALGORITHMS
+    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_HIERARCHICAL, COMM_DIRECT, COMM_ALGORITHMS
 } CommAlgorithm;
 
 // Where the value of a key comes from, weakest first: a later source overrides an earlier one. DERIVED: computed from
@@ -150,9 +150,11 @@ typedef struct {
     struct {
         OptimName name;
         double lr, min_lr;
-        long warmup;
+        long warmup, warmup_tokens;
+        double warmup_part;
         ScheduleKind schedule;
-        long decay_steps, wsd_decay;
+        long decay_steps, decay_tokens, wsd_decay;
+        double wsd_part;
         ScheduleShape wsd_shape;
         ConfigRampLr ramp_lr;
         double beta1, beta2, eps, momentum, momentum_start;
@@ -199,8 +201,8 @@ typedef struct {
     } parallel;
     struct {
         ConfigBackend backend;
-        CommAlgorithm all_reduce; // one of the first four
-        long bucket;
+        CommAlgorithm all_reduce; // one of the first five
+        long bucket, node;
         bool checked;
         double slow_alpha, slow_beta;
     } comm;
@@ -227,8 +229,8 @@ typedef struct {
         long window, max_skips;
         MonitorAction on_spike;
         ConfigNotFinite on_not_finite;
-        double ratio_low, ratio_mid, ratio_high, ratio_norm;
-        MonitorAction on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;
+        double ratio_low, ratio_mid, ratio_high, ratio_norm, ratio_clip;
+        MonitorAction on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm, on_ratio_clip;
         double plateau;
         long plateau_steps;
         MonitorAction on_plateau;

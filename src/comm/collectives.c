@@ -14,6 +14,10 @@
 //     owns 1/N of the total; the same rounds in reverse gather it. Few messages and few bytes, but N must be a power of
 //     two. Otherwise let P be the power of two below N: N - P ranks first send their vector to a neighbour and get the
 //     total back at the end, which costs 2 (alpha + n beta) more.
+// hierarchical: three rings one after another. In a node of k ranks a reduce_scatter, after which each has n / k; an
+//     all_reduce of these with the ranks of that place on the other nodes; an all_gather in the node. Between nodes go
+//     n / k bytes a rank in place of n, over all of the node's network cards, and 2 (N/k - 1) messages follow each other
+//     in place of 2 (N - 1).
 // direct: every rank sends shard s to its owner s, which adds all N of them: a ring's bytes, N - 1 messages to N - 1
 //     different ranks, N - 1 shards of scratch. It is the only algorithm that can add in any chosen order, and that can
 //     send bf16 in 16 bits, add in fp32 and round once.
@@ -61,6 +65,15 @@ static size_t largest(const size_t *counts, int size)
     for (int r = 0; r < size; r++) most = counts[r] > most ? counts[r] : most;
     return most;
 }
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+typedef struct {
+    size_t first, n; // elements
+} Range;
 
 bool collectives_exists(CommKind kind, CommAlgorithm algorithm)
 {
@@ -121,27 +134,75 @@ static char *own_shard(const Collective *c)
 
 // ---- steps
 
-static CollectiveStep ring_reduce(const Collective *c, int k)
+// A ring of ranks first, first + stride, ..., of which this is number `at`. Its shard i is `per` shards of the call,
+// from number base + i per on.
+typedef struct {
+    int at, size, first, stride, base, per;
+} Ring;
+
+static Range ring_shard(const CommCall *call, Ring g, int i)
 {
-    const size_t *counts = c->call.counts, *offsets = c->call.offsets;
-    int going = wrap(c, c->rank - k - 1), coming = wrap(c, c->rank - k - 2);
-    size_t room = largest(counts, c->size) * c->bytes;
+    int from = g.base + (i + 2 * g.size) % g.size * g.per; // i may be negative, above -2 size
+    return (Range){call->offsets ? call->offsets[from] : 0, total(call->counts + from, g.per)};
+}
+
+static int ring_rank(Ring g, int i)
+{
+    return g.first + (i + g.size) % g.size * g.stride;
+}
+
+// All ranks of the group. hierarchical: those of this rank's node; and those that have its place on the other nodes,
+// for the shards that the node's ring gave it.
+static Ring ring_all(int rank, int size)
+{
+    return (Ring){.at = rank, .size = size, .stride = 1, .per = 1};
+}
+
+static Ring ring_inside(int rank, int size, int node)
+{
+    return (Ring){.at = rank % node, .size = node, .first = rank / node * node, .stride = 1, .per = size / node};
+}
+
+static Ring ring_between(int rank, int size, int node)
+{
+    int nodes = size / node, place = rank % node;
+    return (Ring){.at = rank / node, .size = nodes, .first = place, .stride = node, .base = place * nodes, .per = 1};
+}
+
+// from: in or out, where this rank's own numbers are. The last step writes the reduced shard to `own`.
+static CollectiveStep ring_reduce(const Collective *c, Ring g, int k, const void *from, void *own)
+{
+    Range going = ring_shard(&c->call, g, g.at - k - 1), coming = ring_shard(&c->call, g, g.at - k - 2);
+    size_t room = 0;
+    for (int i = 0; i < g.size; i++) room = max_size(room, ring_shard(&c->call, g, i).n * c->bytes);
     char *old = c->scratch + (size_t)((k + 1) % 2) * room, *new = c->scratch + (size_t)(k % 2) * room;
+    const char *data = from;
     CollectiveStep step = idle();
-    send_part(&step, wrap(c, c->rank + 1), k == 0 ? in_at(c, offsets[going]) : old, counts[going]);
-    recv_part(&step, wrap(c, c->rank - 1), new, counts[coming]);
-    add(&step, k == c->size - 2 ? own_shard(c) : new, new, in_at(c, offsets[coming]), counts[coming]);
+    send_part(&step, ring_rank(g, g.at + 1), k == 0 ? data + going.first * c->bytes : old, going.n);
+    recv_part(&step, ring_rank(g, g.at - 1), new, coming.n);
+    add(&step, k == g.size - 2 ? own : new, new, data + coming.first * c->bytes, coming.n);
     return step;
 }
 
-static CollectiveStep ring_gather(const Collective *c, int k)
+static CollectiveStep ring_gather(const Collective *c, Ring g, int k)
 {
-    const size_t *counts = c->call.counts, *offsets = c->call.offsets;
-    int going = wrap(c, c->rank - k), coming = wrap(c, c->rank - k - 1);
+    Range going = ring_shard(&c->call, g, g.at - k), coming = ring_shard(&c->call, g, g.at - k - 1);
     CollectiveStep step = idle();
-    send_part(&step, wrap(c, c->rank + 1), out_at(c, offsets[going]), counts[going]);
-    recv_part(&step, wrap(c, c->rank - 1), out_at(c, offsets[coming]), counts[coming]);
+    send_part(&step, ring_rank(g, g.at + 1), out_at(c, going.first), going.n);
+    recv_part(&step, ring_rank(g, g.at - 1), out_at(c, coming.first), coming.n);
     return step;
+}
+
+static CollectiveStep hierarchical_step(const Collective *c, int k)
+{
+    Ring in = ring_inside(c->rank, c->size, c->call.node), out = ring_between(c->rank, c->size, c->call.node);
+    int near = in.size - 1, far = out.size - 1;
+    if (k < near) return ring_reduce(c, in, k, c->call.in, out_at(c, ring_shard(&c->call, in, in.at).first));
+    if (k < near + far) { // a node of one rank has not copied its numbers to out yet
+        const void *from = near ? c->call.out : c->call.in;
+        return ring_reduce(c, out, k - near, from, out_at(c, ring_shard(&c->call, out, out.at).first));
+    }
+    return k < near + 2 * far ? ring_gather(c, out, k - near - far) : ring_gather(c, in, k - near - 2 * far);
 }
 
 static CollectiveStep direct_reduce(const Collective *c, int k)
@@ -209,10 +270,6 @@ static int halving_rank(int id, int size) // its inverse
     return id < extra ? 2 * id : id + extra;
 }
 
-typedef struct {
-    size_t first, n;
-} Range;
-
 // What participant `id` still holds after `rounds` rounds.
 static Range halving_range(int id, int rounds, size_t n)
 {
@@ -261,6 +318,7 @@ int collectives_steps(const Collective *c)
     switch (c->call.kind) {
     case COMM_ALL_REDUCE:
         if (c->algorithm == COMM_TREE) return 2 * rounds;
+        if (c->algorithm == COMM_HIERARCHICAL) return 2 * (c->call.node - 1 + c->size / c->call.node - 1);
         if (c->algorithm != COMM_HALVING) return 2 * (c->size - 1);
         return power_below(c->size) == c->size ? 2 * rounds : 2 * log2_up(power_below(c->size)) + 2;
     case COMM_BROADCAST:
@@ -272,14 +330,17 @@ int collectives_steps(const Collective *c)
 CollectiveStep collectives_step(const Collective *c, int k)
 {
     int half = c->call.kind == COMM_ALL_REDUCE ? collectives_steps(c) / 2 : 0;
+    Ring all = ring_all(c->rank, c->size);
     switch (c->call.kind) {
     case COMM_ALL_REDUCE:
         if (c->algorithm == COMM_HALVING) return halving_step(c, k);
         if (c->algorithm == COMM_TREE) return k < half ? tree_reduce(c, k) : tree_spread(c, k - half, 0);
-        if (k >= half) return ring_gather(c, k - half);
-        return c->algorithm == COMM_RING ? ring_reduce(c, k) : direct_reduce(c, k);
-    case COMM_REDUCE_SCATTER: return c->algorithm == COMM_RING ? ring_reduce(c, k) : direct_reduce(c, k);
-    case COMM_ALL_GATHER: return ring_gather(c, k);
+        if (c->algorithm == COMM_HIERARCHICAL) return hierarchical_step(c, k);
+        if (k >= half) return ring_gather(c, all, k - half);
+        return c->algorithm == COMM_RING ? ring_reduce(c, all, k, c->call.in, own_shard(c)) : direct_reduce(c, k);
+    case COMM_REDUCE_SCATTER:
+        return c->algorithm == COMM_RING ? ring_reduce(c, all, k, c->call.in, own_shard(c)) : direct_reduce(c, k);
+    case COMM_ALL_GATHER: return ring_gather(c, all, k);
     case COMM_BROADCAST: return tree_spread(c, k, c->call.peer);
     case COMM_ALL_TO_ALL: return direct_exchange(c, k);
     case COMM_BARRIER: return barrier_round(c, k);
@@ -412,6 +473,24 @@ void collectives_begin(const Collective *c)
 
 // ---- formulas
 
+// The largest shard of a node's ring.
+static size_t hierarchical_room(const CommCall *call, int size)
+{
+    size_t most = 0;
+    for (int i = 0; i < call->node; i++) most = max_size(most, ring_shard(call, ring_inside(0, size, call->node), i).n);
+    return most;
+}
+
+// What a rank sends and receives in a ring's reduction and the gathering after it, of the ring's shards.
+static void ring_elements(const CommCall *call, Ring g, size_t *sent, size_t *received)
+{
+    size_t n = 0, own = ring_shard(call, g, g.at).n;
+    for (int i = 0; i < g.size; i++) n += ring_shard(call, g, i).n;
+    if (g.size == 1) return;
+    *sent += 2 * n - own - ring_shard(call, g, g.at + 1).n;
+    *received += 2 * n - own - ring_shard(call, g, g.at - 1).n;
+}
+
 size_t collectives_scratch(const CommCall *call, CommAlgorithm algorithm, int rank, int size)
 {
     size_t bytes = comm_type_bytes(call->type);
@@ -419,6 +498,8 @@ size_t collectives_scratch(const CommCall *call, CommAlgorithm algorithm, int ra
     if (size == 1 || !reduces) return 0;
     switch (algorithm) {
     case COMM_RING: return (size == 2 ? 1 : 2) * largest(call->counts, size) * bytes;
+    case COMM_HIERARCHICAL: // as a ring's within the node; the shards between nodes are smaller
+        return (call->node == 2 ? 1 : 2) * hierarchical_room(call, size) * bytes;
     case COMM_DIRECT: return (size_t)(size - 1) * call->counts[rank] * bytes;
     case COMM_TREE: return call->n * bytes;
     case COMM_HALVING: return (power_below(size) == size ? call->n - call->n / 2 : call->n) * bytes;
@@ -462,11 +543,20 @@ void collectives_bytes(const CommCall *call, CommAlgorithm algorithm, int rank, 
         out += rank ? n : 0, in = out;
     } else if (size > 1 && call->kind == COMM_ALL_REDUCE && algorithm == COMM_HALVING) {
         out = in = halving_elements(n, rank, size);
+    } else if (size > 1 && call->kind == COMM_ALL_REDUCE && algorithm == COMM_HIERARCHICAL) {
+        ring_elements(call, ring_inside(rank, size, call->node), &out, &in);
+        ring_elements(call, ring_between(rank, size, call->node), &out, &in);
     } else if (size > 1 && call->kind == COMM_ALL_REDUCE && (native || algorithm == COMM_RING || last_direct)) {
         out = 2 * n - counts[rank] - counts[next];
         in = last_direct ? (size_t)(size - 1) * counts[rank] + n - counts[rank] : 2 * n - counts[before] - counts[rank];
     }
     *sent = out * bytes, *received = in * bytes;
+}
+
+double collectives_hierarchical_seconds(int node, int nodes, size_t n_bytes, const double alpha[2], const double beta[2])
+{
+    double k = node, m = nodes, n = (double)n_bytes;
+    return 2 * ((k - 1) * alpha[0] + (k - 1) / k * n * beta[0]) + 2 * ((m - 1) * alpha[1] + (m - 1) / m * n / k * beta[1]);
 }
 
 double collectives_seconds(CommKind kind, CommAlgorithm algorithm, int size, size_t n_bytes, double alpha, double beta)

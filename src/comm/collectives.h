@@ -1,4 +1,4 @@
-// collectives: the algorithms ring, tree, halving and direct, written on send and receive.
+// collectives: the algorithms ring, tree, halving, hierarchical and direct, written on send and receive.
 //
 // An algorithm is a list of steps. collectives_step gives step k of a rank as data: what to send where, what to
 // receive from whom, what to add when both are done. It is a pure function, so a test (or a reader) can print
@@ -12,6 +12,7 @@
 //                     tree      2 L (alpha + n beta)
 //                     halving   2 L alpha     + 2 (N-1)/N n beta      N a power of two (else collectives.c)
 //                     direct    as ring; its sums are ordered
+//                     hierarchical, nodes of k ranks:  2 (k-1 + N/k-1) alpha + 2 (N-1)/N n beta
 //     all_gather      ring        (N-1) alpha +   (N-1)/N n beta
 //     reduce_scatter  ring, direct                as all_gather
 //     broadcast       tree        L (alpha + n beta)
@@ -63,6 +64,8 @@ void collectives_act(const Collective *c, const CollectiveStep *step);
 void collectives_bytes(const CommCall *call, CommAlgorithm algorithm, int rank, int size, size_t *sent,
                        size_t *received);
 // Seconds of the slowest rank by the table above; n_bytes is the whole payload (the longer side of the buffers).
+// A hierarchical all_reduce whose messages within nodes [0] and between them [1] have costs of their own.
+double collectives_hierarchical_seconds(int node, int nodes, size_t n_bytes, const double alpha[2], const double beta[2]);
 double collectives_seconds(CommKind kind, CommAlgorithm algorithm, int size, size_t n_bytes, double alpha, double beta);
 
 #ifdef __cplusplus

@@ -104,7 +104,7 @@ static const char *const KIND[COMM_KINDS] = {
 };
 static const char *const ALGORITHM[COMM_ALGORITHMS] = {
     [COMM_NATIVE] = "native", [COMM_RING] = "ring", [COMM_TREE] = "tree", [COMM_HALVING] = "halving",
-    [COMM_DIRECT] = "direct",
+    [COMM_HIERARCHICAL] = "hierarchical", [COMM_DIRECT] = "direct",
 };
 
 size_t comm_type_bytes(CommType type)
@@ -238,6 +238,13 @@ void comm_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm)
     comm->algorithm[kind] = algorithm;
 }
 
+void comm_set_node(Comm *comm, int node)
+{
+    if (node < 1 || comm->size % node)
+        die("group %s: nodes of %d ranks do not divide its %d", comm->name, node, comm->size);
+    comm->node = node;
+}
+
 void comm_set_ordered(Comm *comm, bool ordered)
 {
     comm->ordered = ordered;
@@ -303,6 +310,7 @@ CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, Com
         if (comm->ordered && real && op == COMM_SUM) return tree ? a : COMM_DIRECT;
         if (native && real && op == COMM_MAX) return all_reduce && !comm->ops->direct && !comm->shared ? COMM_TREE : COMM_DIRECT;
     }
+    if (a == COMM_HIERARCHICAL && (comm->node <= 1 || comm->node == comm->size)) return COMM_RING; // which it is then
     if (!native || (comm->ops->native && comm->size > 1)) return a;
     if (kind == COMM_BROADCAST || kind == COMM_BARRIER) return COMM_TREE;
     return kind == COMM_ALL_TO_ALL ? COMM_DIRECT : COMM_RING;
@@ -495,6 +503,7 @@ static CommRequest start(Comm *comm, CommCall call)
         in_place(comm, &call))
         algorithm = COMM_RING;
     size_t bytes = comm_type_bytes(call.type), sent, received, n = call.n, n_in = 0, even[comm->size];
+    call.node = comm->node;
     if (call.kind == COMM_ALL_REDUCE) comm_even(even, call.n, comm->size), call.counts = even;
     if (call.counts) copy_counts(s, 0, call.counts, &call.counts, &call.offsets);
     if (call.in_counts) copy_counts(s, 1, call.in_counts, &call.in_counts, &call.in_offsets);
@@ -508,8 +517,11 @@ static CommRequest start(Comm *comm, CommCall call)
     count->calls++, count->payload += n * bytes;
     if (f->alpha + f->beta > 0 && comm->size > 1 && call.kind != COMM_SEND) {
         double from = f->link_free > s->begin ? f->link_free : s->begin;
+        const double alpha[] = {f->alpha, f->alpha}, beta[] = {f->beta, f->beta};
         s->ready = f->link_free =
-            from + collectives_seconds(call.kind, algorithm, comm->size, n * bytes, f->alpha, f->beta);
+            from + (algorithm == COMM_HIERARCHICAL
+                ? collectives_hierarchical_seconds(comm->node, comm->size / comm->node, n * bytes, alpha, beta)
+                : collectives_seconds(call.kind, algorithm, comm->size, n * bytes, f->alpha, f->beta));
         if (f->trace) f->trace(f->trace_arg, comm, call.kind, from, s->ready);
     }
     s->run = (Collective){.call = call, .algorithm = algorithm, .rank = comm->rank, .size = comm->size, .bytes = bytes};

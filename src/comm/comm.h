@@ -67,6 +67,7 @@ typedef struct {
     const size_t *counts, *offsets;      // (size): shards; all_to_all: elements to each rank
     const size_t *in_counts, *in_offsets; // (size): all_to_all: elements from each rank
     int peer, tag;                       // send, recv; broadcast: the root
+    int node;                            // COMM_HIERARCHICAL: ranks of a node, neighbours; divides size
     CommAlgorithm algorithm;             // for a backend with CommOps.device
     void *scratch;                       // and with CommOps.direct: collectives_scratch bytes for COMM_DIRECT's sums
 } CommCall;
@@ -121,6 +122,7 @@ struct Comm {
     double share;         // cores per rank where there are more ranks than cores; else 1
     char name[COMM_NAME]; // "world", "dp"
     CommAlgorithm algorithm[COMM_KINDS];
+    int node; // of COMM_HIERARCHICAL
     bool ordered;
     bool shared; // set by the backend: native does NATIVE and DIRECT, of any length, in place, sums in the tree's order
     CommCount count[COMM_KINDS];
@@ -154,6 +156,9 @@ void comm_free(Comm *comm);
 Mem *comm_mem(Comm *comm);
 // Of a group, for groups split from it later too. Dies where the algorithm does not exist for the kind.
 void comm_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm);
+// For COMM_HIERARCHICAL: ranks i node to i node + node - 1 share a node. Dies where node does not divide the group. Not
+// for groups split from it, which have no nodes.
+void comm_set_node(Comm *comm, int node);
 void comm_set_ordered(Comm *comm, bool ordered);
 // The algorithm that runs for a call, which also depends on `ordered`, the type and the backend (see collectives.c).
 CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, CommOp op);

@@ -533,7 +533,14 @@ static void make_groups(Ranks *r, Comm *world)
     r->mesh = mesh_create(world, r->shape);
     for (int g = 0; g < MESH_GROUPS; g++)
         if (r->mesh.group[g]) comm_set_ordered(r->mesh.group[g], cfg->numerics.deterministic);
-    comm_set_algorithm(r->mesh.group[MESH_REPLICAS], COMM_ALL_REDUCE, cfg->comm.all_reduce);
+    Comm *replicas = r->mesh.group[MESH_REPLICAS];
+    if (cfg->comm.all_reduce == COMM_HIERARCHICAL) {
+        if (replicas->size % (int)cfg->comm.node)
+            die("comm.node = %ld does not divide the %d replicas of the model (try another number)", cfg->comm.node,
+                replicas->size);
+        comm_set_node(replicas, (int)cfg->comm.node);
+    }
+    comm_set_algorithm(replicas, COMM_ALL_REDUCE, cfg->comm.all_reduce);
     r->control = again(world, "control");
     r->replicas = again(r->mesh.group[MESH_REPLICAS], "control replicas");
     r->parts = again(r->mesh.group[MESH_MODEL], "control parts");

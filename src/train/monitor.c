@@ -19,9 +19,10 @@
 // start again with it, because the old values are no longer normal. Numbers that are not finite are not part of this:
 // they are always skipped, and do not count.
 //
-// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3. A ratio ignores the noise:
-// it misses a spike of ten std where the loss is steady, and gives false alarms where a norm varies by factors. z is
-// better once there is a full window. Both may be on; the more severe action wins. A plateau compares means of blocks:
+// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3, norm / optim.clip
+// above 3. A ratio ignores the noise: it misses a spike of ten std where the loss is steady, and gives false alarms
+// where a norm varies by factors. z is better once there is a full window. Both may be on; the more severe action wins.
+// A plateau compares means of blocks:
 //
 //     (mean of the block before - mean of this one) / mean of the block before < plateau
 //
@@ -74,7 +75,7 @@ void monitor_set_rules(Monitor *m, MonitorRules rules)
 
 bool monitor_active(const Monitor *m)
 {
-    bool active = m->skip_z > 0 || m->rules.on_norm || m->rules.on_plateau;
+    bool active = m->skip_z > 0 || m->rules.on_norm || m->rules.on_plateau; // on_clip reads no window
     for (int i = 0; i < MONITOR_LEVELS; i++) active = active || m->rules.on_loss[i];
     return active;
 }
@@ -163,6 +164,10 @@ static MonitorVerdict judge(const Monitor *m, const double value[MONITOR_SIGNALS
     if (worst.reason == MONITOR_USUAL && worst.z > m->skip_z) worst.reason = MONITOR_SPIKE, worst.action = r->on_spike;
     judge_ratio(m, MONITOR_LOSS, value[MONITOR_LOSS], r->loss_ratio, r->on_loss, MONITOR_LEVELS, &worst);
     judge_ratio(m, MONITOR_GRAD_NORM, value[MONITOR_GRAD_NORM], &r->norm_ratio, &r->on_norm, 1, &worst);
+    if (r->on_clip > worst.action && value[MONITOR_GRAD_NORM] > r->clip_ratio * r->clip)
+        worst = (MonitorVerdict){.action = r->on_clip, .reason = MONITOR_CLIP, .signal = MONITOR_GRAD_NORM,
+                                 .value = value[MONITOR_GRAD_NORM], .z = value[MONITOR_GRAD_NORM] / r->clip,
+                                 .mean = r->clip};
     if (worst.action == MONITOR_SKIP && !(*m->skips < (double)m->max_skips))
         worst.reason = MONITOR_NEW_LEVEL, worst.action = MONITOR_ACCEPT;
     return worst;
@@ -205,7 +210,7 @@ const char *monitor_advice(MonitorVerdict v)
     case MONITOR_NOT_FINITE:
         return "look at these samples and for an overflow; bf16 has the range that fp16 lacks, and a lower learning "
                "rate keeps weights small";
-    case MONITOR_SPIKE: case MONITOR_RATIO:
+    case MONITOR_SPIKE: case MONITOR_RATIO: case MONITOR_CLIP:
         return v.signal == MONITOR_LOSS
             ? "look at these samples; if spikes come back on others, lower the peak learning rate or lengthen the "
               "warm-up"
@@ -233,6 +238,10 @@ void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_te
     if (v.reason == MONITOR_RATIO) {
         snprintf(text, n_text, "%s %.4g is %.3g times the mean of the last %zu steps, %.4g", name, v.value, v.z,
                  m->window, v.mean);
+        return;
+    }
+    if (v.reason == MONITOR_CLIP) {
+        snprintf(text, n_text, "%s %.4g is %.3g times optim.clip, %.4g", name, v.value, v.z, v.mean);
         return;
     }
     if (v.reason == MONITOR_DRILL) {

@@ -16,10 +16,10 @@ extern "C" {
 
 // Why: nothing unusual; too few values yet, or switched off; a number that is not finite; a spike by its z; max_skips
 // spikes have been skipped in a row and this is one more, so it is the new level: accepted, and the windows begin
-// with it; a multiple of the window's mean; a plateau; asked for (monitor.rollback_at).
+// with it; a multiple of the window's mean, or of optim.clip; a plateau; asked for (monitor.rollback_at).
 typedef enum {
     MONITOR_USUAL, MONITOR_FILLING, MONITOR_NOT_FINITE, MONITOR_SPIKE, MONITOR_NEW_LEVEL, MONITOR_RATIO,
-    MONITOR_PLATEAU, MONITOR_DRILL
+    MONITOR_CLIP, MONITOR_PLATEAU, MONITOR_DRILL
 } MonitorReason;
 typedef enum { MONITOR_LOSS, MONITOR_GRAD_NORM, MONITOR_SIGNALS } MonitorSignal;
 
@@ -42,6 +42,8 @@ typedef struct {
     MonitorAction on_loss[MONITOR_LEVELS];
     double norm_ratio;                      // the same for the gradient norm
     MonitorAction on_norm;
+    double clip, clip_ratio;                // the gradient norm above so many times optim.clip, which needs no window
+    MonitorAction on_clip;
     double plateau;                         // the mean loss of so many steps is not lower by this part than that of
     long plateau_steps;                     // as many before; ACCEPT to COOL
     MonitorAction on_plateau;

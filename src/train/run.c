@@ -120,24 +120,39 @@ static void set_rules(Run *run)
         .on_loss = {cfg->monitor.on_ratio_low, cfg->monitor.on_ratio_mid,
                     cfg->monitor.on_ratio_high},
         .norm_ratio = cfg->monitor.ratio_norm, .on_norm = cfg->monitor.on_ratio_norm,
+        .clip = cfg->optim.clip, .clip_ratio = cfg->monitor.ratio_clip,
+        .on_clip = cfg->optim.clip > 0 ? cfg->monitor.on_ratio_clip : MONITOR_ACCEPT,
         .plateau = cfg->monitor.plateau, .plateau_steps = cfg->monitor.plateau_steps,
         .on_plateau = cfg->monitor.on_plateau});
     if (cfg->monitor.locate) monitor_locate_begin(&run->locate, run->model);
 }
 
+// A length of the schedule in steps: given in tokens, as a part of so many steps (rounded up), or in steps.
+static long in_steps(const Run *run, long tokens, double part, long of, long steps)
+{
+    if (tokens) return schedule_step_of(&run->ramp, tokens);
+    return part > 0 ? (long)ceil(part * (double)of * (1 - 0x1p-40)) : steps; // 0.1 is a little more in binary
+}
+
 void run_schedule(Run *run)
 {
     const Config *cfg = &run->cfg;
-    long decay_start = cfg->optim.decay_steps - cfg->optim.wsd_decay;
-    run->schedule = (Schedule){
-        .kind = cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
-        .warmup = cfg->optim.warmup, .decay_steps = cfg->optim.decay_steps,
-        .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
-        .shape = cfg->optim.wsd_shape, .momentum = cfg->optim.momentum,
-        .momentum_start = cfg->optim.momentum_start, .momentum_warmup = cfg->optim.momentum_warmup};
     run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
                                    cfg->batch.micro * cfg->parallel.dp * config_micro_grain(cfg),
                                    cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
+    Schedule *s = &run->schedule;
+    *s = (Schedule){
+        .kind = cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
+        .shape = cfg->optim.wsd_shape, .momentum = cfg->optim.momentum,
+        .momentum_start = cfg->optim.momentum_start, .momentum_warmup = cfg->optim.momentum_warmup};
+    s->warmup = in_steps(run, cfg->optim.warmup_tokens, cfg->optim.warmup_part, cfg->run.steps, cfg->optim.warmup);
+    s->decay_steps = in_steps(run, cfg->optim.decay_tokens, 0, 0, cfg->optim.decay_steps);
+    if (cfg->optim.decay_tokens && s->decay_steps <= s->warmup)
+        die("optim.decay_tokens: %ld tokens are %ld steps, which are not more than the warm-up's %ld",
+            cfg->optim.decay_tokens, s->decay_steps, s->warmup);
+    long decay = cfg->optim.wsd_decay;
+    if (!decay) decay = in_steps(run, 0, cfg->optim.wsd_part, s->decay_steps, 0);
+    s->decay_start = s->decay_steps - decay > s->warmup ? s->decay_steps - decay : s->warmup;
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
 }
 

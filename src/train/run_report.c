@@ -93,7 +93,11 @@ void run_verdict(Run *run, long step, StepResult *r)
     if (v.action == MONITOR_ACCEPT && v.reason != MONITOR_NEW_LEVEL) return;
     RampStep batch = run_samples(run, step - 1);
     explain(run, r, r->why, sizeof r->why);
-    const char *advice = monitor_advice(v);
+    char advice[1000];
+    int n = snprintf(advice, sizeof advice, "%s", monitor_advice(v));
+    if (v.reason != MONITOR_PLATEAU && run->data.tokenizer)
+        snprintf(advice + n, sizeof advice - (size_t)n, "; the batch: build/prepare show %s --sample %lld --count %lld",
+                 run->dir, (long long)batch.before, (long long)batch.sequences);
     if (r->rescaled)
         progress_event(run->progress, METRICS_SKIP, step,
                        "gradient overflow: weights left as they were, loss scale lowered to %g",

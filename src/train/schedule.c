@@ -153,6 +153,19 @@ long schedule_reaches(const Ramp *ramp, int64_t sequences)
     return (long)w.step;
 }
 
+long schedule_step_of(const Ramp *ramp, int64_t tokens)
+{
+    Walk w = walk_start(ramp);
+    int64_t n_levels = levels(ramp);
+    while (w.level < n_levels) {
+        int64_t length = walk_length(ramp, &w, n_levels);
+        if (tokens <= (w.before + length * w.sequences) * ramp->context) break;
+        walk_on(ramp, &w, length);
+    }
+    int64_t left = tokens - w.before * ramp->context, batch = w.sequences * ramp->context;
+    return (long)(w.step + (left > 0 ? (left + batch - 1) / batch : 0));
+}
+
 double schedule_lr_factor(const Ramp *ramp, long step)
 {
     if (!ramp->scale_lr) return 1;

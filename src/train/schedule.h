@@ -81,6 +81,9 @@ RampStep schedule_ramp_at(const Ramp *ramp, long step);
 // The first step whose batch has at least this many sequences; sequences <= to. With `to`: the ramp's length.
 long schedule_reaches(const Ramp *ramp, int64_t sequences);
 
+// The first step before which at least this many tokens have been seen: the number of steps that take them.
+long schedule_step_of(const Ramp *ramp, int64_t tokens);
+
 // What the learning rate of a step is multiplied by: sqrt(sequences / to) with scale_lr, else 1. The noise of
 // a gradient falls with the root of the batch, and Adam's step is the gradient over its own scale (Krizhevsky,
 // arXiv 1404.5997; for Adam: Malladi et al., arXiv 2205.10287).
