@@ -140,6 +140,7 @@ gen_plan-machines() { "$build/plan" machines; }
 gen_plan-published() { "$build/plan" published; }
 gen_guides-wrong() { "$build/plan" guides wrong; }
 gen_guides-loose() { "$build/plan" guides loose; }
+gen_guides-missing() { "$build/plan" guides missing; }
 gen_guides-agrees() { "$build/plan" guides agrees; }
 gen_guides-none() { "$build/plan" guides none; }
 gen_plan-time() { fenced "$build/plan" time gpt2-1.5b --gpus 8 --micro 16 --zero 1 --recompute selective --tokens 33.5e9 --explain; }
