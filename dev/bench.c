@@ -596,8 +596,9 @@ static void attention_row(Dev *dev, size_t T)
     }
     for (size_t i = 0; i < 4 * n; i++) worst = fmaxf(worst, fabsf(first[i] - a.out[i]));
     if (!(worst <= 1e-4f)) die("bench: the two attentions differ by %g at length %zu", (double)worst, T);
-    printf("| %5zu | %8.1f | %8.1f | %5.2f | %8.3f | %8.3f |\n", T, 1e3 * median(naive, TURNS), 1e3 * median(tiled, TURNS),
-           median(times, TURNS), 4e-6 * (double)(HEADS * T * T), 4e-6 * (double)(HEADS * T));
+    printf("| %5zu | %8.1f | %8.1f | %5.2f | %8.3f | %8.3f |\n", T, 1e3 * median(naive, TURNS),
+           1e3 * median(tiled, TURNS), median(times, TURNS), 4e-6 * (double)(HEADS * T * T),
+           4e-6 * (double)(HEADS * T));
     fflush(stdout);
     free(all), free(first);
 }
@@ -607,8 +608,8 @@ static void attention_table(int threads)
     dev_cpu_blas_room(threads, true);
     Dev *dev = dev_cpu_create(threads);
     printf("\nattention of %d heads of %d, forward and backward, in processor time\n\n"
-           "| length | T x T, ms | tiled, ms | times | MB kept, T x T | MB kept, tiled |\n|---:|---:|---:|---:|---:|---:|\n",
-           HEADS, HEAD);
+           "| length | T x T, ms | tiled, ms | times | MB kept, T x T | MB kept, tiled |\n"
+           "|---:|---:|---:|---:|---:|---:|\n", HEADS, HEAD);
     for (size_t T = 256; T <= 4096; T *= 2) attention_row(dev, T);
     dev_cpu_free(dev);
 }

@@ -151,8 +151,9 @@ static void print_forms(const Scaling *s)
     static const char *const name[SCALING_FORMS] = {
         [SCALING_FORM_CHINCHILLA] = "chinchilla", [SCALING_FORM_KAPLAN] = "((Nc/N)^(aN/aD) + Dc/D)^aD",
         [SCALING_FORM_SIZE] = "L(N) = (Nc/N)^aN", [SCALING_FORM_DATA] = "L(D) = (Dc/D)^aD"};
-    printf("other forms (Kaplan et al., arXiv 2001.08361, equations 1.1, 1.2, 1.5)\n%-28s %5s %9s %10s %9s %10s %11s%s\n",
-           "", "runs", "aN", "Nc", "aD", "Dc", "mean error", s->N > 0 ? "  predicted" : "");
+    printf("other forms (Kaplan et al., arXiv 2001.08361, equations 1.1, 1.2, 1.5)\n"
+           "%-28s %5s %9s %10s %9s %10s %11s%s\n", "", "runs", "aN", "Nc", "aD", "Dc", "mean error",
+           s->N > 0 ? "  predicted" : "");
     for (int form = SCALING_FORM_KAPLAN; form < SCALING_FORMS; form++) {
         ScalingPoint best[MAX_RUNS];
         bool keep[MAX_RUNS], both = form == SCALING_FORM_KAPLAN;

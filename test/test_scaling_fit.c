@@ -93,8 +93,8 @@ static void test_exact(void **state)
     }
 }
 
-// Kaplan's form, and the forms of one term: each recovers the constants that made its runs, and a form that lacks a term
-// has none. The best runs of each size are those on the most tokens.
+// Kaplan's form, and the forms of one term: each recovers the constants that made its runs, and a form that lacks a
+// term has none. The best runs of each size are those on the most tokens.
 static void test_other_forms(void **state)
 {
     (void)state;
@@ -148,7 +148,8 @@ static void test_a_run_that_went_wrong(void **state)
     ScalingPoint run[RUNS];
     ladder(run, &known, 0, 0);
     run[7].loss *= 1.5;
-    ScalingLaw robust = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, SCALING_FIT_DELTA, NULL), squares = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, 100, NULL);
+    ScalingLaw robust = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, SCALING_FIT_DELTA, NULL);
+    ScalingLaw squares = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, 100, NULL);
     near("E", robust.E, known.E, 0.01); // the pull of one run in 20 is bounded: exact runs hold it
     assert_true(fabs(squares.E - known.E) > 4 * fabs(robust.E - known.E));
 }

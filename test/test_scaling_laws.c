@@ -104,6 +104,7 @@ static void test_served(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimum), cmocka_unit_test(test_chinchilla),
-                                       cmocka_unit_test(test_kaplan), cmocka_unit_test(test_power), cmocka_unit_test(test_served)};
+                                       cmocka_unit_test(test_kaplan), cmocka_unit_test(test_power),
+                                       cmocka_unit_test(test_served)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -410,7 +410,8 @@ static void guide_0(Table *t)
         V(174.6e9, 3145728, 384, 3.76, 21.9), V(params("gpt3-175b"), preset("gpt3-175b")->batch.tokens,
         micros(1536, 1, 4), bubble(16, 384, 1), held(params("gpt3-175b") / 128, 1, 0) / GIGA), NULL);
     ROW(RECIPE, "G0-3.4-c", "steps of batches of 1536 for GPT-3's 300B tokens", "", 1, V(300000),
-        V(300e9 / (double)preset("gpt3-175b")->batch.tokens), "300,000 steps read 944B tokens (arXiv 2005.14165, table 2.1: 300B)");
+        V(300e9 / (double)preset("gpt3-175b")->batch.tokens),
+        "300,000 steps read 944B tokens (arXiv 2005.14165, table 2.1: 300B)");
     ROW(TP, "G0-4.1-a", "all-reduces of tensor parallelism in a layer", "", 1, LOST,
         V(tp_calls("gpt3-175b", false, COMM_ALL_REDUCE)), "no number is given: two forward and two backward");
     ROW(CUT, "G0-4.2-b", "of the five best layouts of GPT-3 on 512, those that fit 80 GB; the last one's bubble, %", "",
@@ -647,7 +648,8 @@ static void guide_3(Table *t)
         "the formula is missing");
     ROW(RECIPE, "G3-13-a", "GPT-3: lr, warm-up, batch, tokens; LLaMA-2 70B: lr, warm-up, batch, tokens", "", 5,
         V(0.6e-4, 375e6, 3.2e6, 300e9, 1.5e-4, 2000, 4e6, 2e12), V(preset("gpt3-175b")->optim.lr,
-        tokens("gpt3-175b", preset("gpt3-175b")->optim.warmup), preset("gpt3-175b")->batch.tokens, tokens("gpt3-175b", 0),
+        tokens("gpt3-175b", preset("gpt3-175b")->optim.warmup), preset("gpt3-175b")->batch.tokens,
+        tokens("gpt3-175b", 0),
         preset("llama2-70b")->optim.lr, preset("llama2-70b")->optim.warmup, preset("llama2-70b")->batch.tokens,
         tokens("llama2-70b", 0)),
         "GPT-3's cosine ends after 260B");

@@ -82,7 +82,8 @@ enum { PRICED = sizeof priced / sizeof *priced };
 static const struct {
     const char *cloud;
     double of[PRICED]; // 0: not known
-} price_table[] = {{"aws", {3.97, 8, 1.006}}, {"gcp", {3.67, 7, 0}}, {"azure", {3.4, 6, 0}}, {"lambda", {1.99, 3.29, 0}}};
+} price_table[] = {
+    {"aws", {3.97, 8, 1.006}}, {"gcp", {3.67, 7, 0}}, {"azure", {3.4, 6, 0}}, {"lambda", {1.99, 3.29, 0}}};
 enum { CLOUDS = sizeof price_table / sizeof *price_table };
 
 double machines_price(const char *cloud, const char *machine)
@@ -91,8 +92,8 @@ double machines_price(const char *cloud, const char *machine)
         for (int k = 0; k < PRICED; k++)
             if (!strcasecmp(cloud, price_table[i].cloud) && !strcmp(machine, priced[k]) && price_table[i].of[k] > 0)
                 return price_table[i].of[k];
-    die("--price: '%s' is no number, nor a cloud with a price for %s (aws, gcp, azure, lambda; plan machines lists them)",
-        cloud, machine);
+    die("--price: '%s' is no number, nor a cloud with a price for %s (aws, gcp, azure, lambda; plan machines lists "
+        "them)", cloud, machine);
 }
 
 MachineLink machines_link(const char *name)
@@ -183,7 +184,8 @@ void machines_print(FILE *out)
     fprintf(out, "\n| cloud, $ an hour | %s | %s | %s |\n|---|---:|---:|---:|\n", priced[0], priced[1], priced[2]);
     for (int i = 0; i < CLOUDS; i++) {
         fprintf(out, "| %s |", price_table[i].cloud);
-        for (int k = 0; k < PRICED; k++) fprintf(out, price_table[i].of[k] > 0 ? " %.2f |" : " - |", price_table[i].of[k]);
+        for (int k = 0; k < PRICED; k++)
+            fprintf(out, price_table[i].of[k] > 0 ? " %.2f |" : " - |", price_table[i].of[k]);
         fputs("\n", out);
     }
 }

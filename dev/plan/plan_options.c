@@ -322,7 +322,8 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     o->save = or_else(g.save, 30), o->restart = or_else(g.restart, 600);
     o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);
     o->budget = or_else(g.flops, 0), o->params = or_else(g.params, 0), o->served = or_else(g.served, 0);
-    o->loss = or_else(g.loss, 0), o->mfu = or_else(g.mfu, 0.4), o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);
+    o->loss = or_else(g.loss, 0), o->mfu = or_else(g.mfu, 0.4);
+    o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);
     o->seed = g.seed == NOT_GIVEN ? 1 : (uint64_t)g.seed;
     if (o->mfu > 1) die("--mfu: %g (a part of the peak, at most 1)", o->mfu);
     if (o->days > 36525) die("--days: %g (at most 36525, a hundred years: each is played)", o->days);

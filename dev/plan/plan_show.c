@@ -119,7 +119,10 @@ static void show_step(Report *r, const PlanJob *job, const PlanTime *t)
     report_value(r, "pipeline", t->pipeline, "s",
                  "m %.0f micro-batches of %.4g s (%d chunks of %.4g) and ends %.4g s, bubble "
                  "%.1f%%", m, stage * job->layout.chunks, job->layout.chunks, stage, t->ends, 100 * t->bubble);
-    report_value(r, "bubble", 100 * t->bubble, "% of the pipeline's time", NULL);
+    double p = job->layout.pp, slots = m * job->layout.chunks + p - 1;
+    report_value(r, "bubble", 100 * t->bubble, "% of the pipeline's time",
+                 "1F1B with equal stages: (p - 1) / (v m + p - 1) = %.0f / %.0f = %.1f%% (arXiv 2104.04473, 2.2); the "
+                 "more micro-batches m or chunks v, the less", p - 1, slots, 100 * (p - 1) / slots);
     if (job->layout.ep > 1)
         report_value(r, "rows to experts, exposed", m * (double)plan_layout_chunk(job) * job->layout.chunks *
                      (t->experts[0] + t->experts[1]), "s of the pipeline",
@@ -369,12 +372,15 @@ static void show_scaling(const PlanOptions *o, FILE *out)
         report_value(r, "parameters", N, "", "C / (6 D) = %.3g / (6 * %.4g)", C, D);
         report_value(r, "tokens", D, "", "C / (6 N) = %.3g / (6 * %.4g)", C, N);
         report_value(r, "tokens a parameter", D / N, "", NULL);
-        report_value(r, "times optimal", D / (20 * N), "of 20 tokens a parameter", "D / (20 N) = %.4g / %.4g", D, 20 * N);
-        report_value(r, "loss", loss, "nats a token", "%.4g above the optimum's", loss - scaling_laws_optimum(law, C).loss);
+        report_value(r, "times optimal", D / (20 * N), "of 20 tokens a parameter", "D / (20 N) = %.4g / %.4g", D,
+                     20 * N);
+        report_value(r, "loss", loss, "nats a token", "%.4g above the optimum's",
+                     loss - scaling_laws_optimum(law, C).loss);
         report_value(r, "loss by Kaplan", scaling_laws_loss(scaling_laws_law(SCALING_LAWS_KAPLAN), N, D),
                      "nats a token, another corpus", "((6.4e13 / N)^(0.076 / 0.103) + 1.8e13 / D)^0.103");
         report_value(r, "with endless data", scaling_laws_kaplan_size(N), "nats a token", "L(N) = (8.8e13 / N)^0.076");
-        report_value(r, "with endless parameters", scaling_laws_kaplan_data(D), "nats a token", "L(D) = (5.4e13 / D)^0.095");
+        report_value(r, "with endless parameters", scaling_laws_kaplan_data(D), "nats a token",
+                     "L(D) = (5.4e13 / D)^0.095");
     }
     report_end(r);
 }
@@ -425,8 +431,8 @@ static void show_approach(bool json, FILE *out)
 
 static const char *const recipes[] = {
     "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m", "gpt3-1.3b", "gpt3-2.7b",
-    "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "chinchilla-70b", "llama2-7b", "llama2-13b", "llama2-70b", "mistral-7b", "llama3-8b",
-    "llama3-70b", "llama3-405b"};
+    "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "chinchilla-70b", "llama2-7b", "llama2-13b", "llama2-70b", "mistral-7b",
+    "llama3-8b", "llama3-70b", "llama3-405b"};
 enum { RECIPES = sizeof recipes / sizeof *recipes };
 
 void plan_preset(Config *cfg, const char *name)
@@ -440,8 +446,8 @@ void plan_preset(Config *cfg, const char *name)
 
 double plan_tokens(const Config *cfg, long steps)
 {
-    Ramp ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context, 1,
-                                   false);
+    Ramp ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
+                                   1, false);
     return (double)schedule_ramp_at(&ramp, steps).before * (double)cfg->model.context;
 }
 

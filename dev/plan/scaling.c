@@ -71,8 +71,8 @@ static const ScalingLaw laws[SCALING_LAWS] = {
                                      1.6934, 406.4, 0.3392, 410.7, 0.2849, 1},
     [SCALING_LAWS_BESIROGLU] = {"besiroglu", "arXiv 2404.10102, table 1", 1.8172, 482.01, 0.3478, 2085.43, 0.3658, 1},
     // aN 0.076, aD 0.103, Nc 6.4e13, Dc 1.8e13: A = Nc^(aN / aD)
-    [SCALING_LAWS_KAPLAN] = {"kaplan", "arXiv 2001.08361, equation 1.5 and table 2", 0, 15384530695.455639, 0.076 / 0.103,
-                             1.8e13, 1, 0.103}};
+    [SCALING_LAWS_KAPLAN] = {"kaplan", "arXiv 2001.08361, equation 1.5 and table 2", 0, 15384530695.455639,
+                             0.076 / 0.103, 1.8e13, 1, 0.103}};
 
 const ScalingLaw *scaling_laws_law(int i)
 {
@@ -175,7 +175,8 @@ double scaling_fit_objective(const ScalingPoint *run, size_t n, double delta, co
         double r = power * lse - log(run[i].loss), size = fabs(r);
         sum += size <= delta ? r * r / 2 : delta * (size - delta / 2);
         if (!gradient) continue;
-        double pull = fmax(-delta, fmin(r, delta)), in = pull * power, in_x = in * exp(x - lse), in_y = in * exp(y - lse);
+        double pull = fmax(-delta, fmin(r, delta)), in = pull * power;
+        double in_x = in * exp(x - lse), in_y = in * exp(y - lse);
         gradient[SCALING_FIT_POWER] += pull * lse;
         gradient[SCALING_FIT_E] += in * exp(e - lse);
         gradient[SCALING_FIT_A] += in_x, gradient[SCALING_FIT_ALPHA] -= in_x * logN;
@@ -306,7 +307,8 @@ static void at_start(const Problem *p, double x[P], double least, double mean, i
     double power = is_free[SCALING_FIT_POWER] ? b : 1, terms = is_free[SCALING_FIT_A] + is_free[SCALING_FIT_B];
     double rest = log(mean - E) / power - log(terms); // positive: part is below 1
     x[SCALING_FIT_E] = E > 0 ? log(E) : ABSENT, x[SCALING_FIT_POWER] = power;
-    x[SCALING_FIT_A] = is_free[SCALING_FIT_A] ? rest : ABSENT, x[SCALING_FIT_B] = is_free[SCALING_FIT_B] ? rest : ABSENT;
+    x[SCALING_FIT_A] = is_free[SCALING_FIT_A] ? rest : ABSENT;
+    x[SCALING_FIT_B] = is_free[SCALING_FIT_B] ? rest : ABSENT;
     x[SCALING_FIT_ALPHA] = is_free[SCALING_FIT_A] ? slope[k / PARTS % SLOPES] / power : 0;
     x[SCALING_FIT_BETA] = is_free[SCALING_FIT_BETA] ? b : is_free[SCALING_FIT_B];
 }
@@ -390,7 +392,8 @@ static double fit_centred(const ScalingPoint *run, size_t n, ScalingForm form, d
     for (size_t i = 0; i < n; i++)
         if (!(run[i].N > 0 && run[i].D > 0 && run[i].loss > 0 && isfinite(run[i].N + run[i].D + run[i].loss)))
             die("scaling: run %zu: N %g, D %g, loss %g must be positive", i + 1, run[i].N, run[i].D, run[i].loss);
-    if (different(run, n, form) < 3) die("scaling: fewer than 3 different sizes or numbers of tokens (train more of them)");
+    if (different(run, n, form) < 3)
+        die("scaling: fewer than 3 different sizes or numbers of tokens (train more of them)");
     *p = problem_of(run, n, form, delta);
     double f = fit(p, x, NULL, 1);
     if (!isfinite(f)) die("scaling: no fit of these %zu runs", n);

@@ -48,11 +48,12 @@ ScalingPoint scaling_laws_served(const ScalingLaw *law, double loss, double serv
 
 // theta: log E, log A, alpha, log B, beta, power.
 enum {
-    SCALING_FIT_E, SCALING_FIT_A, SCALING_FIT_ALPHA, SCALING_FIT_B, SCALING_FIT_BETA, SCALING_FIT_POWER, SCALING_FIT_SIZE
+    SCALING_FIT_E, SCALING_FIT_A, SCALING_FIT_ALPHA, SCALING_FIT_B, SCALING_FIT_BETA, SCALING_FIT_POWER,
+    SCALING_FIT_SIZE
 };
 
-// What of theta is fitted. chinchilla: all but the power, which is 1; kaplan: all but E = 0 and beta = 1; size and data:
-// the term of N or of D alone, L(N) = A / N^alpha and L(D) = B / D^beta.
+// What of theta is fitted. chinchilla: all but the power, which is 1; kaplan: all but E = 0 and beta = 1; size and
+// data: the term of N or of D alone, L(N) = A / N^alpha and L(D) = B / D^beta.
 typedef enum {
     SCALING_FORM_CHINCHILLA, SCALING_FORM_KAPLAN, SCALING_FORM_SIZE, SCALING_FORM_DATA, SCALING_FORMS
 } ScalingForm;
