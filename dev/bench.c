@@ -25,6 +25,9 @@
 //
 // Then the products of mixture of experts, with the rows sorted by expert, beside one sgemm of the same rows.
 //
+// Then attention by length, tiled (attention.c) and with the whole T x T matrix of each head, made of this library's
+// products: forward and backward, and what is kept between them.
+//
 // Then bf16: its products by the processor's instruction (gemm_bf16.h) as a fraction of what a loop of that instruction
 // alone does, and beside the fp32 device's and the widened ones; and whole steps on the three devices. All take
 // turns, and times are of processors, all threads together.
@@ -513,6 +516,106 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
+// ---- attention
+
+enum { HEADS = 4, HEAD = 64, ARRAYS = 8 };
+
+// (HEADS, T, HEAD) each; p and dp (HEADS, T, T) and (T, T), lse (HEADS, T).
+typedef struct {
+    float *q, *k, *v, *out, *dout, *dq, *dk, *dv, *p, *dp, *lse;
+    size_t T;
+} Heads;
+
+// Causal softmax of rows of scores; backward: p becomes the scores' gradient from dp, that of the probabilities.
+static void softmax_rows(float *p, float *dp, size_t T)
+{
+    const float scale = 1 / sqrtf(HEAD);
+#pragma omp parallel for schedule(static, 8)
+    for (size_t t = 0; t < T; t++) {
+        float *row = p + t * T, *d = dp ? dp + t * T : NULL, top = -INFINITY, sum = 0;
+        for (size_t j = 0; d && j <= t; j++) sum += row[j] * d[j];
+        for (size_t j = 0; d && j < T; j++) d[j] = j <= t ? scale * row[j] * (d[j] - sum) : 0;
+        if (d) continue;
+        for (size_t j = 0; j <= t; j++) top = fmaxf(top, row[j]);
+        for (size_t j = 0; j <= t; j++) sum += row[j] = expf(scale * (row[j] - top));
+        for (size_t j = 0; j < T; j++) row[j] = j <= t ? row[j] / sum : 0;
+    }
+}
+
+// S = Q K^T, P = softmax S, O = P V; dV = P^T dO, dP = dO V^T, dQ = dS K, dK = dS^T Q. The whole square is computed,
+// as by a framework without a kernel for attention.
+static void attend_naive(Dev *dev, const Heads *a)
+{
+    size_t T = a->T, n = T * HEAD;
+    for (size_t h = 0; h < HEADS; h++) {
+        X *p = (X *)(a->p + h * T * T);
+        dev->matmul_forward(dev, p, (X *)(a->q + h * n), (X *)(a->k + h * n), NULL, T, HEAD, T, -1);
+        softmax_rows((float *)p, NULL, T);
+        dev->matmul_backward_input(dev, (X *)(a->out + h * n), p, (X *)(a->v + h * n), T, HEAD, T, -1);
+    }
+    memset(a->dk, 0, HEADS * n * sizeof *a->dk), memset(a->dv, 0, HEADS * n * sizeof *a->dv);
+    for (size_t h = 0; h < HEADS; h++) {
+        X *p = (X *)(a->p + h * T * T), *dp = (X *)a->dp, *dout = (X *)(a->dout + h * n);
+        dev->matmul_backward_weight(dev, a->dv + h * n, NULL, p, dout, T, HEAD, T, -1);
+        dev->matmul_forward(dev, dp, dout, (X *)(a->v + h * n), NULL, T, HEAD, T, -1);
+        softmax_rows((float *)p, a->dp, T);
+        dev->matmul_backward_input(dev, (X *)(a->dq + h * n), dp, (X *)(a->k + h * n), T, HEAD, T, -1);
+        dev->matmul_backward_weight(dev, a->dk + h * n, NULL, dp, (X *)(a->q + h * n), T, HEAD, T, -1);
+    }
+}
+
+static void attend_tiled(Dev *dev, const Heads *a)
+{
+    AttnShape s = {.B = HEADS, .Tq = a->T, .Tk = a->T, .H = 1, .G = 1, .D = HEAD, .ldq = HEAD, .ldkv = HEAD};
+    X *q = (X *)a->q, *k = (X *)a->k, *v = (X *)a->v, *out = (X *)a->out;
+    dev->attention_forward(dev, out, a->lse, q, k, v, s);
+    dev->attention_backward(dev, (X *)a->dq, (X *)a->dk, (X *)a->dv, (X *)a->dout, out, a->lse, q, k, v, s);
+}
+
+static void attention_row(Dev *dev, size_t T)
+{
+    size_t n = HEADS * T * HEAD;
+    float *all = malloc((ARRAYS * n + (HEADS + 1) * T * T + HEADS * T) * sizeof *all), *x = all;
+    double naive[TURNS], tiled[TURNS], times[TURNS];
+    if (!all) die("bench: no memory for %d heads of %zu x %zu", HEADS, T, T);
+    Heads a = {.T = T, .q = x, .k = x + n, .v = x + 2 * n, .dout = x + 3 * n, .out = x + 4 * n, .dq = x + 5 * n,
+               .dk = x + 6 * n, .dv = x + 7 * n, .p = x + ARRAYS * n, .dp = x + ARRAYS * n + HEADS * T * T};
+    a.lse = a.dp + T * T;
+    Rng rng = rng_make(1, "bench", 0);
+    for (size_t i = 0; i < 4 * n; i++) x[i] = (float)rng_below(rng, i, 2001) / 1000 - 1;
+    float *first = malloc(4 * n * sizeof *first), worst = 0; // out, dq, dk, dv of the naive way
+    if (!first) die("bench: no memory for %zu numbers", 4 * n);
+    for (int i = -1; i < TURNS; i++) { // the first is the warm-up
+        double begin = processor_seconds();
+        attend_naive(dev, &a);
+        double between = processor_seconds();
+        if (i < 0) memcpy(first, a.out, 4 * n * sizeof *first);
+        double again = processor_seconds();
+        attend_tiled(dev, &a);
+        if (i >= 0) naive[i] = between - begin, tiled[i] = processor_seconds() - again, times[i] = naive[i] / tiled[i];
+    }
+    for (size_t i = 0; i < 4 * n; i++) worst = fmaxf(worst, fabsf(first[i] - a.out[i]));
+    if (!(worst <= 1e-4f)) die("bench: the two attentions differ by %g at length %zu", (double)worst, T);
+    printf("| %5zu | %8.1f | %8.1f | %5.2f | %8.3f | %8.3f |\n", T, 1e3 * median(naive, TURNS),
+           1e3 * median(tiled, TURNS), median(times, TURNS), 4e-6 * (double)(HEADS * T * T),
+           4e-6 * (double)(HEADS * T));
+    fflush(stdout);
+    free(all), free(first);
+}
+
+static void attention_table(int threads)
+{
+    dev_cpu_blas_room(threads, true);
+    Dev *dev = dev_cpu_create(threads);
+    printf("\nattention of %d heads of %d, forward and backward, in processor time\n\n"
+           "| length | T x T, ms | tiled, ms | times | MB kept, T x T | MB kept, tiled |\n"
+           "|---:|---:|---:|---:|---:|---:|\n", HEADS, HEAD);
+    for (size_t T = 256; T <= 4096; T *= 2) attention_row(dev, T);
+    dev_cpu_free(dev);
+}
+
+// ---- products in bf16
+
 typedef struct {
     X *inp, *weight, *out;
     float *dweight;
@@ -655,11 +758,11 @@ static bool run_apart(const Case *c, int threads, int steps, bool ops)
 }
 
 static const char help[] =
-    "usage: bench [gpt2-1024] [gpt2-64] [demo] [stories] [swiglu] [moe] [decode] [experts] [bf16] [--ops]\n"
-    "       [--steps N] [--threads N]\n"
+    "usage: bench [gpt2-1024] [gpt2-64] [demo] [stories] [swiglu] [moe] [decode] [experts] [attention] [bf16]\n"
+    "       [--ops] [--steps N] [--threads N]\n"
     "Times training steps of these models on random tokens, and the machine's matmul on their shapes; decode: the\n"
-    "writing of text, and the machine's memory; experts: products of mixture of experts; bf16: products and steps in\n"
-    "bf16 beside fp32. Without a name: all.\n";
+    "writing of text, and the machine's memory; experts: products of mixture of experts; attention: tiled beside\n"
+    "the whole matrix, by length; bf16: products and steps in bf16 beside fp32. Without a name: all.\n";
 
 int main(int argc, char **argv)
 {
@@ -670,7 +773,7 @@ int main(int argc, char **argv)
                     OPTION(SWITCH, "--ops", NULL, "the time of the models' steps by op, beside rooflines", &ops)};
     OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
     bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, experts = false;
-    bool bf16 = false, ok = true;
+    bool attention = false, bf16 = false, ok = true;
     size_t models = 0;
     dev_cpu_choose_blas(argv); // before options_read reorders argv
     size_t n_words = options_read(&set, argc, argv);
@@ -678,6 +781,7 @@ int main(int argc, char **argv)
         size_t c = 0;
         if (strcmp(argv[i], "decode") == 0) { decode = true; continue; }
         if (strcmp(argv[i], "experts") == 0) { experts = true; continue; }
+        if (strcmp(argv[i], "attention") == 0) { attention = true; continue; }
         if (strcmp(argv[i], "bf16") == 0) { bf16 = true; continue; }
         while (c < sizeof cases / sizeof *cases && strcmp(argv[i], cases[c].name)) c++;
         if (c == sizeof cases / sizeof *cases) die_usage("bench: '%s' (try --help)", argv[i]);
@@ -691,6 +795,7 @@ int main(int argc, char **argv)
         if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps, ops) && ok;
     if (!n_words || decode) decode_table(threads, steps > 0 ? steps : 100);
     if (!n_words || experts) experts_table(threads);
+    if (!n_words || attention) attention_table(threads);
     if (!n_words || bf16) bf16_tables(threads, steps);
     return ok ? 0 : 1;
 }

@@ -8,11 +8,12 @@
 //   build/plan schedule  CONFIG [--section.key=value ...] [--svg FILE]
 //   build/plan fp8       CONFIG [--section.key=value ...]
 //   build/plan traffic|time|layout|cluster CONFIG [--gpu NAME] [--gpus N] [--tp N] ... [--json] [--explain]
-//   build/plan scaling   --flops C [--params N] [--served TOKENS]
+//   build/plan scaling   [--flops C] [--params N] [--tokens D] [--served TOKENS]
+//   build/plan approach
 //   build/plan recipe    [MODEL]
 //   build/plan machines
 //   build/plan published
-//   build/plan guides    [GUIDE | ROW | agrees | loose | wrong]
+//   build/plan guides    [GUIDE | ROW | agrees | loose | wrong | missing]
 //   build/plan optimizers
 //   build/plan formats
 //   build/plan noise
@@ -53,9 +54,10 @@ static const char usage[] =
     "  layout      every tp, cp, pp, chunks, ZeRO stage, recomputation and micro-batch that --gpus allow, "
     "by predicted\n"
     "              time; --write FILE: the fastest one's configuration\n"
-    "  cluster     the same model on 1, 8, 64 ... --gpus, with stragglers and failures (--days, --jitter, --seed)\n"
+    "  cluster     the same model on 1, 8, 64 ... --gpus, with stragglers and failures\n"
     "without CONFIG:\n"
-    "  scaling     parameters and tokens for a budget: --flops C, or --params N --tokens D; --served TOKENS --loss L\n"
+    "  scaling     parameters and tokens for a budget: one or two of --flops C, --params N, --tokens D\n"
+    "  approach    which parallelism for how many parameters: a guide's words, and what the search of layouts finds\n"
     "  recipe      the presets in a table; recipe MODEL: as a configuration\n"
     "  machines    the tables of accelerators and links\n"
     "  published   reported runs, predicted (markdown)\n"
@@ -201,9 +203,9 @@ int main(int argc, char **argv)
     static Config cfg;
     static Run run;
     dev_cpu_choose_blas(argv);
-    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-        fputs(usage, stdout);
-        printf("options of time, traffic, layout, cluster and scaling:\n%s", plan_options_help);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") && strcmp(argv[i], "-h")) continue;
+        printf("%s%s", usage, plan_options_help);
         return 0;
     }
     if (plan_show(argc, argv, stdout)) {

@@ -144,6 +144,38 @@ static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *
     }
 }
 
+// The other forms, each with its constants under Kaplan's names, on the runs that it fits: L(N) takes the best run of
+// each N, L(D) of each D.
+static void print_forms(const Scaling *s)
+{
+    static const char *const name[SCALING_FORMS] = {
+        [SCALING_FORM_CHINCHILLA] = "chinchilla", [SCALING_FORM_KAPLAN] = "((Nc/N)^(aN/aD) + Dc/D)^aD",
+        [SCALING_FORM_SIZE] = "L(N) = (Nc/N)^aN", [SCALING_FORM_DATA] = "L(D) = (Dc/D)^aD"};
+    printf("other forms (Kaplan et al., arXiv 2001.08361, equations 1.1, 1.2, 1.5)\n"
+           "%-28s %5s %9s %10s %9s %10s %11s%s\n", "", "runs", "aN", "Nc", "aD", "Dc", "mean error",
+           s->N > 0 ? "  predicted" : "");
+    for (int form = SCALING_FORM_KAPLAN; form < SCALING_FORMS; form++) {
+        ScalingPoint best[MAX_RUNS];
+        bool keep[MAX_RUNS], both = form == SCALING_FORM_KAPLAN;
+        size_t n = 0;
+        if (!both) scaling_fit_best(s->run, s->n_fitted, (ScalingForm)form, keep);
+        for (size_t i = 0; i < s->n_fitted; i++)
+            if (both || keep[i]) best[n++] = s->run[i];
+        ScalingLaw law = scaling_fit(best, n, (ScalingForm)form, s->delta, NULL);
+        double error = 0, power = both ? law.power : 1;
+        for (size_t i = 0; i < n; i++)
+            error += 100 * fabs(scaling_laws_loss(&law, best[i].N, best[i].D) / best[i].loss - 1) / (double)n;
+        printf("%-28s %5zu", name[form], n);
+        if (form == SCALING_FORM_DATA) printf(" %9s %10s", "", "");
+        else printf(" %9.4g %10.3g", law.alpha * power, pow(law.A, 1 / law.alpha));
+        if (form == SCALING_FORM_SIZE) printf(" %9s %10s", "", "");
+        else printf(" %9.4g %10.3g", law.beta * power, pow(law.B, 1 / law.beta));
+        printf(" %10.2f%%", error);
+        if (s->N > 0) printf(" %10.4f", scaling_laws_loss(&law, s->N, s->D));
+        printf("\n");
+    }
+}
+
 // ---- as a picture
 
 // Budgets, evenly spaced in log C over the ladder's range.
@@ -240,7 +272,7 @@ int main(int argc, char **argv)
     if (s.measured > 0 && !s.N) die_usage("scaling: --measured: of what? (give --predict N D)");
     read_ladder(&s);
     split(&s);
-    s.law = scaling_fit(s.run, s.n_fitted, s.delta, NULL);
+    s.law = scaling_fit(s.run, s.n_fitted, SCALING_FORM_CHINCHILLA, s.delta, NULL);
     ScalingLaw *drawn = calloc(s.resamples + 1, sizeof *drawn);
     double *value = calloc(s.resamples + 1, sizeof *value);
     if (!drawn || !value) die("scaling: no memory for %zu fits", s.resamples);
@@ -248,6 +280,7 @@ int main(int argc, char **argv)
     print_runs(&s);
     print_law(&s, drawn, value);
     if (s.N > 0) print_prediction(&s, drawn, value);
+    print_forms(&s);
     if (s.svg) svg_write(s.svg, 800, 460, "isoFLOP curves", draw, &s);
     free(drawn);
     free(value);

@@ -140,6 +140,17 @@ gen_plan-machines() { "$build/plan" machines; }
 gen_plan-published() { "$build/plan" published; }
 gen_guides-wrong() { "$build/plan" guides wrong; }
 gen_guides-loose() { "$build/plan" guides loose; }
+gen_plan-approach() { "$build/plan" approach; }
+gen_four-answers() {
+    say() { echo "\$ build/plan $1"; eval "\"$build/plan\" $1" | sed -n "$2" | cut -c 1-150; echo; }
+    echo '```text'
+    say 'time llama2-7b --gpus 4 --pp 4 --batch 8 --micro 1 --explain' '/^  bubble/,/=/p'
+    say 'traffic llama2-7b --gpus 8 --zero 3' '/^| group/,/^| dp | all_gather/p'
+    say 'layout llama2-7b --gpus 8 --gpu A100-80' '/^| step, s/,+5p'
+    say 'layout llama2-7b --gpus 512 --tokens 2e12' '/^| step, s/,+2p; /^  days/p; /^  accelerator hours/p; /^  cost/p'
+    echo '```'
+}
+gen_guides-missing() { "$build/plan" guides missing; }
 gen_guides-agrees() { "$build/plan" guides agrees; }
 gen_guides-none() { "$build/plan" guides none; }
 gen_plan-time() { fenced "$build/plan" time gpt2-1.5b --gpus 8 --micro 16 --zero 1 --recompute selective --tokens 33.5e9 --explain; }
@@ -169,7 +180,7 @@ gpt3-175b|512|--tp 8 --pp 8
 END
 }
 gen_schedule() {
-    fenced "$build/plan" schedule gpt3-175b --batch.ramp_from=32768 --batch.ramp_tokens=4000000000 --optim.ramp_lr=sqrt
+    fenced "$build/plan" schedule gpt3-175b --optim.ramp_lr=sqrt
 }
 
 gen_mutate() {
@@ -181,7 +192,7 @@ gen_mutate() {
 # What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-products|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|bench-ranks|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window|value-embed'
-measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
+measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|bench-attention|scaling-measured|scaling-forms'
 measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
     eval "gen_journey-$name() { left_by journeys/$name.md; }"
@@ -196,6 +207,7 @@ run_in_short() { # LOG: the last steps, an evaluation, a sample and the summary:
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
+gen_bench-attention() { left_by bench_attention.md; } # build/bench attention --threads 1 >runs/bench_attention.md, with its commit
 gen_bench-decode() { left_by bench_decode.md; } # build/bench decode | grep '^|' >runs/bench_decode.md
 gen_bench-products() { left_by bench_products.md; } # build/bench bf16 --threads 1 >runs/bench_products.md, with its commit
 gen_bench-sample() { left_by bench_sample.md; } # dev/reference/bench_sample.py >runs/bench_sample.md
@@ -218,6 +230,11 @@ gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # th
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
 gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
 gen_recipe-report() { [ -f runs/recipe.txt ] && fenced cat runs/recipe.txt; } # as scripts/recipes/stories.toml says, >runs/recipe.txt
+gen_scaling-forms() { # of the runs in the table above it
+    awk '/<!-- scaling-measured -->/ { on = 1 } /<!-- .scaling-measured -->/ { on = 0 } on && /^c[0-9]/ { print $1, $2, $3, $5 }' \
+        doc/scaling_fit.md >"$tmp/ladder"
+    fenced "$build/scaling" "$tmp/ladder" --predict 176576 20480000 --resamples 1 | sed -n '1p; /^other forms/,$p'
+}
 gen_scaling-measured() { # make scaling; without the held-out run what was known before it
     local file
     for file in runs/scaling/fit.txt runs/scaling/predicted.txt; do [ -f $file ] && fenced cat $file && return; done

@@ -3,7 +3,9 @@
 #
 #     test/test_guide_map.sh                    the tests
 #     test/test_guide_map.sh --against FILE     whether it has every heading of FILE, an index of the guides of your own:
-#                                               lines that begin with an ID (G1-07) and a tab; other lines are passed over
+#                                               lines that begin with an ID (G1-07) and a tab; other lines are passed over.
+#                                               An index of numbers (id, heading_id, kind, thing, verdict): whether each row
+#                                               is computed, or answered under its heading, and called wrong if it is
 #
 # Files and chapters exist, functions are defined in the files named, sections are there. A command that needs nothing is
 # run: it must end with status 0 and print what its row says. Of any other command the program, the settings (build/plan
@@ -17,8 +19,35 @@ table=doc/guide_map.txt failed=0
 
 of_table() { awk -f scripts/guide_map.awk -v mode="$1" "$2"; } # MODE FILE
 
+# Compares with an index of the guides' numbers: fields ID, heading, kind, thing, verdict. A number, formula or table must
+# be a row of build/plan guides; anything else must stand under a heading that is answered here, and if it is wrong, there
+# or in the chapter of errors. Rows of ours that begin with P are of papers.
+against_numbers() { # FILE
+    "$BUILD/plan" guides | awk -F ' *[|] *' 'NR > 2 { print $2 }' | sort >"$work/rows"
+    grep -oE '^\| G[0-9]-[A-Za-z0-9.]+-[a-z] ' doc/guide_numbers.md | tr -d '| ' | sort -u >"$work/told"
+    of_table claims $table | awk -F '\t' '$1 == "run" || $1 == "read" { print $2 }' | sort -u >"$work/answered"
+    awk -F '\t' -v OFS='\t' -v work="$work" '
+        function read_all(name, into,   line) { while ((getline line <(work "/" name)) > 0) into[line] = 1 }
+        BEGIN { read_all("rows", rows); read_all("told", told); read_all("answered", answered) }
+        FNR == 1 { next }
+        {
+            n++
+            listed[$1] = 1
+            if ($3 ~ /^(number|formula|table)$/ && !($1 in rows)) print "not a row of plan guides: " $1
+            else if (!($1 in rows) && !($2 in answered)) print "its heading is not answered: " $1
+            else if ($5 ~ /^wrong/ && !($1 in rows) && !($1 in told)) print "wrong, and not said so: " $1
+            else good++
+        }
+        END {
+            for (id in rows) if (id !~ /^P-/ && !(id in listed)) { print "not in the index: " id; n++ }
+            if (good == n) print "all " n " rows are answered"
+            exit good != n
+        }' "$1"
+}
+
 if [ "${1:-}" = --against ]; then
     [ $# = 2 ] && [ -f "$2" ] || { echo 'usage: test/test_guide_map.sh --against FILE'; exit 2; }
+    if head -n 1 "$2" | grep -q '^id.heading_id.kind'; then against_numbers "$2"; exit; fi
     of_table ids $table | sort >"$work/ours"
     cut -f 1 "$2" | grep -E '^G[0-9]+-' | sort >"$work/theirs"
     [ -s "$work/theirs" ] || { echo "error: $2: no line begins with an ID such as G1-07"; exit 2; }
@@ -220,6 +249,28 @@ of_table ids "$work/small" | sed 's/$/\ta heading/' >"$work/index"
     "$0" --against "$work/index" && echo 'an index with other headings passes'
 ) 2>&1 | grep -v '^\(missing here\|not in the index\): G' >"$work/log"
 verdict 'an index is compared' "$work/log"
+
+# ---- an index of numbers: ours alone passes; then a number that no row computes, code under a heading that is not here,
+# and code that is wrong and that no chapter tells of
+{
+    printf 'id\theading_id\tkind\tthing\tverdict\n'
+    "$BUILD/plan" guides | awk -F ' *[|] *' -v OFS='\t' 'NR > 2 && $2 !~ /^P/ {
+        heading = $2; sub(/-[a-z]$/, "", heading); print $2, heading, "number", "x", "ok" }'
+} >"$work/index"
+{
+    "$0" --against "$work/index" | grep -v '^all [1-9][0-9]* rows are answered$'
+    printf 'G1-28-z\tG1-28\tnumber\tx\tok\nG1-42-z\tG1-42\tcode\tx\tok\nG1-28-y\tG1-28\tcode\tx\twrong (y)\n' >>"$work/index"
+    sed -i 2d "$work/index"
+    "$0" --against "$work/index" && echo 'an index with other rows passes'
+} >"$work/found" 2>&1
+printf '%s\n' 'its heading is not answered: G1-42-z' 'not a row of plan guides: G1-28-z' 'not in the index: G0-1.1-a' \
+    'wrong, and not said so: G1-28-y' | diff - <(sort "$work/found") >"$work/log"
+verdict 'an index of numbers is compared' "$work/log"
+
+# Headings of the computed rows are those of the map.
+"$BUILD/plan" guides | awk -F ' *[|] *' 'NR > 2 && $2 !~ /^P/ { sub(/-[a-z]$/, "", $2); print $2 }' | sort -u >"$work/ours"
+of_table ids $table | sort | comm -13 - "$work/ours" >"$work/log"
+verdict 'each row of build/plan guides has its heading' "$work/log"
 
 # ---- the tree's own
 complaints $table >"$work/log"

@@ -9,6 +9,7 @@
 #define PROGRAM "plan"
 #include "program.h"
 
+#include <glob.h>
 #include <jansson.h>
 #include <math.h>
 
@@ -119,6 +120,77 @@ static void test_scaling(void **state)
     json_decref(root);
     assert_int_equal(run("scaling --params 7e9 --tokens 2e12"), 0);
     has("20 tokens a parameter"), has("kaplan"), has("this model"), has("285.71");
+    // Two of budget, parameters and tokens say the third, one the others with 20 tokens a parameter.
+    static const char *const same[] = {"--params 70e9 --tokens 1.4e12", "--params 70e9", "--tokens 1.4e12",
+                                       "--flops 5.88e23 --params 70e9", "--flops 5.88e23 --tokens 1.4e12"};
+    for (int i = 0; i < 5; i++) {
+        char arguments[100];
+        snprintf(arguments, sizeof arguments, "scaling %s --json", same[i]);
+        root = json_of(arguments);
+        assert_true(fabs(number(root, "this model", "parameters") - 70e9) <= 1e-6 * 70e9);
+        assert_true(fabs(number(root, "this model", "tokens") - 1.4e12) <= 1e-6 * 1.4e12);
+        assert_true(fabs(number(root, "this model", "times optimal") - 1) <= 1e-6);
+        json_decref(root);
+    }
+    // LLaMA-3 8B: 94 times the optimum. Half the MFU doubles hours and dollars; a cloud's price is its table's.
+    double hours[2], dollars[2];
+    for (int i = 0; i < 2; i++) {
+        root = json_of(i ? "scaling --params 8e9 --tokens 15e12 --gpu A100 --mfu 0.25 --price aws --json"
+                         : "scaling --params 8e9 --tokens 15e12 --gpu A100 --mfu 0.5 --price aws --json");
+        assert_true(number(root, "this model", "times optimal") == 93.75);
+        json_t *row = json_array_get(json_object_get(root, "budget"), 0);
+        hours[i] = json_number_value(json_object_get(row, i ? "accelerator hours at 25% MFU"
+                                                            : "accelerator hours at 50% MFU"));
+        dollars[i] = json_number_value(json_object_get(row, "dollars"));
+        json_decref(root);
+    }
+    assert_true(fabs(hours[1] / hours[0] - 2) <= 1e-12 && fabs(dollars[1] / hours[1] - 3.97) <= 1e-12);
+    assert_true(fabs(hours[0] - 6 * 8e9 * 15e12 / (0.5 * 312e12) / 3600) <= 1e-6 * hours[0]);
+    assert_int_equal(run("scaling --help"), 0);
+    has("usage: plan WHAT"), has("--mfu X");
+}
+
+// What teachers ask, each answered by one command (doc/guide_answers.md).
+static void test_questions(void **state)
+{
+    (void)state;
+    assert_int_equal(run("time llama2-7b --gpus 4 --pp 4 --batch 8 --micro 1 --explain"), 0);
+    has("(p - 1) / (v m + p - 1) = 3 / 11 = 27.3%");
+    json_t *root = json_of("time llama2-7b --gpus 4 --pp 4 --batch 8 --micro 1 --json");
+    assert_true(number(root, "step", "bubble") >= 300.0 / 11 && number(root, "step", "bubble") < 28);
+    json_decref(root);
+    assert_int_equal(run("time llama2-7b --gpus 8 --pp 4 --batch 16 --micro 1 --vpp 2 --zero 1 --explain"), 0);
+    has("= 3 / 19 = 15.8%"); // m = 16 / 2
+    // ZeRO-3 in a micro-batch: weights twice in 2 bytes, gradients once in 4, of each of 6738415616 parameters 7/8.
+    root = json_of("traffic llama2-7b --gpus 8 --zero 3 --batch 8 --micro 1 --json");
+    assert_true(number(root, "what hides", "all bytes") == 8 * 7.0 / 8 * 6738415616.0 * (2 * 2 + 4));
+    json_decref(root);
+    root = json_of("layout llama2-7b --gpus 8 --gpu A100-80 --json");
+    const char *best = json_string_value(json_object_get(json_array_get(json_object_get(root, "best"), 0), "layout"));
+    assert_non_null(strstr(best, "micro 4 recompute selective"));
+    json_decref(root);
+    root = json_of("layout llama2-7b --gpus 512 --tokens 2e12 --json");
+    double hours = number(root, "run", "accelerator hours");
+    assert_true(fabs(number(root, "run", "cost") - 3.5 * hours) <= 1e-9 * hours);
+    assert_true(hours > number(root, "run", "FLOPs") / 989.4e12 / 3600); // slower than the peak
+    json_decref(root);
+}
+
+// The table of approaches: 12 times 80 GB hold 70 billion at 18 bytes, so 16 A100 have no room for activations.
+static void test_approach(void **state)
+{
+    (void)state;
+    json_t *root = json_of("approach --json"), *rows = json_object_get(root, "approach");
+    static const double least[] = {1, 2, 2, 16, 16, 40, 40, 92}; // 18 P / 80 GB
+    assert_int_equal(json_array_size(rows), 8);
+    for (size_t i = 0; i < 8; i++) {
+        json_t *row = json_array_get(rows, i);
+        double GB = json_number_value(json_object_get(row, "GB"));
+        const char *layout = json_string_value(json_object_get(row, "fastest layout"));
+        assert_true(json_number_value(json_object_get(row, "hold its state")) == least[i]);
+        assert_true(i == 3 ? !strcmp(layout, "none fits") : GB > 10 && GB < 0.93 * 80 && strstr(layout, "micro"));
+    }
+    json_decref(root);
 }
 
 static void test_tables(void **state)
@@ -137,6 +209,34 @@ static void test_tables(void **state)
     has("174604259328");
     json_t *root = json_of("cluster gpt2-1.5b --gpus 64 --days 3 --tokens 1e11 --json");
     assert_int_equal(json_array_size(json_object_get(root, "cluster")), 3); // 1, 8, 64
+    json_decref(root);
+}
+
+// Every preset can be planned: its memory, which checks all formulas, its operations and its schedule.
+static void test_presets(void **state)
+{
+    (void)state;
+    static const char *const plan[] = {"memory", "flops", "schedule"};
+    glob_t found;
+    assert_int_equal(glob("scripts/presets/*.toml", 0, NULL, &found), 0);
+    assert_true(found.gl_pathc > 20);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        for (int k = 0; k < 3; k++) {
+            char arguments[200];
+            const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+            snprintf(arguments, sizeof arguments, "%s %.*s --model.vocab=4096 --run.steps=1000", plan[k],
+                     (int)(strstr(name, ".toml") - name), name);
+            if (run(arguments)) fail_msg("%s: %s", arguments, output);
+            has(k == 0 ? "parameters" : k == 1 ? "the run" : "last step");
+        }
+    }
+    globfree(&found);
+    // GPT-3's ramp: 375 million tokens of warm-up at 5,406 steps, and not 5,406 full batches.
+    assert_int_equal(run("schedule gpt3-175b"), 0);
+    has("32768 to 3145728 tokens over the first 12000000000 tokens"), has("109271 steps, 300002277376 tokens");
+    json_t *root = json_of("flops gpt3-175b --json");
+    double token = number(root, "FLOPs of a token", "a token");
+    assert_true(fabs(number(root, "FLOPs of the run", "the run") - 300002277376.0 * token) <= 1e-9 * 3e11 * token);
     json_decref(root);
 }
 
@@ -226,53 +326,65 @@ static void test_fits(void **state)
     json_decref(root);
 }
 
+// What is refused: the words of the line, and the exit status.
+static const struct {
+    const char *arguments, *words;
+    int status;
+} wrong[] = {
+    {"time llama3-8b --gpus 0", "--gpus: 0", 1},
+    {"time llama3-8b --gpus 1.5", "--gpus: 1.5", 1},
+    {"time gpt2-124m --gpus 6 --tp 3 --model.heads=8", "--tp 3: the model has 8 heads", 1},
+    {"time llama3-8b --gpus 6 --tp 4", "--gpus 6: is not a multiple", 1},
+    {"time llama3-8b --gpus 8 --dp 3", "--gpus 8", 1},
+    {"time llama3-8b --gpu H1000", "did you mean H100?", 1},
+    {"time llama3-8b --gpu", "--gpu: no value", 1},
+    {"time llama3-8b --price -3", "--price: -3", 1},
+    {"time llama3-8b --price cheap", "'cheap' is no number", 1},
+    {"time llama3-8b --tokens nan", "'nan' is no number", 1},
+    {"time llama3-8b --gps 3", "did you mean --gpus?", 1},
+    {"time llama3-8b --json=yes", "takes no value", 1},
+    {"time llama3-8b --zero 4", "--zero: 4", 1},
+    {"time llama3-8b --overlap some", "--overlap: 'some'", 1},
+    {"time llama3-8b --attention slow", "--attention: 'slow'", 1},
+    {"time llama3-8b --recompute half", "--recompute: 'half'", 1},
+    {"time llama3-8b --schedule best", "--schedule: 'best'", 1},
+    {"time llama3-8b --link string", "--link: 'string'", 1},
+    {"time llama3-8b --sp --no-sp", "choose one", 1},
+    {"time llama3-8b --model.channel=3", "model.channel", 1},
+    {"time llama3-405b", "memory: ", 1},
+    {"time", "no configuration", 1},
+    {"memory gpt2-124m --batch.tokens=4096 --gpu A10 --json", "--gpu: not with --json", 2},
+    {"recompute gpt2-124m --json", "--json: not for plan recompute", 2},
+    {"params gpt2-124m --explain", "--explain: not for plan params", 2},
+    {"flops gpt2-124m --gpu A10G", "--gpu: only for plan memory", 2},
+    {"flops gpt2-124m --parallel.tp=5", "parallel.tp = 5 does not divide model.heads = 12", 1},
+    {"layout llama3-405b --gpus 8", "does not fit into memory", 1},
+    {"layout gpt2-124m --gpus 8 --write /no/such/file", "/no/such/file", 1},
+    {"cluster gpt2-124m --days 0", "--days: 0", 1},
+    {"cluster gpt2-124m --days 1e9", "at most 36525", 1},
+    {"cluster gpt2-124m --seed 1e30", "--seed: 1e30 (a whole number of 0 or more, at most 1e9)", 1},
+    {"scaling", "no budget", 1},
+    {"scaling --flops -1", "--flops: -1", 1},
+    {"scaling --flops 1e23 --gpus 8", "--gpus: has no effect on plan scaling", 1},
+    {"scaling tiny --flops 1e23", "tiny: plan scaling takes no configuration", 1},
+    {"scaling --flops 1e23 --params 1e9 --tokens 1e9", "give two of them", 1},
+    {"scaling --flops 1e23 --mfu 40", "--mfu: 40", 1},
+    {"scaling --flops 1e23 --loss 2", "--loss: has no effect without --served", 1},
+    {"scaling --flops 1e23 --price gcp --gpu V100", "a cloud with a price for V100", 1},
+    {"time llama3-8b --served 1e12", "--served: has no effect on plan time", 1},
+    {"traffic llama3-8b --price 2", "--price: has no effect on plan traffic", 1},
+    {"time llama3-8b --write a.toml", "--write: has no effect on plan time", 1},
+    {"approach --gpu H100", "--gpu: has no effect on plan approach", 1},
+    {"scaling --flops 1e23 --served 1e12 --loss 1.5", "--loss: 1.5", 1},
+    {"recipe gpt5", "'gpt5' is none", 1},
+    {"recipe a b", "takes one name", 2},
+    {"machines all", "takes no argument", 2},
+    {"tim llama3-8b", "tim: not a plan", 2},
+};
+
 static void test_nonsense(void **state)
 {
     (void)state;
-    const struct {
-        const char *arguments, *words;
-        int status;
-    } wrong[] = {
-        {"time llama3-8b --gpus 0", "--gpus: 0", 1},
-        {"time llama3-8b --gpus 1.5", "--gpus: 1.5", 1},
-        {"time gpt2-124m --gpus 6 --tp 3 --model.heads=8", "--tp 3: the model has 8 heads", 1},
-        {"time llama3-8b --gpus 6 --tp 4", "--gpus 6: is not a multiple", 1},
-        {"time llama3-8b --gpus 8 --dp 3", "--gpus 8", 1},
-        {"time llama3-8b --gpu H1000", "did you mean H100?", 1},
-        {"time llama3-8b --gpu", "--gpu: no value", 1},
-        {"time llama3-8b --price -3", "--price: -3", 1},
-        {"time llama3-8b --price cheap", "'cheap' is no number", 1},
-        {"time llama3-8b --tokens nan", "'nan' is no number", 1},
-        {"time llama3-8b --gps 3", "did you mean --gpus?", 1},
-        {"time llama3-8b --json=yes", "takes no value", 1},
-        {"time llama3-8b --zero 4", "--zero: 4", 1},
-        {"time llama3-8b --overlap some", "--overlap: 'some'", 1},
-        {"time llama3-8b --attention slow", "--attention: 'slow'", 1},
-        {"time llama3-8b --recompute half", "--recompute: 'half'", 1},
-        {"time llama3-8b --schedule best", "--schedule: 'best'", 1},
-        {"time llama3-8b --link string", "--link: 'string'", 1},
-        {"time llama3-8b --sp --no-sp", "choose one", 1},
-        {"time llama3-8b --model.channel=3", "model.channel", 1},
-        {"time llama3-405b", "memory: ", 1},
-        {"time", "no configuration", 1},
-        {"memory gpt2-124m --batch.tokens=4096 --gpu A10 --json", "--gpu: not with --json", 2},
-        {"recompute gpt2-124m --json", "--json: not for plan recompute", 2},
-        {"params gpt2-124m --explain", "--explain: not for plan params", 2},
-        {"flops gpt2-124m --gpu A10G", "--gpu: only for plan memory", 2},
-        {"flops gpt2-124m --parallel.tp=5", "parallel.tp = 5 does not divide model.heads = 12", 1},
-        {"layout llama3-405b --gpus 8", "does not fit into memory", 1},
-        {"layout gpt2-124m --gpus 8 --write /no/such/file", "/no/such/file", 1},
-        {"cluster gpt2-124m --days 0", "--days: 0", 1},
-        {"cluster gpt2-124m --days 1e9", "at most 36525", 1},
-        {"cluster gpt2-124m --seed 1e30", "--seed: 1e30 (a whole number of 0 or more, at most 1e9)", 1},
-        {"scaling", "no budget", 1},
-        {"scaling --flops -1", "--flops: -1", 1},
-        {"scaling --flops 1e23 --served 1e12 --loss 1.5", "--loss: 1.5", 1},
-        {"recipe gpt5", "'gpt5' is none", 1},
-        {"recipe a b", "takes one name", 2},
-        {"machines all", "takes no argument", 2},
-        {"tim llama3-8b", "tim: not a plan", 2},
-    };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int status = run(wrong[i].arguments);
         if (status != wrong[i].status) fail_msg("%s: status %d: %s", wrong[i].arguments, status, output);
@@ -289,7 +401,8 @@ int main(void)
         cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
         cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_cut),     cmocka_unit_test(test_fits),
-        cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_flops),   cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_approach), cmocka_unit_test(test_questions),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -17,7 +17,7 @@
 
 enum { SIZES = 5, LENGTHS = 4, RUNS = SIZES * LENGTHS };
 
-static const ScalingLaw known = {"known", "", 0.8, 30, 0.4, 300, 0.5};
+static const ScalingLaw known = {"known", "", 0.8, 30, 0.4, 300, 0.5, 1};
 
 // N = 4e4 2^i, D = 1e6 2^j; loss (1 + noise z), z of variance 1.
 static void ladder(ScalingPoint run[RUNS], const ScalingLaw *law, double noise, uint64_t seed)
@@ -42,7 +42,7 @@ static void test_gradient(void **state)
     (void)state;
     ScalingPoint run[RUNS];
     ladder(run, &known, 0.02, 3);
-    const double theta[SCALING_FIT_SIZE] = {-0.5, 3, 0.3, 5, 0.4}, h = 1e-6;
+    const double theta[SCALING_FIT_SIZE] = {-0.5, 3, 0.3, 5, 0.4, 0.7}, h = 1e-6;
     const double deltas[] = {1e-3, 0.1, 100}; // all linear, mixed, all square
     for (int k = 0; k < 3; k++) {
         double g[SCALING_FIT_SIZE], f = scaling_fit_objective(run, RUNS, deltas[k], theta, g);
@@ -64,7 +64,7 @@ static void test_objective_by_hand(void **state)
 {
     (void)state;
     const ScalingPoint run = {.N = 1, .D = 1, .loss = 1};
-    const double in[] = {0.05, -800, 0, -800, 0}, out[] = {-0.5, -800, 0, -800, 0};
+    const double in[] = {0.05, -800, 0, -800, 0, 1}, out[] = {-0.5, -800, 0, -800, 0, 1};
     double g[SCALING_FIT_SIZE];
     assert_true(fabs(scaling_fit_objective(&run, 1, 0.1, in, g) - 0.05 * 0.05 / 2) <= 1e-17);
     assert_true(fabs(g[SCALING_FIT_E] - 0.05) <= 1e-16);
@@ -77,19 +77,49 @@ static void test_objective_by_hand(void **state)
 static void test_exact(void **state)
 {
     (void)state;
-    const ScalingLaw laws[] = {known, {"far", "", 1.69, 406.4, 0.34, 410.7, 0.28},
-                               {"steep", "", 0.4, 5e4, 0.9, 1e5, 0.8}};
+    const ScalingLaw laws[] = {known, {"far", "", 1.69, 406.4, 0.34, 410.7, 0.28, 1},
+                               {"steep", "", 0.4, 5e4, 0.9, 1e5, 0.8, 1}};
     for (int i = 0; i < 3; i++) {
         ScalingPoint run[RUNS];
         double objective;
         ladder(run, &laws[i], 0, 0);
-        ScalingLaw got = scaling_fit(run, RUNS, SCALING_FIT_DELTA, &objective);
+        ScalingLaw got = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, SCALING_FIT_DELTA, &objective);
         assert_true(objective <= 1e-12);
         near("E", got.E, laws[i].E, 1e-3);
         near("alpha", got.alpha, laws[i].alpha, 1e-3);
         near("beta", got.beta, laws[i].beta, 1e-3);
         near("log A", log(got.A), log(laws[i].A), 1e-3);
         near("log B", log(got.B), log(laws[i].B), 1e-3);
+    }
+}
+
+// Kaplan's form, and the forms of one term: each recovers the constants that made its runs, and a form that lacks a
+// term has none. The best runs of each size are those on the most tokens.
+static void test_other_forms(void **state)
+{
+    (void)state;
+    const ScalingLaw made[SCALING_FORMS] = {[SCALING_FORM_KAPLAN] = {"", "", 0, 3e6, 0.74, 2e7, 1, 0.2},
+                                            [SCALING_FORM_SIZE] = {"", "", 0, 11.4, 0.076, 0, 1, 1},
+                                            [SCALING_FORM_DATA] = {"", "", 0, 0, 1, 20, 0.095, 1}};
+    for (int form = SCALING_FORM_KAPLAN; form < SCALING_FORMS; form++) {
+        ScalingPoint run[RUNS];
+        double objective;
+        const ScalingLaw *law = &made[form];
+        ladder(run, law, 0, 0);
+        ScalingLaw got = scaling_fit(run, RUNS, (ScalingForm)form, SCALING_FIT_DELTA, &objective);
+        assert_true(objective <= 1e-12 && got.E == 0 && (got.A > 0) == (law->A > 0) && (got.B > 0) == (law->B > 0));
+        near("power", got.power, law->power, 1e-3);
+        if (law->A > 0) near("alpha", got.alpha, law->alpha, 1e-3), near("log A", log(got.A), log(law->A), 1e-3);
+        if (law->B > 0) near("beta", got.beta, law->beta, 1e-3), near("log B", log(got.B), log(law->B), 1e-3);
+    }
+    ScalingPoint run[RUNS];
+    bool size[RUNS], data[RUNS];
+    ladder(run, &known, 0, 0);
+    assert_int_equal(scaling_fit_best(run, RUNS, SCALING_FORM_SIZE, size), SIZES);
+    assert_int_equal(scaling_fit_best(run, RUNS, SCALING_FORM_DATA, data), LENGTHS);
+    for (int i = 0; i < RUNS; i++) {
+        assert_true(size[i] == (i / SIZES == LENGTHS - 1));
+        assert_true(data[i] == (i % SIZES == SIZES - 1));
     }
 }
 
@@ -104,7 +134,7 @@ static void test_noise(void **state)
     for (int i = 0; i < TIMES; i++) {
         ScalingPoint run[RUNS];
         ladder(run, &known, 0.003, (uint64_t)i + 10);
-        ScalingLaw got = scaling_fit(run, RUNS, 0.1, NULL);
+        ScalingLaw got = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, 0.1, NULL);
         E[i] = got.E, held[i] = scaling_laws_loss(&got, 1.28e6, 1.6e7);
     }
     assert_true(scaling_fit_quantile(E, TIMES, 0) <= known.E && known.E <= scaling_fit_quantile(E, TIMES, 1));
@@ -118,7 +148,8 @@ static void test_a_run_that_went_wrong(void **state)
     ScalingPoint run[RUNS];
     ladder(run, &known, 0, 0);
     run[7].loss *= 1.5;
-    ScalingLaw robust = scaling_fit(run, RUNS, SCALING_FIT_DELTA, NULL), squares = scaling_fit(run, RUNS, 100, NULL);
+    ScalingLaw robust = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, SCALING_FIT_DELTA, NULL);
+    ScalingLaw squares = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, 100, NULL);
     near("E", robust.E, known.E, 0.01); // the pull of one run in 20 is bounded: exact runs hold it
     assert_true(fabs(squares.E - known.E) > 4 * fabs(robust.E - known.E));
 }
@@ -173,13 +204,13 @@ static void test_below(void **state)
 
 static int too_few(void *arg)
 {
-    scaling_fit(arg, 4, 1e-3, NULL);
+    scaling_fit(arg, 4, SCALING_FORM_CHINCHILLA, 1e-3, NULL);
     return 0;
 }
 
 static int all(void *arg)
 {
-    scaling_fit(arg, RUNS, 1e-3, NULL);
+    scaling_fit(arg, RUNS, SCALING_FORM_CHINCHILLA, 1e-3, NULL);
     return 0;
 }
 
@@ -201,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient),  cmocka_unit_test(test_objective_by_hand),
         cmocka_unit_test(test_exact),     cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_other_forms),
         cmocka_unit_test(test_a_run_that_went_wrong), cmocka_unit_test(test_bootstrap),
         cmocka_unit_test(test_quantile),  cmocka_unit_test(test_below),
         cmocka_unit_test(test_refused),

@@ -58,8 +58,25 @@ static void test_kaplan(void **state)
     near(6 * day.N * day.D, 8.64e19, 1e-12);
     near(scaling_laws_kaplan(8.64e20).N / day.N, pow(10, 0.73), 1e-12);
     // Endless data leaves (Nc / N)^0.076; endless parameters (Dc / D)^0.103.
-    near(scaling_laws_kaplan_loss(1e9, 1e30), pow(6.4e13 / 1e9, 0.076), 1e-9);
-    near(scaling_laws_kaplan_loss(1e40, 1e9), pow(1.8e13 / 1e9, 0.103), 1e-9);
+    const ScalingLaw *law = scaling_laws_law(SCALING_LAWS_KAPLAN);
+    near(scaling_laws_loss(law, 1e9, 1e30), pow(6.4e13 / 1e9, 0.076), 1e-9);
+    near(scaling_laws_loss(law, 1e40, 1e9), pow(1.8e13 / 1e9, 0.103), 1e-9);
+    near(scaling_laws_tokens(law, 1e12, scaling_laws_loss(law, 1e12, 1e9)), 1e9, 1e-9);
+    // Each law is 1 nat at its constant, and ten times the size takes off the same part everywhere.
+    near(scaling_laws_kaplan_size(8.8e13), 1, 1e-12);
+    near(scaling_laws_kaplan_size(1e10) / scaling_laws_kaplan_size(1e9), pow(10, -0.076), 1e-12);
+    near(scaling_laws_kaplan_data(5.4e13), 1, 1e-12);
+    near(scaling_laws_kaplan_data(1e10) / scaling_laws_kaplan_data(1e9), pow(10, -0.095), 1e-12);
+}
+
+// The power law that guides print: 89.5 billion on 1.31 trillion for Chinchilla's 5.88e23, which is 1.2 times as much.
+static void test_power(void **state)
+{
+    (void)state;
+    ScalingPoint p = scaling_laws_power(5.88e23);
+    near(p.N, 89.5e9, 1e-3);
+    near(p.D, 1.309e12, 1e-3);
+    near(p.C / 5.88e23, 6 * 0.1174 * 1.6972, 1e-9); // the exponents add up to 1
 }
 
 static void test_served(void **state)
@@ -87,6 +104,7 @@ static void test_served(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimum), cmocka_unit_test(test_chinchilla),
-                                       cmocka_unit_test(test_kaplan), cmocka_unit_test(test_served)};
+                                       cmocka_unit_test(test_kaplan), cmocka_unit_test(test_power),
+                                       cmocka_unit_test(test_served)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,8 +34,9 @@ static const struct {
     [GUIDES_DATA] = {"build/prepare --help", "mixture"},
     [GUIDES_FAILS] = {"build/plan cluster llama3-405b --gpus 16384 --tokens 15.6e12", "plan_cluster"}};
 
-static const char *const verdict_name[GUIDES_VERDICTS] = {"agrees", "loose", "wrong", "none"};
-static const char *const verdict_text[GUIDES_VERDICTS] = {"agrees", "loose", "guide is wrong", "nothing to compute"};
+static const char *const verdict_name[GUIDES_VERDICTS] = {"agrees", "loose", "wrong", "missing", "none"};
+static const char *const verdict_text[GUIDES_VERDICTS] = {"agrees", "loose", "guide is wrong", "guide has no value",
+                                                          "nothing to compute"};
 
 // Within the tolerance; false for what is not a number.
 static bool agrees(const GuideValues *guide, const GuideValues *ours, double percent)
@@ -51,7 +52,7 @@ static bool agrees(const GuideValues *guide, const GuideValues *ours, double per
 GuideVerdict guides_verdict(const GuideRow *row)
 {
     if (!row->ours.n) return GUIDES_NONE;
-    if (!row->guide.n) return GUIDES_LOOSE;
+    if (!row->guide.n) return GUIDES_MISSING;
     if (agrees(&row->guide, &row->ours, row->percent)) return GUIDES_AGREES;
     if (row->other.n && agrees(&row->guide, &row->other, row->percent)) return GUIDES_LOOSE;
     return GUIDES_WRONG;
@@ -80,7 +81,7 @@ static void print_verdict(const GuideRow *row, FILE *out)
 {
     GuideVerdict verdict = guides_verdict(row);
     fputs(verdict_text[verdict], out);
-    if (verdict == GUIDES_LOOSE && row->guide.n) {
+    if (verdict == GUIDES_LOOSE) {
         fputs(" (so with ", out);
         print_values(&row->other, "", out);
         fputs(")", out);

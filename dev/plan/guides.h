@@ -4,8 +4,9 @@
 // follows from these alone (guides_verdict):
 //
 //     agrees   each of ours is within the row's tolerance of the guide's
-//     loose    only under the other reading is that so, or the guide gives no value
+//     loose    only under the other reading is that so
 //     wrong    neither
+//     missing  the guide gives no value, so that ours has nothing to agree with: mostly its formula is lost
 //     none     there is nothing to compute: the row has words alone
 #ifndef GUIDES_H
 #define GUIDES_H
@@ -39,7 +40,7 @@ typedef struct {
     const char *why;                    // what is wrong or loose, or what to know of a row that agrees; NULL: nothing
 } GuideRow;
 
-typedef enum { GUIDES_AGREES, GUIDES_LOOSE, GUIDES_WRONG, GUIDES_NONE, GUIDES_VERDICTS } GuideVerdict;
+typedef enum { GUIDES_AGREES, GUIDES_LOOSE, GUIDES_WRONG, GUIDES_MISSING, GUIDES_NONE, GUIDES_VERDICTS } GuideVerdict;
 
 // Computes all rows; row has room for GUIDES_ROWS. Returns their number.
 int guides_rows(GuideRow *row);

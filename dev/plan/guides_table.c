@@ -76,6 +76,11 @@ static ModelShape part(const char *name, int tp) // of one rank of tp
     return plan_layout_part(&j, 0);
 }
 
+static double tokens(const char *name, long steps) // read by so many steps; 0: by all
+{
+    return plan_tokens(preset(name), steps ? steps : preset(name)->run.steps);
+}
+
 static double stage_layers(const char *name, int pp)
 {
     PlanJob j = job(shape(name), 1, 1, 1, pp);
@@ -364,15 +369,15 @@ static void add(Table *t, GuideRow row)
 static void guide_0(Table *t)
 {
     ROW(LAW, "G0-1.1-a", "Kaplan's loss of 175 billion parameters on endless data", "nats", 1, LOST,
-        V(scaling_laws_kaplan_loss(params("gpt3-175b"), INFINITY)),
-        "no constants are given: Nc 6.4e13, alpha 0.076, without embeddings (arXiv 2001.08361, table 2)");
+        V(scaling_laws_kaplan_size(params("gpt3-175b"))),
+        "no constants are given: Nc 8.8e13, alpha 0.076, without embeddings (arXiv 2001.08361, equation 1.1)");
     ROW(LAW, "G0-1.1-b", "GPT-3: tokens a parameter, FLOPs", "", 1, V(1.71, 3.15e23),
         V(300e9 / params("gpt3-175b"), 6 * params("gpt3-175b") * 300e9), NULL);
     ROW(LAW, "G0-1.2-a", "FLOPs of Gopher, of Chinchilla, ratio", "", 1, V(5.04e23, 5.88e23, 1.17),
         V(6 * 280e9 * 300e9, 6 * 70e9 * 1.4e12, 70e9 * 1.4e12 / (280e9 * 300e9)),
         "Chinchilla was to match Gopher's budget, 5.76e23 in its paper");
     ROW(LAW, "G0-1.2-b", "0.1174 C^0.4999 parameters, 1.6972 C^0.5001 tokens, at 5.88e23", "", 1,
-        V(0.1174 * pow(5.88e23, 0.4999), 1.6972 * pow(5.88e23, 0.5001)),
+        V(scaling_laws_power(5.88e23).N, scaling_laws_power(5.88e23).D),
         V(scaling_laws_twenty(5.88e23).N, scaling_laws_twenty(5.88e23).D),
         "6 N D is 1.2 C and D / N 14.6; with 20: N = (C / 120)^0.5 (arXiv 2203.15556, tables 2 and 3)");
     ROW(LAW, "G0-1.2-c", "tokens a parameter; exponent of N in C", "", 1, V(20, 0.5),
@@ -405,7 +410,8 @@ static void guide_0(Table *t)
         V(174.6e9, 3145728, 384, 3.76, 21.9), V(params("gpt3-175b"), preset("gpt3-175b")->batch.tokens,
         micros(1536, 1, 4), bubble(16, 384, 1), held(params("gpt3-175b") / 128, 1, 0) / GIGA), NULL);
     ROW(RECIPE, "G0-3.4-c", "steps of batches of 1536 for GPT-3's 300B tokens", "", 1, V(300000),
-        V(preset("gpt3-175b")->run.steps), "300,000 steps read 944B tokens (arXiv 2005.14165, table 2.1: 300B)");
+        V(300e9 / (double)preset("gpt3-175b")->batch.tokens),
+        "300,000 steps read 944B tokens (arXiv 2005.14165, table 2.1: 300B)");
     ROW(TP, "G0-4.1-a", "all-reduces of tensor parallelism in a layer", "", 1, LOST,
         V(tp_calls("gpt3-175b", false, COMM_ALL_REDUCE)), "no number is given: two forward and two backward");
     ROW(CUT, "G0-4.2-b", "of the five best layouts of GPT-3 on 512, those that fit 80 GB; the last one's bubble, %", "",
@@ -588,7 +594,7 @@ static void guide_1(Table *t)
     ROW(LAW, "G1-35-a", "LLaMA 7B on 1T, of Chinchilla's tokens", "times", 5, V(5), V(1e12 / chinchilla(7e9)),
         "more than the optimum, so not undertrained; the LLaMA that beats GPT-3 is 13B (arXiv 2302.13971, abstract)");
     ROW(RECIPE, "G1-35-b", "LLaMA-3 8B: tokens", "", 1, V(15e12),
-        V((double)preset("llama3-8b")->run.steps * (double)preset("llama3-8b")->batch.tokens), NULL);
+        V(tokens("llama3-8b", 0)), NULL);
     ROW(FORMAT, "G1-37-a", "fp16, bf16: largest number", "", 1, V(65504, 3.4e38),
         V(format(FORMAT_FP16).max, format(FORMAT_BF16).max), NULL);
     ROW(AGAIN, "G1-38-a", "how often forward is computed with full recomputation", "times", 2, V(1.33),
@@ -630,7 +636,7 @@ static void guide_3(Table *t)
         V(rate(SCHEDULE_COSINE, 2000, 100000, 0.1, 999)), "the formula is missing");
     ROW(RATE, "G3-09-b", "warm-up: LLaMA's steps; GPT-3's, % of its tokens", "", 1, V(2000, 0.125),
         V(preset("llama2-7b")->optim.warmup,
-        100.0 * (double)preset("gpt3-175b")->optim.warmup / (double)preset("gpt3-175b")->run.steps), NULL);
+        100 * tokens("gpt3-175b", preset("gpt3-175b")->optim.warmup) / tokens("gpt3-175b", 0)), NULL);
     ROW(RATE, "G3-10-a", "cosine to a tenth at 0, 1/4, 1/2, 3/4, 1", "of the peak", 1, LOST,
         V(rate(SCHEDULE_COSINE, 0, 1000, 0.1, 0), rate(SCHEDULE_COSINE, 0, 1000, 0.1, 250),
         rate(SCHEDULE_COSINE, 0, 1000, 0.1, 500), rate(SCHEDULE_COSINE, 0, 1000, 0.1, 750),
@@ -642,11 +648,10 @@ static void guide_3(Table *t)
         "the formula is missing");
     ROW(RECIPE, "G3-13-a", "GPT-3: lr, warm-up, batch, tokens; LLaMA-2 70B: lr, warm-up, batch, tokens", "", 5,
         V(0.6e-4, 375e6, 3.2e6, 300e9, 1.5e-4, 2000, 4e6, 2e12), V(preset("gpt3-175b")->optim.lr,
-        (double)preset("gpt3-175b")->optim.warmup * (double)preset("gpt3-175b")->batch.tokens,
-        preset("gpt3-175b")->batch.tokens,
-        (double)preset("gpt3-175b")->run.steps * (double)preset("gpt3-175b")->batch.tokens,
+        tokens("gpt3-175b", preset("gpt3-175b")->optim.warmup), preset("gpt3-175b")->batch.tokens,
+        tokens("gpt3-175b", 0),
         preset("llama2-70b")->optim.lr, preset("llama2-70b")->optim.warmup, preset("llama2-70b")->batch.tokens,
-        (double)preset("llama2-70b")->run.steps * (double)preset("llama2-70b")->batch.tokens),
+        tokens("llama2-70b", 0)),
         "GPT-3's cosine ends after 260B");
     ROW(RECIPE, "G3-13-b", "Chinchilla: parameters, tokens", "", 1, V(70e9, 1.4e12), V(70e9, chinchilla(70e9)),
         "its batch doubles from 1.5M midway; the column for Mistral was never published");

@@ -10,7 +10,8 @@
 // moves no bytes: a microsecond over NVLink, several over a network with its switches.
 //
 // Prices are those of one hour on demand around 2024. They fall, and contracts differ; --price overrides them. The
-// H100's price is from llm.c's report (8 of them for 24 hours: 672 dollars).
+// H100's price is from llm.c's report (8 of them for 24 hours: 672 dollars). Those of four clouds are the ones that
+// guides print, without a date: by them the same run costs two and a half times as much at the dearest.
 //
 // The invariant: every rate is that of dense matmuls. Data sheets also print twice that number, for matrices of which
 // half is zero.
@@ -71,8 +72,29 @@ static const struct {
       .node = 8, .price = 0.8, .source = "V100 32 GB SXM2, fp16; reachable as the A100's share"}, "nvlink2", "edr"},
     {{.name = "A10G", .peak = 70e12, .reachable = 60.8e12, .memory = 24e9, .bandwidth = 0.6e12, .cores = 80,
       .node = 8, .price = 1.0, .source = "A10G, AWS g5; reachable as the A100's share"}, "pcie4", "eth25"},
+    {{.name = "A10", .peak = 125e12, .reachable = 108.6e12, .memory = 24e9, .bandwidth = 0.6e12, .cores = 72,
+      .node = 8, .price = 0.75, .source = "A10; reachable as the A100's share"}, "pcie4", "eth25"},
 };
 enum { ROWS = sizeof table / sizeof *table };
+
+static const char *const priced[] = {"A100-80", "H100", "A10G"};
+enum { PRICED = sizeof priced / sizeof *priced };
+static const struct {
+    const char *cloud;
+    double of[PRICED]; // 0: not known
+} price_table[] = {
+    {"aws", {3.97, 8, 1.006}}, {"gcp", {3.67, 7, 0}}, {"azure", {3.4, 6, 0}}, {"lambda", {1.99, 3.29, 0}}};
+enum { CLOUDS = sizeof price_table / sizeof *price_table };
+
+double machines_price(const char *cloud, const char *machine)
+{
+    for (int i = 0; i < CLOUDS; i++)
+        for (int k = 0; k < PRICED; k++)
+            if (!strcasecmp(cloud, price_table[i].cloud) && !strcmp(machine, priced[k]) && price_table[i].of[k] > 0)
+                return price_table[i].of[k];
+    die("--price: '%s' is no number, nor a cloud with a price for %s (aws, gcp, azure, lambda; plan machines lists "
+        "them)", cloud, machine);
+}
 
 MachineLink machines_link(const char *name)
 {
@@ -158,5 +180,12 @@ void machines_print(FILE *out)
         const MachineLink *l = &link_table[i];
         fprintf(out, "| %s | %s | %.1f | %.2f | %s |\n", l->name, l->what, l->alpha * 1e6, l->bandwidth / 1e9,
                 l->source);
+    }
+    fprintf(out, "\n| cloud, $ an hour | %s | %s | %s |\n|---|---:|---:|---:|\n", priced[0], priced[1], priced[2]);
+    for (int i = 0; i < CLOUDS; i++) {
+        fprintf(out, "| %s |", price_table[i].cloud);
+        for (int k = 0; k < PRICED; k++)
+            fprintf(out, price_table[i].of[k] > 0 ? " %.2f |" : " - |", price_table[i].of[k]);
+        fputs("\n", out);
     }
 }

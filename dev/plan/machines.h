@@ -34,9 +34,11 @@ enum { MACHINES_CPU_SECONDS = 2 };
 // nearest one.
 Machine machines_find(const char *name);
 MachineLink machines_link(const char *name);
+// Dollars an hour of the accelerator, by its full name, at a cloud (aws, gcp, azure, lambda); dies where none is known.
+double machines_price(const char *cloud, const char *machine);
 // This CPU: the best sgemm (dev_cpu_peak of square matrices) and a copy of memory, `seconds` each.
 Machine machines_measure(double seconds);
-// Both tables, as markdown.
+// All tables, as markdown.
 void machines_print(FILE *out);
 
 #ifdef __cplusplus

@@ -22,8 +22,8 @@
 #include <string.h>
 
 const char *const plan_options_help =
-    "  --gpu NAME          accelerator: H100 (default), A100-80, A100-40, H200, B200, V100, A10G, cpu (measured here)\n"
-    "  --gpus N            how many (1)\n"
+    "of time, traffic, layout and cluster:\n"
+    "  --gpus N            how many accelerators (1)\n"
     "  --tp --pp --cp --dp N   sizes of the groups; dp is what is left\n"
     "  --ep N              ranks of dp cp that divide the experts among them (parallel.ep)\n"
     "  --sp                sequence parallelism with --tp (on by default; --no-sp)\n"
@@ -36,43 +36,56 @@ const char *const plan_options_help =
     "  --attention KIND    fused, plain (all T x T scores in memory)\n"
     "  --overlap LIST      none, or some of tp,pp,dp (pp,dp)\n"
     "  --link NAME         between nodes (plan machines lists them)\n"
-    "  --price USD         an accelerator hour (plan machines)\n"
-    "  --tokens N          of the whole run (run.steps * batch.tokens)\n"
+    "of these and of scaling:\n"
+    "  --gpu NAME          accelerator: H100 (default), A100-80, A100-40, H200, B200, V100, A10G, A10, cpu (measured "
+    "here)\n"
+    "  --price USD         an accelerator hour, or a cloud: aws, gcp, azure, lambda (plan machines); not of traffic\n"
+    "  --tokens N          of the whole run (run.steps * batch.tokens); not of traffic\n"
+    "  --explain           each formula with its numbers;   --json\n"
+    "of time, layout and cluster:\n"
     "  --save S --restart S    seconds that a checkpoint stops training (30), that a restart takes (600)\n"
     "  --mtbf HOURS        between failures of one accelerator (50677: LLaMA-3)\n"
-    "  --explain           each formula with its numbers;   --json\n";
+    "of layout:\n"
+    "  --write FILE        the fastest one's configuration\n"
+    "of cluster:\n"
+    "  --days N --jitter X --seed N    days played (30), of a step (0.005), of the failures (1)\n"
+    "of scaling:\n"
+    "  --flops C --params N    one or two of these and --tokens; one alone: with 20 tokens a parameter\n"
+    "  --mfu X             part of the peak for the hours (0.4)\n"
+    "  --served N --loss L     tokens that the model will write, and the loss it must have (the optimum's)\n";
 
 typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
 typedef struct {
     int gpus, tp, pp, cp, dp, ep, vpp, zero, micro, batch, seed, sp, no_sp, json, explain;
-    double price, tokens, save, restart, mtbf, flops, params, served, loss, jitter, days;
-    const char *gpu, *schedule, *recompute, *attention, *overlap, *link, *write;
+    double tokens, save, restart, mtbf, flops, params, served, loss, mfu, jitter, days;
+    const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *write;
 } Given;
 
+// The plans that take options, as bits; an option has those that it has an effect on.
+enum { TIME = 1, TRAFFIC = 2, LAYOUT = 4, CLUSTER = 8, SCALING = 16, APPROACH = 32 };
+enum { RUN = TIME | LAYOUT | CLUSTER, JOB = RUN | TRAFFIC, MONEY = RUN | SCALING, ANY = JOB | SCALING };
+static const char *const plan_name[] = {"time", "traffic", "layout", "cluster", "scaling", "approach"};
+
+#define ROW(plans, kind, member, least) {#member, kind, offsetof(Given, member), least, plans}
 static const struct {
     const char *name;
     Kind kind;
     size_t at;
     double least;
+    int plans;
 } option[] = {
-    {"gpus", SIZE, offsetof(Given, gpus), 1},       {"tp", SIZE, offsetof(Given, tp), 1},
-    {"pp", SIZE, offsetof(Given, pp), 1},           {"cp", SIZE, offsetof(Given, cp), 1},
-    {"dp", SIZE, offsetof(Given, dp), 1},           {"ep", SIZE, offsetof(Given, ep), 1},
-    {"vpp", SIZE, offsetof(Given, vpp), 1},
-    {"zero", SIZE, offsetof(Given, zero), 0},       {"micro", SIZE, offsetof(Given, micro), 1},
-    {"batch", SIZE, offsetof(Given, batch), 1},     {"sp", FLAG, offsetof(Given, sp), 0},
-    {"no-sp", FLAG, offsetof(Given, no_sp), 0},     {"json", FLAG, offsetof(Given, json), 0},
-    {"explain", FLAG, offsetof(Given, explain), 0}, {"price", NUMBER, offsetof(Given, price), 0},
-    {"tokens", NUMBER, offsetof(Given, tokens), 1}, {"save", NUMBER, offsetof(Given, save), 0},
-    {"restart", NUMBER, offsetof(Given, restart), 0}, {"mtbf", NUMBER, offsetof(Given, mtbf), 1e-3},
-    {"flops", NUMBER, offsetof(Given, flops), 1},   {"params", NUMBER, offsetof(Given, params), 1},
-    {"served", NUMBER, offsetof(Given, served), 0}, {"loss", NUMBER, offsetof(Given, loss), 0},
-    {"jitter", NUMBER, offsetof(Given, jitter), 0}, {"days", NUMBER, offsetof(Given, days), 1e-3},
-    {"seed", SIZE, offsetof(Given, seed), 0},       {"gpu", WORD, offsetof(Given, gpu), 0},
-    {"schedule", WORD, offsetof(Given, schedule), 0}, {"recompute", WORD, offsetof(Given, recompute), 0},
-    {"attention", WORD, offsetof(Given, attention), 0}, {"overlap", WORD, offsetof(Given, overlap), 0},
-    {"link", WORD, offsetof(Given, link), 0},       {"write", WORD, offsetof(Given, write), 0}};
+    ROW(JOB, SIZE, gpus, 1), ROW(JOB, SIZE, tp, 1), ROW(JOB, SIZE, pp, 1), ROW(JOB, SIZE, cp, 1), ROW(JOB, SIZE, dp, 1),
+    ROW(JOB, SIZE, ep, 1), ROW(JOB, SIZE, vpp, 1), ROW(JOB, SIZE, zero, 0), ROW(JOB, SIZE, micro, 1),
+    ROW(JOB, SIZE, batch, 1), ROW(JOB, FLAG, sp, 0), {"no-sp", FLAG, offsetof(Given, no_sp), 0, JOB},
+    ROW(JOB, WORD, schedule, 0), ROW(JOB, WORD, recompute, 0), ROW(JOB, WORD, attention, 0), ROW(JOB, WORD, overlap, 0),
+    ROW(JOB, WORD, link, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY, WORD, price, 0), ROW(MONEY, NUMBER, tokens, 1),
+    ROW(ANY, FLAG, explain, 0), ROW(ANY | APPROACH, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
+    ROW(RUN, NUMBER, restart, 0), ROW(RUN, NUMBER, mtbf, 1e-3), ROW(LAYOUT, WORD, write, 0),
+    ROW(CLUSTER, NUMBER, jitter, 0), ROW(CLUSTER, NUMBER, days, 1e-3), ROW(CLUSTER, SIZE, seed, 0),
+    ROW(SCALING, NUMBER, flops, 1), ROW(SCALING, NUMBER, params, 1), ROW(SCALING, NUMBER, mfu, 1e-3),
+    ROW(SCALING, NUMBER, served, 0), ROW(SCALING, NUMBER, loss, 0)};
+#undef ROW
 enum { OPTIONS = sizeof option / sizeof *option, NOT_GIVEN = -1 };
 
 // ---- the table against the command line
@@ -107,12 +120,15 @@ static void none_given(Given *g)
 }
 
 // "--tp", "8" and "--tp=8". Returns how many of argv it took; 0: not an option of ours.
-static int take(Given *g, char **argv, int left)
+static int take(Given *g, const char *plan, char **argv, int left)
 {
     const char *word = argv[0] + 2, *equals = strchr(word, '=');
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
     for (int i = 0; i < OPTIONS; i++) {
         if (strlen(option[i].name) != n || strncmp(option[i].name, word, n)) continue;
+        for (int k = 0; k < (int)(sizeof plan_name / sizeof *plan_name); k++)
+            if (!strcmp(plan, plan_name[k]) && !(option[i].plans >> k & 1))
+                die("--%s: has no effect on plan %s (plan --help says which options it has)", option[i].name, plan);
         if (option[i].kind == FLAG && equals) die("%s: takes no value", argv[0]);
         if (option[i].kind == FLAG || equals) {
             set(g, i, equals ? equals + 1 : "");
@@ -249,7 +265,9 @@ static void make_job(PlanOptions *o, const Given *g)
                                     .chunks = g->vpp == NOT_GIVEN && !g->schedule,
                                     .micro = g->micro == NOT_GIVEN, .recompute = !g->recompute};
     o->is_free.vees = o->is_free.chunks;
-    o->tokens = g->tokens > 0 ? g->tokens : (double)cfg->run.steps * (double)job->batch * (double)job->T;
+    double tokens = g->batch == NOT_GIVEN ? plan_tokens(cfg, cfg->run.steps)
+                                          : (double)cfg->run.steps * (double)job->batch * (double)job->T;
+    o->tokens = g->tokens > 0 ? g->tokens : tokens;
 }
 
 static void set_machine(PlanOptions *o, const Given *g)
@@ -259,7 +277,10 @@ static void set_machine(PlanOptions *o, const Given *g)
     bool cpu = !strcmp(job->machine.name, "cpu");
     job->x_bytes = cpu ? 4 : 2;
     if (g->link) job->machine.between = machines_link(g->link);
-    o->price = g->price >= 0 ? g->price : job->machine.price;
+    char *end = NULL;
+    o->price = g->price ? strtod(g->price, &end) : job->machine.price;
+    if (g->price && (end == g->price || *end)) o->price = machines_price(g->price, job->machine.name);
+    if (!(o->price >= 0 && isfinite(o->price))) die("--price: %s (dollars an hour, 0 or more, or a cloud)", g->price);
 }
 
 static double or_else(double given, double otherwise)
@@ -276,7 +297,7 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     *o = (PlanOptions){.job.layout = plan_layout_default()};
     for (int i = 2; i < argc;) {
         bool is_key = strchr(argv[i], '.') && (!strchr(argv[i], '=') || strchr(argv[i], '.') < strchr(argv[i], '='));
-        int taken = !strncmp(argv[i], "--", 2) && !is_key ? take(&g, argv + i, argc - i) : 0;
+        int taken = !strncmp(argv[i], "--", 2) && !is_key ? take(&g, argv[1], argv + i, argc - i) : 0;
         if (!taken && !strncmp(argv[i], "--", 2) && !is_key) unknown(argv[i]);
         if (!taken) {
             if (n == 64) die("%s: more than 63 settings", argv[i]);
@@ -286,7 +307,7 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
         i += taken ? taken : 1;
     }
     if (needs_config && !o->config) die("plan %s: no configuration (write a file or a preset, as llama3-8b)", argv[1]);
-    if (!needs_config && n > 1 && !o->config) die("%s: without a configuration there are no keys", for_config[1]);
+    if (!needs_config && n > 1) die("%s: plan %s takes no configuration and no keys", for_config[1], argv[1]);
     set_machine(o, &g);
     config_defaults(&o->cfg);
     if (o->config) {
@@ -301,7 +322,9 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     o->save = or_else(g.save, 30), o->restart = or_else(g.restart, 600);
     o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);
     o->budget = or_else(g.flops, 0), o->params = or_else(g.params, 0), o->served = or_else(g.served, 0);
-    o->loss = or_else(g.loss, 0), o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);
+    o->loss = or_else(g.loss, 0), o->mfu = or_else(g.mfu, 0.4);
+    o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);
     o->seed = g.seed == NOT_GIVEN ? 1 : (uint64_t)g.seed;
+    if (o->mfu > 1) die("--mfu: %g (a part of the peak, at most 1)", o->mfu);
     if (o->days > 36525) die("--days: %g (at most 36525, a hundred years: each is played)", o->days);
 }

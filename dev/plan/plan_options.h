@@ -19,7 +19,7 @@ typedef struct {
     double price, tokens;        // dollars an accelerator hour; of the run
     // seconds: a checkpoint, a restart; between failures (0: by plan_time_between_failures)
     double save, restart, mean;
-    double budget, params, served, loss; // plan scaling
+    double budget, params, served, loss, mfu; // plan scaling; 0: not given, but for mfu
     double jitter, days;
     uint64_t seed;
     const char *write;           // a file for the found layout's settings
@@ -28,7 +28,8 @@ typedef struct {
 // The options that plan_options_read knows, as text for --help.
 extern const char *const plan_options_help;
 // argv as build/plan got it; argv[1] is the plan's name. Dies, with one line, for what it does not know or cannot be.
-// needs_config: a configuration must be given, and the job is made of it.
+// needs_config: a configuration must be given, and the job is made of it; else none may be. An option that has no
+// effect on the plan is an error.
 void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config);
 
 #ifdef __cplusplus

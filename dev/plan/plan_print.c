@@ -241,7 +241,8 @@ void plan_print_flops(const Run *run, FILE *out)
     fprintf(out, "\n%-28s %-22s %18.4g\n", "a step", "M N tokens", step);
     long steps = run->cfg.run.steps;
     if (!steps) fprintf(out, "the run: run.minutes decides how many steps it has (set --run.steps=N)\n");
-    else fprintf(out, "%-28s %-22ld %18.4g\n", "the run: run.steps", steps, step * (double)steps);
+    else fprintf(out, "%-28s %-22ld %18.4g\n", "the run: run.steps", steps,
+                 total * plan_tokens(&run->cfg, steps));
 }
 
 void plan_report_flops(const Run *run, bool json, FILE *out)
@@ -264,7 +265,8 @@ void plan_report_flops(const Run *run, bool json, FILE *out)
     if (again > 0) report_value(r, "done again", again, "", "forward operations of what recomputation did not keep");
     report_section(r, "FLOPs of the run");
     report_value(r, "a step", total * tokens, "", "%.6g * %.0f tokens", total, tokens);
-    if (steps > 0) report_value(r, "the run", total * tokens * steps, "", "%.6g * %.0f steps", total * tokens, steps);
+    double all = plan_tokens(&run->cfg, (long)steps);
+    if (steps > 0) report_value(r, "the run", total * all, "", "%.6g * %.6g tokens of %.0f steps", total, all, steps);
     report_end(r);
 }
 

@@ -119,7 +119,10 @@ static void show_step(Report *r, const PlanJob *job, const PlanTime *t)
     report_value(r, "pipeline", t->pipeline, "s",
                  "m %.0f micro-batches of %.4g s (%d chunks of %.4g) and ends %.4g s, bubble "
                  "%.1f%%", m, stage * job->layout.chunks, job->layout.chunks, stage, t->ends, 100 * t->bubble);
-    report_value(r, "bubble", 100 * t->bubble, "% of the pipeline's time", NULL);
+    double p = job->layout.pp, slots = m * job->layout.chunks + p - 1;
+    report_value(r, "bubble", 100 * t->bubble, "% of the pipeline's time",
+                 "1F1B with equal stages: (p - 1) / (v m + p - 1) = %.0f / %.0f = %.1f%% (arXiv 2104.04473, 2.2); the "
+                 "more micro-batches m or chunks v, the less", p - 1, slots, 100 * (p - 1) / slots);
     if (job->layout.ep > 1)
         report_value(r, "rows to experts, exposed", m * (double)plan_layout_chunk(job) * job->layout.chunks *
                      (t->experts[0] + t->experts[1]), "s of the pipeline",
@@ -285,11 +288,9 @@ static void show_layout(PlanOptions *o, FILE *out)
 
 // ---- scaling
 
-// ---- scaling
-
 static void show_point(Report *r, const char *rule, ScalingPoint p, const PlanOptions *o)
 {
-    double hours = p.C / (0.4 * o->job.machine.peak) / 3600;
+    double hours = p.C / (o->mfu * o->job.machine.peak) / 3600;
     report_word(r, rule);
     report_cell(r, p.N, "%.4g");
     report_cell(r, p.D, "%.4g");
@@ -302,11 +303,14 @@ static void show_point(Report *r, const char *rule, ScalingPoint p, const PlanOp
 
 static void show_budget(Report *r, const PlanOptions *o, double C)
 {
-    static const char *const columns[] = {"rule", "parameters", "tokens", "tokens a parameter", "loss", "FLOPs",
-                                          "accelerator hours at 40% MFU", "dollars", NULL};
+    char hours[48];
+    const char *const columns[] = {"rule", "parameters", "tokens", "tokens a parameter", "loss", "FLOPs", hours,
+                                   "dollars", NULL};
+    snprintf(hours, sizeof hours, "accelerator hours at %.3g%% MFU", 100 * o->mfu);
     report_table(r, "budget", columns);
     show_point(r, "20 tokens a parameter", scaling_laws_twenty(C), o);
-    for (int i = 0; i < SCALING_LAWS; i++)
+    show_point(r, "0.1174 C^0.4999", scaling_laws_power(C), o);
+    for (int i = 0; i < SCALING_LAWS_KAPLAN; i++)
         show_point(r, scaling_laws_law(i)->name, scaling_laws_optimum(scaling_laws_law(i), C), o);
     show_point(r, "kaplan", scaling_laws_kaplan(C), o);
 }
@@ -341,24 +345,84 @@ static void show_law(Report *r, const PlanOptions *o, const ScalingLaw *law, dou
     report_value(r, "saved", 100 * (1 - small / large), "% of what the training optimum would cost", NULL);
 }
 
+// One of budget, parameters and tokens gives the others with 20 tokens a parameter, two give the third; all are set.
+static void two_of_three(double *C, double *N, double *D)
+{
+    if (*C > 0 && *N > 0 && *D > 0) die("plan scaling: --flops, --params and --tokens: C = 6 N D (give two of them)");
+    if (!(*C > 0) && *N > 0 && !(*D > 0)) *D = 20 * *N;
+    if (!(*C > 0) && *D > 0 && !(*N > 0)) *N = *D / 20;
+    if (!(*C > 0)) *C = 6 * *N * *D;
+    if (!(*C > 0)) die("plan scaling: no budget (write --flops 5.76e23, --tokens 1.4e12, or --params 70e9)");
+    if (!(*N > 0)) *N = *D > 0 ? *C / (6 * *D) : scaling_laws_twenty(*C).N;
+    *D = *C / (6 * *N);
+}
+
 static void show_scaling(const PlanOptions *o, FILE *out)
 {
     const ScalingLaw *law = scaling_laws_law(SCALING_LAWS_BESIROGLU);
-    double C = o->budget;
-    if (!(C > 0) && o->params > 0) C = 6 * o->params * (o->tokens > 0 ? o->tokens : 20 * o->params);
-    if (!(C > 0)) die("plan scaling: no budget (write --flops 5.76e23, or --params 70e9 and --tokens 1.4e12)");
+    double C = o->budget, N = o->params, D = o->tokens;
+    two_of_three(&C, &N, &D);
+    if (o->loss > 0 && !(o->served > 0)) die("--loss: has no effect without --served");
     Report *r = report_begin(out, o->json, o->explain);
     show_budget(r, o, C);
     show_law(r, o, law, C);
-    if (o->params > 0) {
-        double D = C / (6 * o->params), loss = scaling_laws_loss(law, o->params, D);
-        ScalingPoint best = scaling_laws_optimum(law, C);
+    if (o->params > 0 || o->tokens > 0) {
+        double loss = scaling_laws_loss(law, N, D);
         report_section(r, "this model");
-        report_value(r, "parameters", o->params, "", NULL);
-        report_value(r, "tokens", D, "", "C / (6 N) = %.3g / (6 * %.4g)", C, o->params);
-        report_value(r, "tokens a parameter", D / o->params, "", NULL);
-        report_value(r, "loss", loss, "nats a token", "%.4g above the optimum's", loss - best.loss);
-        report_value(r, "loss by Kaplan", scaling_laws_kaplan_loss(o->params, D), "nats a token, another corpus", NULL);
+        report_value(r, "parameters", N, "", "C / (6 D) = %.3g / (6 * %.4g)", C, D);
+        report_value(r, "tokens", D, "", "C / (6 N) = %.3g / (6 * %.4g)", C, N);
+        report_value(r, "tokens a parameter", D / N, "", NULL);
+        report_value(r, "times optimal", D / (20 * N), "of 20 tokens a parameter", "D / (20 N) = %.4g / %.4g", D,
+                     20 * N);
+        report_value(r, "loss", loss, "nats a token", "%.4g above the optimum's",
+                     loss - scaling_laws_optimum(law, C).loss);
+        report_value(r, "loss by Kaplan", scaling_laws_loss(scaling_laws_law(SCALING_LAWS_KAPLAN), N, D),
+                     "nats a token, another corpus", "((6.4e13 / N)^(0.076 / 0.103) + 1.8e13 / D)^0.103");
+        report_value(r, "with endless data", scaling_laws_kaplan_size(N), "nats a token", "L(N) = (8.8e13 / N)^0.076");
+        report_value(r, "with endless parameters", scaling_laws_kaplan_data(D), "nats a token",
+                     "L(D) = (5.4e13 / D)^0.095");
+    }
+    report_end(r);
+}
+
+// ---- approaches
+
+// A table that guides end with: how many parameters, what to use, on how many accelerators. Beside each of its rows, at
+// both ends of its range, the layout that the search finds, and the fewest accelerators whose memory holds the state.
+static void show_approach(bool json, FILE *out)
+{
+    static const struct {
+        const char *size, *words, *model, *gpu;
+        int gpus[2];
+    } row[] = {{"below 1B", "one GPU, AMP", "gpt2-774m", "A100-80", {1, 0}},
+               {"1 to 7B", "FSDP, stage 2 or 3", "llama2-7b", "A100-80", {4, 8}},
+               {"7 to 70B", "TP and FSDP", "llama2-70b", "A100-80", {16, 128}},
+               {"70 to 400B", "3D", "gpt3-175b", "H100", {256, 2048}},
+               {"above 400B", "3D and experts", "llama3-405b", "H100", {2048, 0}}};
+    static const char *const columns[] = {"parameters", "the guide", "accelerators", "model", "hold its state",
+                                          "fastest layout", "GB", "MFU", NULL};
+    static PlanOptions o; // large
+    Report *r = report_begin(out, json, false);
+    report_table(r, "approach", columns);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        for (int end = 0; end < 2 && row[i].gpus[end]; end++) {
+            char gpus[12], text[160], copy[7][20], *argv[7];
+            snprintf(gpus, sizeof gpus, "%d", row[i].gpus[end]);
+            const char *const words[] = {"plan", "layout", row[i].model, "--gpus", gpus, "--gpu", row[i].gpu};
+            for (int k = 0; k < 7; k++) snprintf(argv[k] = copy[k], sizeof copy[k], "%s", words[k]);
+            plan_options_read(&o, 7, argv, true);
+            LayoutSearch s = layout_search(&o.job, o.is_free);
+            report_word(r, row[i].size), report_word(r, row[i].words);
+            snprintf(text, sizeof text, "%s %s", gpus, row[i].gpu);
+            report_word(r, text), report_word(r, row[i].model);
+            PlanJob whole = o.job;
+            whole.layout = plan_layout_default();
+            report_cell(r, ceil(18.0 * (double)plan_layout_params(&whole, 0) / o.job.machine.memory), "%.0f");
+            if (s.n) plan_layout_text(&s.best[0].job, text, sizeof text);
+            report_word(r, s.n ? text : "none fits");
+            report_cell(r, s.n ? plan_layout_bytes(&s.best[0].job).total / 1e9 : NAN, "%.1f");
+            report_cell(r, s.n ? 100 * plan_time(&s.best[0].job, true).mfu : NAN, "%.1f%%");
+        }
     }
     report_end(r);
 }
@@ -367,8 +431,8 @@ static void show_scaling(const PlanOptions *o, FILE *out)
 
 static const char *const recipes[] = {
     "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m", "gpt3-1.3b", "gpt3-2.7b",
-    "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama2-7b", "llama2-13b", "llama2-70b", "mistral-7b", "llama3-8b",
-    "llama3-70b", "llama3-405b"};
+    "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "chinchilla-70b", "llama2-7b", "llama2-13b", "llama2-70b", "mistral-7b",
+    "llama3-8b", "llama3-70b", "llama3-405b"};
 enum { RECIPES = sizeof recipes / sizeof *recipes };
 
 void plan_preset(Config *cfg, const char *name)
@@ -380,6 +444,13 @@ void plan_preset(Config *cfg, const char *name)
     config_resolve(cfg);
 }
 
+double plan_tokens(const Config *cfg, long steps)
+{
+    Ramp ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
+                                   1, false);
+    return (double)schedule_ramp_at(&ramp, steps).before * (double)cfg->model.context;
+}
+
 static void list_recipes(FILE *out)
 {
     static Config cfg; // large
@@ -388,7 +459,7 @@ static void list_recipes(FILE *out)
     for (int i = 0; i < RECIPES; i++) {
         plan_preset(&cfg, recipes[i]);
         PlanJob job = {.shape = run_shape(&cfg), .layout = plan_layout_default()};
-        double P = (double)plan_layout_params(&job, 0), tokens = (double)cfg.run.steps * (double)cfg.batch.tokens;
+        double P = (double)plan_layout_params(&job, 0), tokens = plan_tokens(&cfg, cfg.run.steps);
         double flops = tokens * model_flops_per_token(&job.shape, (size_t)cfg.model.context);
         fprintf(out, "| %s | %.4g | %ld | %ld | %ld | %ld | %ld | %g | %.4g | %.3g | %.3g |\n", recipes[i], P,
                 cfg.model.layers, cfg.model.channels, cfg.model.heads, cfg.model.context, cfg.batch.tokens,
@@ -512,9 +583,10 @@ bool plan_show(int argc, char **argv, FILE *out)
         else if (is_cluster) show_cluster(&o, out);
         else if (!strcmp(what, "time")) show_time(&o, out);
         else show_traffic(&o, out);
-    } else if (!strcmp(what, "scaling")) {
+    } else if (!strcmp(what, "scaling") || !strcmp(what, "approach")) {
         plan_options_read(&o, argc, argv, false);
-        show_scaling(&o, out);
+        if (what[0] == 's') show_scaling(&o, out);
+        else show_approach(o.json, out);
     } else return false;
     return true;
 }
