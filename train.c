@@ -295,9 +295,9 @@ static void add_observers(Run *run)
     if (cfg->monitor.locate) run_observe(run, observers_locate());
     if (cfg->run.account) run_observe(run, sharding_account());
     if (cfg->run.trace) run_observe(run, trace_observer());
-    if (cfg->run.dump) run_observe(run, observers_dump());
-    if (run->loads.E) run_observe(run, observers_loads());
     if (cfg->run.noise_every) run_observe(run, observers_noise());
+    if (cfg->run.dump) run_observe(run, observers_dump()); // after the noise scale, which runs micro-batches too
+    if (run->loads.E) run_observe(run, observers_loads());
     if (cfg->run.norms_every) run_observe(run, observers_norms());
     if (cfg->monitor.agree_every) run_observe(run, observers_agree());
 }

@@ -14,8 +14,9 @@
 // `refused` leaves layouts out, with a reason that a reader can check against the chapters. Every machine makes the
 // same list.
 //
-// Optimizers that need whole tensors, and adaptive clipping, come at the end: each with some layouts that cut tensors,
-// where every bit must be equal. Last come batches of which a rank has no power of two of sequences.
+// Recipes come at the end, each with some layouts that cut tensors, where every bit must be equal: optimizers that need
+// whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file. Last come batches of
+// which a rank has no power of two of sequences.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
 // chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
@@ -120,8 +121,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
     [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1}},
     [PARITY_ROUTE] = {{"", {0}, 1},
                       {"capacity", {"--moe.capacity=1.1", "--moe.drop=lightest", "--moe.balance=sequence"}, 1},
-                      {"one", {"--model.experts_active=1", "--model.experts_renorm=false", "--moe.capacity=1.5",
-                               "--moe.balance=batch", "--moe.z_coef=0.01"}, 1},
+                      {"one", {"--model.experts=64", "--model.experts_active=1", "--model.experts_renorm=false",
+                               "--moe.capacity=1.5", "--moe.balance=batch", "--moe.z_coef=0.01"}, 1}, // some get no token
                       {"biased", {"--model.experts_score=sigmoid", "--model.experts_groups=4",
                                   "--model.experts_groups_active=2", "--moe.balance=bias", "--moe.bias_rate=0.01",
                                   "--model.experts_shared=24"}, 1}},
@@ -129,7 +130,10 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"muon", {"--optim.name=muon"}, 1},
                        {"adafactor", {"--optim.name=adafactor"}, 1},
                        {"adamw8bit", {"--optim.name=adamw8bit"}, 1},
-                       {"agc", {"--optim.agc=0.01"}, 1}},
+                       {"agc", {"--optim.agc=0.01"}, 1},
+                       {"ramp", {"--batch.ramp_from=256", "--batch.ramp_tokens=256"}, 1},
+                       {"noise", {"--run.noise_every=1", "--run.norms_every=1"}, 1},
+                       {"offload", {"--optim.name=adamw", "--memory.offload=disk"}, 1}},
     [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
                       {"18 sequences", {"--batch.tokens=576"}, 1}},
 };
@@ -170,6 +174,8 @@ static const char *refused(const ParityLayout *l)
     if (replicas % (1 << l->value[PARITY_EP])) return "fewer ranks with other tokens than parallel.ep";
     if (l->value[PARITY_ROUTE] && l->fast) return "the bound is of the main loss alone";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
+    if (l->value[PARITY_DP] && !strcmp(value_of(l, PARITY_RECIPE)->name, "ramp"))
+        return "deterministic: a batch in between may be no power of two";
     if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
     if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
     return NULL;
@@ -298,7 +304,8 @@ static void add_recipes(List *list)
 {
     static const int mesh[][PARITY_EP + 1] = {{0, 1}, {0, 4}, {1, 1, 0, 0, 1}, {1, 3, 0, 0, 3}, {1, 1, 1, 0, 2},
                                               {0, 1, 0, 1}, {1, 1, 0, 6, 1}, {2, 1, 0, 0, 4}, {1, 0, 0, 0, 0, 1},
-                                              {2, 0, 0, 0, 3, 1}, {1, 1, 1, 0, 1, 2}, {1, 0, 0, 1, 2, 1}};
+                                              {2, 0, 0, 0, 3, 1}, {1, 1, 1, 0, 1, 2}, {1, 0, 0, 1, 2, 1}, {0, 0, 0, 2},
+                                              {0, 0, 1, 0, 2, 1}};
     for (int recipe = 1; recipe < values_of(PARITY_RECIPE); recipe++)
         for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
             ParityLayout layout;

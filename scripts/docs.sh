@@ -193,6 +193,7 @@ gen_mutate() {
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-products|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|bench-ranks|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window|value-embed'
 measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|bench-attention|scaling-measured|scaling-forms'
+measured+='|experts-bench|experts-stories'
 measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
     eval "gen_journey-$name() { left_by journeys/$name.md; }"
@@ -226,6 +227,8 @@ gen_long-context() { left_by long_context.md; }         # scripts/long_context.s
 gen_window() { left_by windows.md; }                    # scripts/window.sh
 gen_value-embed() { left_by value_embeddings.md; }      # scripts/value_embed.sh
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
+gen_experts-bench() { left_by bench_experts.md; }       # build/bench swiglu moe experts >runs/bench_experts.md, with its commit
+gen_experts-stories() { left_by ablate_experts/table.md; } # the command in doc/experts.md
 gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # the drill of doc/monitor.md; build/curve runs/drill/metrics.jsonl >runs/curve.txt
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
 gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md

@@ -49,6 +49,12 @@ rounds() { # FAMILY
     done
 }
 
+# The noise scale runs micro-batches of its own before those of the update.
+noise_is_not_dumped() {
+    train gpt noisy --run.stop_at=1 --run.dump=1 --batch.micro=8 --run.noise_every=1
+    verdict 'identical: ' "$runs/gpt-micro8" "$runs/noisy"
+}
+
 # What is not rounding: another epsilon in the norms (the first norm is the first tensor that differs), another dropout
 # mask, another learning rate, weights that differ already.
 differs() {
@@ -160,6 +166,7 @@ for family in gpt llama; do
     passes "$family: threads do not change a bit of an update" threads_give_the_same_dump $family
     passes "$family: other micro-batches and other types only round" rounds $family
 done
+passes 'the micro-batches of the noise scale are not dumped' noise_is_not_dumped
 passes 'what is no rounding is found at its place' differs
 passes 'a dump replaces an earlier one' dumped_again
 passes 'the dumped update is the one asked for' another_update_is_another_dump

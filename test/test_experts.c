@@ -6,6 +6,8 @@
 #include "ops/narrow.h"
 #include "experts_ref.h"
 
+#include <sys/mman.h>
+
 #define XI(x) ((const X *)(x))
 #define XO(x) ((X *)(x))
 
@@ -192,6 +194,28 @@ static void test_there_and_back(void **state)
             slots_free(s);
             device_free(d);
         }
+}
+
+// Row 512 of 2^22 elements begins at element 2^31. Of the rows before it no page is touched.
+static void test_far_rows(void **state)
+{
+    (void)state;
+    enum { FAR = 512, C = 1 << 22 };
+    size_t n_bytes = (FAR + 1) * sizeof(float) * C, last = (size_t)FAR * C;
+    float *rows = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(rows, MAP_FAILED);
+    Device d = device_make(0, 0);
+    float *out = room(C * sizeof *out);
+    int32_t far = FAR;
+    for (size_t c = 0; c < C; c++) rows[last + c] = (float)c;
+    d.dev->experts_gather(d.dev, XO(out), XI(rows), &far, 1, 1, C);
+    assert_memory_equal(out, rows + last, C * sizeof *out);
+    memset(out, 0xff, C * sizeof *out);
+    d.dev->experts_combine(d.dev, XO(out), XI(rows), &far, 1, 1, C);
+    assert_memory_equal(out, rows + last, C * sizeof *out);
+    free(out);
+    device_free(d);
+    assert_int_equal(munmap(rows, n_bytes), 0);
 }
 
 // Rows of no expert are zeros and give nothing; the weight of a dropped slot gets no gradient.
@@ -431,7 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_slot_has_one_row), cmocka_unit_test(test_capacity),
         cmocka_unit_test(test_rows_given),
-        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_dropped_slots), cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_far_rows), cmocka_unit_test(test_dropped_slots), cmocka_unit_test(test_ties),
         cmocka_unit_test(test_nan_logits), cmocka_unit_test(test_weights), cmocka_unit_test(test_products_are_dense),
         cmocka_unit_test(test_pick), cmocka_unit_test(test_swiglu_is_dense),
         cmocka_unit_test(test_rows_by_themselves),

@@ -74,6 +74,21 @@ resumed() {
     grep -q '"experts"' "$runs/half/checkpoints/step_00000006/"*.json
 }
 
+# Of 5 windows the first rank has all, and gets rows of a window that does not count.
+evaluated() {
+    local options=(--run.steps=1 --sample.count=0 --numerics.deterministic=true "${experts[@]}" --eval.tokens=160)
+    train llama windows "${options[@]}"
+    ranks 2 llama windows2 "${options[@]}" --parallel.ep=2
+    [ "$(value end val_loss "$runs/windows/metrics.jsonl")" = "$(value end val_loss "$runs/windows2/metrics.jsonl")" ]
+}
+
+# Adafactor keeps as many numbers for the columns of such a matrix as it has elements; both are (1, C), the state (C).
+one_row() {
+    train llama row --run.steps=1 --sample.count=0 --numerics.deterministic=true --optim.name=adafactor \
+        --model.experts=1 --model.experts_active=1
+    "$BUILD/diff" "$runs/row" "$runs/row" --exact | tail -n 1 | grep -q '^identical'
+}
+
 # The loss of a sequence, and what an expert takes of it, follow from all its tokens, wherever they are.
 of_sequences() {
     local options=(--run.steps=3 --sample.count=0 --numerics.deterministic=true --model.experts=4 --moe.balance_coef=0.1
@@ -199,6 +214,8 @@ deeper passes 'other micro-batches' again micro --batch.micro=4
 passes 'sequences on several ranks' of_sequences
 passes 'a norm of all heads together' whole_norm
 passes 'resumed' resumed
+passes 'evaluation on ranks with more windows and fewer' evaluated
+passes 'a router of one row' one_row
 passes 'what is watched' watched
 passes 'the loss scale' loss_scale
 passes 'mistakes' mistakes

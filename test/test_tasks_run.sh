@@ -75,6 +75,14 @@ copies() {
     figures exact | cmp - <(figures ddp)
 }
 
+# Copies that have a layer's experts between them need each other for every item.
+experts() {
+    local more=(--numerics.deterministic=true --model.experts=4 --model.experts_active=2)
+    train llama routed "${options[@]}" "${more[@]}"
+    ranks 2 llama routed2 "${options[@]}" "${more[@]}" --parallel.ep=2
+    figures routed | cmp - <(figures routed2)
+}
+
 layout() { # NAME RANKS OPTION...
     local name=$1 n=$2
     shift 2
@@ -107,6 +115,7 @@ passes 'a pipeline' layout pp 2 --parallel.pp=2
 passes 'tensor and sequence parallelism' layout tp 2 --parallel.tp=2 --parallel.sp=true
 passes 'context parallelism' layout cp 2 --parallel.cp=2
 passes 'sharded weights' layout zero 2 --parallel.zero=3
+passes 'experts on two ranks' experts
 deeper passes 'two copies of a pipeline' layout four 4 --parallel.pp=2
 deeper passes 'a grid' layout grid 8 --parallel.pp=2 --parallel.tp=2 --parallel.zero=1
 passes 'mistakes' mistakes

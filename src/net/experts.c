@@ -160,10 +160,18 @@ static X *rows_at(const UnitContext *ctx, X *x, size_t row, size_t width)
     return (X *)((char *)x + row * width * ctx->dev->x_bytes);
 }
 
+// Tokens for which a call has room, of which batch->N are there. In evaluation other ranks of a group may have larger
+// batches than this one, and their rows must find room here.
+static size_t most_tokens(const UnitContext *ctx, const Batch *batch)
+{
+    return batch->train ? batch->B * batch->T : ctx->most_rows;
+}
+
 static Slots slots_of(const UnitContext *ctx, const Unit *unit, const Batch *batch)
 {
     const ModelExperts *x = &ctx->shape->experts;
-    size_t N = batch->B * batch->T; // for which there is room; batch->N of them have rows
+    size_t N = most_tokens(ctx, batch);
+    check(batch->N <= N);
     Slots s = {.x = x, .N = batch->N, .R = N * x->k, .C = ctx->shape->channels, .F = x->ffn, .away = x->ranks > 1};
     s.offset = (int32_t *)ctx->scratch[SCRATCH_ORDER], s.row = s.offset + x->n + 1, s.slot = s.row + s.R;
     s.there = s.away ? s.slot + s.R : s.offset;
@@ -207,7 +215,7 @@ static Slots sort_with(const UnitContext *ctx, const Unit *unit, void *const *sa
     Slots s = slots_of(ctx, unit, batch);
     ctx->dev->experts_sort(ctx->dev, s.offset, s.row, s.slot, (int32_t *)saved[EXPERTS_CHOICE],
                            (float *)saved[EXPERTS_GATE], s.N, batch->T, s.x->k, s.x->n, cap, s.x->by_gate);
-    size_t room = batch->B * batch->T * experts_rows(s.x);
+    size_t room = most_tokens(ctx, batch) * experts_rows(s.x);
     if (s.away) s.experts.R = s.came = ctx->linear->experts_meet(ctx, s.there, s.offset, room);
     return s;
 }

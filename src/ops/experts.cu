@@ -4,9 +4,8 @@
 // The choice is a warp's work for each token; scores and keys are in shared memory. Rows are moved element by element.
 //
 // Sorting is by counting, stably: blocks of SORT slots count their slots of each expert, one block adds these counts up
-// into the first row of each (block, expert), and the blocks place their slots. Capacity: a slot counts the better
-// slots of its expert in its sequence, one by one; that is quadratic in the slots of a sequence, and still short beside
-// the products.
+// into the first row of each (block, expert), and the blocks place their slots. Capacity: all slots are sorted, each
+// counts the better ones of its expert and sequence, which are its neighbours, up to `cap`, and what is left is sorted.
 //
 // Products: one launch for all groups of rows (a group: those of a source for an expert), and no number of theirs is
 // known to the host. Block i has the tile i - first_g of group g, where
@@ -195,29 +194,27 @@ __global__ void experts_count_kernel(float *count, const int32_t *choice, const 
     for (size_t e = threadIdx.x; e <= E; e += blockDim.x) count[blockIdx.x * (E + 1) + e] = (float)held[e];
 }
 
-// row = 0 of a slot that its expert takes: fewer than `cap` slots of this expert in the sequence, of n slots, are
-// before it; else -1. Blocks (x, y): slots of sequence y.
-__global__ void experts_drop_kernel(int32_t *row, const int32_t *choice, const float *gate, size_t n, size_t cap,
-                                    bool by_gate)
+// Thread r: the slot in row r, of all slots sorted. Its expert's slots of its sequence, of n slots, are the rows around it.
+// row = -1 where `cap` of them are before it, in the order of slots or of weights.
+__global__ void experts_drop_kernel(int32_t *row, const int32_t *offset, const int32_t *slot, const int32_t *choice,
+                                    const float *gate, size_t R, size_t n, size_t cap, bool by_gate)
 {
-    SHARED(int32_t, experts, [SORT]);
-    SHARED(float, gates, [SORT]);
-    size_t i = (size_t)blockIdx.x * SORT + threadIdx.x, first = blockIdx.y * n, before = 0;
-    bool own = i < n;
-    int32_t expert = own ? choice[first + i] : -1;
-    float weight = own && by_gate ? gate[first + i] : 0;
-    weight = weight == weight ? weight : -INFINITY;
-    for (size_t from = 0; from < n; from += SORT) {
-        size_t j = from + threadIdx.x, many = n - from < SORT ? n - from : (size_t)SORT;
-        float other = j < n && by_gate ? gate[first + j] : 0;
-        experts[threadIdx.x] = j < n ? choice[first + j] : -1;
-        gates[threadIdx.x] = other == other ? other : -INFINITY;
-        __syncthreads();
-        for (size_t t = 0; t < many; t++)
-            before += experts[t] == expert && (gates[t] > weight || (gates[t] == weight && from + t < i));
-        __syncthreads();
+    size_t r = (size_t)blockIdx.x * SORT + threadIdx.x, before = 0;
+    if (r >= R) return;
+    size_t own = (size_t)slot[r], first = own / n * n, low = (size_t)offset[choice[own]], high = (size_t)offset[choice[own] + 1];
+    auto key = [&](size_t i) { return gate[i] == gate[i] ? gate[i] : -INFINITY; };
+    float weight = by_gate ? key(own) : 0;
+    for (size_t t = r; t > low && before < cap; t--) {
+        size_t i = (size_t)slot[t - 1];
+        if (i < first) break;
+        before += !by_gate || key(i) >= weight;
     }
-    if (own) row[first + i] = before < cap ? 0 : -1;
+    for (size_t t = r + 1; by_gate && t < high && before < cap; t++) {
+        size_t i = (size_t)slot[t];
+        if (i >= first + n) break;
+        before += key(i) > weight;
+    }
+    if (before >= cap) row[own] = -1;
 }
 
 // Block b: the slots b SORT .. that have rows. all: every slot has one, and `row` is not read.
@@ -293,19 +290,23 @@ void experts_sort(Dev *dev, int32_t *offset, int32_t *row, int32_t *slot, const 
                   size_t N, size_t T, size_t k, size_t E, size_t cap, bool by_gate)
 {
     DevCuda *d = dev_cuda(dev);
-    size_t R = N * k, n = T * k, blocks = (R + SORT - 1) / SORT;
+    size_t R = N * k, blocks = (R + SORT - 1) / SORT;
+    bool drops = cap && cap != DEV_ROWS_GIVEN;
     GPU_CHECK(cudaMemsetAsync(offset, 0, (E + 1) * sizeof *offset, d->stream));
     if (R == 0) return;
     int32_t *counts = (int32_t *)dev_cuda_scratch(d, blocks * E * sizeof *counts);
-    GPU_CHECK(cudaMemsetAsync(slot, 0xff, R * sizeof *slot, d->stream));
-    if (cap && cap != DEV_ROWS_GIVEN)
-        LAUNCH(experts_drop_kernel, dim3((unsigned)((n + SORT - 1) / SORT), (unsigned)(N / T)), (unsigned)SORT, 0,
-               d->stream, row, choice, gate, n, cap, by_gate);
-    LAUNCH(experts_tally_kernel, (unsigned)blocks, (unsigned)SORT, E * sizeof(int), d->stream, counts, choice, row, R,
-           E, cap == 0);
-    LAUNCH(experts_scan_kernel, 1, 1024, 0, d->stream, counts, offset, blocks, E);
-    LAUNCH(experts_place_kernel, (unsigned)blocks, (unsigned)SORT, 0, d->stream, row, slot, counts, choice, R, E,
-           cap == 0);
+    for (int pass = drops ? 0 : 1; pass < 2; pass++) { // before and after the drops
+        bool all = pass == 0 || cap == 0;
+        GPU_CHECK(cudaMemsetAsync(slot, 0xff, R * sizeof *slot, d->stream));
+        LAUNCH(experts_tally_kernel, (unsigned)blocks, (unsigned)SORT, E * sizeof(int), d->stream, counts, choice, row,
+               R, E, all);
+        LAUNCH(experts_scan_kernel, 1, 1024, 0, d->stream, counts, offset, blocks, E);
+        LAUNCH(experts_place_kernel, (unsigned)blocks, (unsigned)SORT, 0, d->stream, row, slot, counts, choice, R, E,
+               all);
+        if (pass == 0)
+            LAUNCH(experts_drop_kernel, (unsigned)blocks, (unsigned)SORT, 0, d->stream, row, offset, slot, choice, gate,
+                   R, T * k, cap, by_gate);
+    }
 }
 
 template <class E> struct Gather {

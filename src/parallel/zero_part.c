@@ -122,7 +122,7 @@ static bool make_piece(const Zero *z, const Optim *optim, const Params *whole, C
     if (!own) return false;
     piece->at = optim_range_elems(array, kept, optim->at ? range->begin : 0, low) *
                 safetensors_dtype_bytes(array->dtype);
-    bool each = own == row->n_elems && all == row->whole[0] * row->whole[1]; // one for each weight
+    bool each = own == row->n_elems && dim[0] == row->whole[0] && dim[1] == row->whole[1]; // one for each weight
     if (each && !comes_whole(optim, row - table(z)->row)) return true;
     // all of it, or blocks that begin at a row
     size_t first = own == all ? 0 : row->first * row->dim[1] / UPDATE_BLOCK;

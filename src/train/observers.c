@@ -327,7 +327,8 @@ static void add_arrays(Run *run, Dump *dump, DumpKind kind, int s)
     }
 }
 
-static void dump_before(void *self, Run *run, long step)
+// Watches from here: what the noise scale measured before is no part of the step.
+static void dump_loaded(void *self, Run *run, long step, RampStep mine)
 {
     static const char *const dtype[] = {[CONFIG_DTYPE_FP32] = "fp32", [CONFIG_DTYPE_BF16] = "bf16",
                                         [CONFIG_DTYPE_FP16] = "fp16", [CONFIG_DTYPE_FP8] = "fp8"};
@@ -335,6 +336,7 @@ static void dump_before(void *self, Run *run, long step)
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;
     RampStep batch = schedule_ramp_at(&run->ramp, step);
+    (void)mine;
     if (step + 1 != cfg->run.dump) return;
     replicas_describe(&run->replicas, d->layout, sizeof d->layout);
     if (cfg->numerics.deterministic) strncat(d->layout, ", deterministic", sizeof d->layout - strlen(d->layout) - 1);
@@ -385,7 +387,7 @@ static void dump_updated(void *self, Run *run, long step)
 
 Observer observers_dump(void)
 {
-    return (Observer){.self = new_state(sizeof(DumpState)), .before = dump_before, .gradients = dump_gradients,
+    return (Observer){.self = new_state(sizeof(DumpState)), .loaded = dump_loaded, .gradients = dump_gradients,
                       .updated = dump_updated, .free = free};
 }
 

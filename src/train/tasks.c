@@ -197,10 +197,11 @@ static bool is_greedy(const TasksChoice *c, Model *m, SampleForward forward, KvC
     return same;
 }
 
-// Copies of the model whose weights are not gathered from all of them take items in turn.
+// Copies of the model that need nothing of each other, neither weights nor experts, take items in turn.
 static void decode(const Tasks *t, Model *m, const EvalRanks *ranks, SampleForward forward, KvCache *cache)
 {
-    size_t turns = ranks && !m->shard.x_weights ? (size_t)ranks->replicas : 1;
+    bool alone = !m->shard.x_weights && m->local.experts.ranks <= 1;
+    size_t turns = ranks && alone ? (size_t)ranks->replicas : 1;
     size_t turn = turns > 1 ? (size_t)ranks->replica : 0;
     double *greedy = calloc(t->n, sizeof *greedy);
     float *logits = malloc(m->shape.vocab * sizeof *logits);
