@@ -174,8 +174,6 @@ static const char *refused(const ParityLayout *l)
     if (replicas % (1 << l->value[PARITY_EP])) return "fewer ranks with other tokens than parallel.ep";
     if (l->value[PARITY_ROUTE] && l->fast) return "the bound is of the main loss alone";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
-    if (l->value[PARITY_DP] && !strcmp(value_of(l, PARITY_RECIPE)->name, "ramp"))
-        return "deterministic: a batch in between may be no power of two";
     if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
     if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
     return NULL;
