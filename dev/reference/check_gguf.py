@@ -52,6 +52,7 @@ import xllamacpp as xl  # noqa: E402
 LLAMA = ["norm=rmsnorm", "activation=swiglu", "position=rope", "kv_heads=2", "bias=false", "tie=false"]
 ROPE = {kind: [f"rope_scaling={kind}", "rope_original=32"] for kind in ("linear", "ntk", "yarn", "llama3")}
 CASES = {"gpt2": [], "llama": LLAMA, "qwen3": LLAMA + ["qk_norm=true"], "biases": LLAMA + ["bias=true", "tie=true"]}
+CASES |= {"olmo2": LLAMA + ["qk_norm=whole", "norm_place=output"]}
 CASES |= {"mixtral": LLAMA + ["experts=5", "experts_ffn=64"],
           "qwen3moe": LLAMA + ["qk_norm=true", "experts=6", "experts_active=3", "experts_ffn=32"],
           "olmoe": [key for key in LLAMA if key != "kv_heads=2"] + ["qk_norm=whole", "experts=6", "experts_active=3",
