@@ -157,7 +157,8 @@ static void read_sizes(const Keys *k)
     expect(k, "attention.value_length", D, "keys and values have one length");
     if (number(k, "attention.sliding_window", 0) > 0 &&
         number(k, "attention.sliding_window", 0) < number(k, "context_length", -1))
-        die("%s: %s.attention.sliding_window: llama.cpp has no windows in this architecture", k->g->path, k->arch);
+        die("%s: %s.attention.sliding_window: no windows are read from GGUF (a folder of Transformers can have them)",
+            k->g->path, k->arch);
     set(k, "channels", C), set(k, "heads", H), set(k, "kv_heads", G), set(k, "head_size", D);
     set(k, "layers", L), set(k, "ffn", F), set(k, "context", number(k, "context_length", -1));
     char last[64];
