@@ -434,14 +434,16 @@ static void test_other_switches(void **state)
     assert_true(flat_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got));
     assert_int_equal(got.step, 1);
     snprintf(path, sizeof path, "%s/stderr", c->root);
-    const char *const other[4][2] = { // the checkpoint is older than rope_scaling and window
+    const char *const other[5][2] = { // the checkpoint is older than rope_scaling, window and norm_place
         {"[model]\nheads = 8\n", "model.heads: the checkpoint was trained with 4, this run has 8"},
         {"[model]\nheads = 4\nrope_scaling = \"yarn\"\n",
          "model.rope_scaling: the checkpoint was trained with none, this run has yarn"},
         {"[model]\nheads = 4\nqk_norm = \"whole\"\n",
          "model.qk_norm: the checkpoint was trained with true, this run has whole"},
-        {"[model]\nheads = 4\nwindow = 5\n", "model.window: the checkpoint was trained with 0, this run has 5"}};
-    for (int i = 0; i < 4; i++) {
+        {"[model]\nheads = 4\nwindow = 5\n", "model.window: the checkpoint was trained with 0, this run has 5"},
+        {"[model]\nheads = 4\nnorm_place = \"output\"\n",
+         "model.norm_place: the checkpoint was trained with input, this run has output"}};
+    for (int i = 0; i < 5; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             got.config = other[i][0];

@@ -10,10 +10,10 @@
 static const ModelShape bare = { // no biases, learned positions, an untied head
     .layers = 2, .channels = 8, .heads = 4, .kv_heads = 2, .head_size = 2, .ffn = 12, .vocab = 37, .context = T,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f};
-static const ModelShape whole = { // queries of a token that are normalised together, more of them than 2 C
+static const ModelShape whole = { // queries of a token that are normalised together, more of them than 2 C; as in OLMo 2
     .layers = 2, .channels = 8, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 12, .vocab = 37, .context = T,
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true,
-    .qk_norm = QK_NORM_WHOLE};
+    .qk_norm = QK_NORM_WHOLE, .norm_place = NORM_OF_OUTPUT};
 static const ModelShape *const shapes[] = {&gpt, &llama, &bare, &whole};
 enum { SHAPES = 4, CUT_SHAPES = 3, BLOCKS = 16 }; // the last one's heads cannot be cut
 

@@ -40,6 +40,8 @@ static const char *const qwen_moe[] = {"norm=rmsnorm", "activation=swiglu", "pos
 #define OLMOE "norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=3", "tie=false", \
     "qk_norm=whole", "experts=3", "experts_active=1", "experts_ffn=32", "experts_renorm=false"
 static const char *const olmoe[] = {OLMOE, NULL}, *const olmoe_ffn[] = {OLMOE, "ffn=32", NULL};
+static const char *const olmo2[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
+                                    "tie=false", "qk_norm=whole", "norm_place=output", NULL};
 static const char *const yarn[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
                                    "rope_scaling=yarn", "rope_factor=2.5", "rope_original=4", "rope_slow=2",
                                    "rope_fast=20", NULL};
@@ -149,8 +151,8 @@ static void test_llama(void **state)
         {"ffn_down.weight", "ffn.down.weight"}, {"attn_norm.weight", "attn_norm.weight"},
         {"ffn_norm.weight", "ffn_norm.weight"}};
     static const size_t n[][2] = {{H * D, C}, {G * D, C}, {G * D, C}, {C, H * D}, {F, C}, {F, C}, {C, F}, {C, 0}, {C, 0}};
-    for (int kind = 0; kind < 3; kind++) { // llama, llama with biases, qwen3
-        const char *const *settings = kind == 0 ? llama : kind == 1 ? biased : qwen;
+    for (int kind = 0; kind < 4; kind++) { // llama, llama with biases, qwen3, olmo2
+        const char *const *settings = kind == 0 ? llama : kind == 1 ? biased : kind == 2 ? qwen : olmo2;
         save(settings, GGUF_F32);
         Made made;
         make(&made, settings);
@@ -158,17 +160,20 @@ static void test_llama(void **state)
         for (int l = 0; l < L; l++)
             for (size_t k = 0; k < 9; k++) {
                 char theirs[60], name[60];
-                snprintf(theirs, sizeof theirs, "blk.%d.%s", l, rows[k][0]);
+                const char *after[] = {"post_attention_norm.weight", "post_ffw_norm.weight"};
+                snprintf(theirs, sizeof theirs, "blk.%d.%s", l, kind == 3 && k >= 7 ? after[k - 7] : rows[k][0]);
                 snprintf(name, sizeof name, "layers.%d.%s", l, rows[k][1]);
                 expect_tensor(g, made.m, theirs, name, n[k][0], n[k][1], kind < 2 && k < 2);
             }
         expect_tensor(g, made.m, "token_embd.weight", "embed.tokens.weight", V, C, false);
         expect_tensor(g, made.m, "output_norm.weight", "final_norm.weight", C, 0, false);
-        if (kind == 0) expect_tensor(g, made.m, "output.weight", "head.weight", V, C, false);
+        if (kind == 0 || kind == 3) expect_tensor(g, made.m, "output.weight", "head.weight", V, C, false);
         else assert_null(gguf_tensor(g, "output.weight"));
         if (kind == 1) expect_tensor(g, made.m, "blk.1.attn_q.bias", "layers.1.attn.q.bias", H * D, 0, true);
         if (kind == 1) expect_tensor(g, made.m, "blk.1.ffn_up.bias", "layers.1.ffn.up.bias", F, 0, false);
         if (kind == 2) expect_tensor(g, made.m, "blk.1.attn_q_norm.weight", "layers.1.attn.q_norm.weight", D, 0, false);
+        if (kind == 3)
+            expect_tensor(g, made.m, "blk.1.attn_q_norm.weight", "layers.1.attn.q_norm.weight", H * D, 0, false);
         static const struct { const char *key; double value; } keys[] = {
             {"context_length", T}, {"embedding_length", C}, {"block_count", L}, {"feed_forward_length", F},
             {"attention.head_count", H}, {"attention.head_count_kv", G}, {"attention.key_length", D},
@@ -176,7 +181,7 @@ static void test_llama(void **state)
             {"attention.layer_norm_rms_epsilon", 1e-5}};
         for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
             char key[80];
-            snprintf(key, sizeof key, "%s.%s", kind == 2 ? "qwen3" : "llama", keys[i].key);
+            snprintf(key, sizeof key, "%s.%s", kind == 3 ? "olmo2" : kind == 2 ? "qwen3" : "llama", keys[i].key);
             expect_key(g, key, keys[i].value);
         }
         gguf_close(g);
@@ -299,6 +304,7 @@ static void expect_back(const char *const *settings, GgufType type, double bound
     ModelShape a = run_shape(&made.cfg), b = run_shape(&back.cfg);
     assert_memory_equal(&a.rotary, &b.rotary, sizeof a.rotary);
     assert_true(a.tie == b.tie && a.bias == b.bias && a.qk_norm == b.qk_norm && a.rope == b.rope &&
+                a.norm_place == b.norm_place &&
                 a.norm == b.norm && a.swiglu == b.swiglu && a.norm_eps == b.norm_eps && a.heads == b.heads &&
                 a.experts.n == b.experts.n && a.experts.k == b.experts.k && a.experts.ffn == b.experts.ffn &&
                 a.experts.renorm == b.experts.renorm && a.kv_heads == b.kv_heads && a.ffn == b.ffn &&
@@ -317,7 +323,7 @@ static void expect_back(const char *const *settings, GgufType type, double bound
 static void test_back(void **state)
 {
     (void)state;
-    const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn, mixtral, qwen_moe, olmoe_ffn};
+    const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn, mixtral, qwen_moe, olmoe_ffn, olmo2};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_back(all[i], GGUF_F32, 0);
     expect_back(llama, GGUF_BF16, 1.0 / 256), expect_back(gpt2, GGUF_F16, 1.0 / 2048);
     // Only ffn.down has rows of whole blocks; the others are F16. It begins behind V C = 3240 elements, and elements

@@ -134,7 +134,7 @@ static void make_experts(List *s, SafeDtype t, int l, QkNorm qk)
         }
 }
 
-// experts: those of which layers (bit l). Of OLMoE (qk whole) the heads are as wide together as the channels.
+// experts: those of which layers (bit l). Of OLMoE and OLMo-2 (qk whole) the heads are as wide together as the channels.
 static void make_llama_with(List *s, SafeDtype t, bool tie, bool bias, QkNorm qk, int experts)
 {
     bool whole = qk == QK_NORM_WHOLE;
@@ -146,8 +146,12 @@ static void make_llama_with(List *s, SafeDtype t, bool tie, bool bias, QkNorm qk
     char name[100];
     add_linear(s, t, "model.embed_tokens", -1, V, C, false, false, ONE("embed.tokens"));
     for (int l = 0; l < L; l++) {
-        add_vector(s, t, "model.layers.%d.input_layernorm.weight", l, C, "attn_norm", 0);
-        add_vector(s, t, "model.layers.%d.post_attention_layernorm.weight", l, C, "ffn_norm", 0);
+        bool olmo2 = whole && !experts;
+        const char *norms[] = {"input", "post_attention", "post_feedforward"}; // OLMo-2 has the last two
+        for (int k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "model.layers.%%d.%s_layernorm.weight", norms[k + olmo2]);
+            add_vector(s, t, name, l, C, k ? "ffn_norm" : "attn_norm", 0);
+        }
         if (experts >> l & 1) make_experts(s, t, l, qk);
         for (int k = 0; k < (experts >> l & 1 ? 4 : 7); k++) {
             snprintf(name, sizeof name, "model.layers.%%d.%s", linear[k][1]);
@@ -386,6 +390,27 @@ static void test_olmoe(void **state)
     }
 }
 
+static void test_olmo2(void **state)
+{
+    (void)state;
+    static const char keys[] = LIKE("olmo2") ", \"head_dim\": null, \"rms_norm_eps\": 1e-6";
+    List s = {.n = 0};
+    Config cfg;
+    char error[500];
+    make_llama(&s, ST_F32, false, false, QK_NORM_WHOLE);
+    write_config(keys);
+    config_defaults(&cfg);
+    hf_config(dir, &cfg);
+    assert_true(cfg.model.norm_place == NORM_OF_OUTPUT && cfg.model.qk_norm == QK_NORM_WHOLE && !cfg.model.experts);
+    if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
+        fail_msg("%s", error);
+    expect_weights(keys);
+    json_t *j = expect_written("Olmo2ForCausalLM", keys, &s);
+    assert_string_equal(json_string_value(json_object_get(j, "model_type")), "olmo2");
+    json_decref(j);
+    while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+}
+
 // Which layers have experts, of six.
 static void test_layers(void **state)
 {
@@ -580,10 +605,8 @@ static void test_refusals(void **state)
     } rows[] = {
         {"\"vocab_size\": 3", "config.json: model_type = null: a string is needed"},
         {"\"model_type\": \"mamba\"", "model_type = \"mamba\": not known here (gpt2, llama, mistral, qwen2, qwen3, "
-         "mixtral, qwen3_moe, olmoe)"},
+         "mixtral, qwen3_moe, olmoe, olmo2)"},
         {"\"model_type\": ", "config.json:1: "},
-        {LIKE("olmo2"), "config.json: model_type = \"olmo2\": its blocks normalise what attention and the feed-forward "
-         "give, not what they get"},
         {LIKE("gemma2"), "model_type = \"gemma2\": its blocks scale the embedding"},
         {LIKE("phi3"), "model_type = \"phi3\": its q, k and v are one matrix"},
         {OLMOE ", \"clip_qkv\": 8.0", "clip_qkv = 8.0: queries, keys and values are not clipped here"},
@@ -674,7 +697,9 @@ static void test_refused_out(void **state)
         {"olmo model.experts_every=2", "model.experts_every: with qk_norm = whole"},
         {"olmo model.experts=0", "model.qk_norm = whole: only OLMoE's class has it"},
         {"olmo model.head_size=4", "model.qk_norm = whole: only OLMoE's class has it"},
-        {"olmo model.window=4", "model.window: only LLaMA's family"}};
+        {"olmo model.window=4", "model.window: only LLaMA's family"},
+        {"olmo model.norm_place=output", "model.norm_place = output: only OLMo-2's class has it"},
+        {"qwen model.norm_place=output", "model.norm_place = output: only OLMo-2's class has it"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_die(save_model, (void *)(uintptr_t)rows[i][0], rows[i][1]);
 }
@@ -684,6 +709,7 @@ int main(void)
     const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
                                        IN_DIR(test_some_biases), IN_DIR(test_index), IN_DIR(test_windows),
                                        IN_DIR(test_settings), IN_DIR(test_experts), IN_DIR(test_olmoe),
-                                       IN_DIR(test_layers), IN_DIR(test_refused_experts), IN_DIR(test_refused_out)};
+                                       IN_DIR(test_olmo2), IN_DIR(test_layers), IN_DIR(test_refused_experts),
+                                       IN_DIR(test_refused_out)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

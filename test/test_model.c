@@ -70,6 +70,8 @@ static ModelShape shape_of(const Fixture *fx)
         .bias = whole(fx, "bias"),
         .tie = whole(fx, "tie"),
         .qk_norm = (QkNorm)whole(fx, "qk_norm"),
+        .norm_place = json_object_get(json_object_get(fx->header, "__metadata__"), "norm_of_output") ?
+                      NORM_OF_OUTPUT : NORM_OF_INPUT,
         .experts = experts_of(fx),
     };
     if (fixture_has(fx, "param/layers.1.attn.value_embed.weight")) strcpy(shape.value_embeddings, "-v");
@@ -306,7 +308,7 @@ static void test_yardsticks_are_small(void **state)
 int main(void)
 {
     static const char *const families[] = {"gpt", "llama", "llama_qknorm", "mixtral", "olmoe", "deepseek",
-                                           "llama_values"};
+                                           "llama_values", "olmo2"};
     static const struct {
         const char *name;
         void (*run)(void **);

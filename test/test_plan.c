@@ -36,6 +36,8 @@ static const char *const cases[][18] = {
     {LLAMA, "--model.vocab=37", "--model.kv_heads=1", "--model.qk_norm=true"},
     {LLAMA, "--model.vocab=37", "--model.kv_heads=2", "--model.qk_norm=whole"},
     {LLAMA, "--model.vocab=37", "--model.tie=true", "--model.kv_heads=2", "--batch.micro=3", "--model.ffn=7"},
+    {LLAMA, "--model.vocab=37", "--model.qk_norm=whole", "--model.norm_place=output"},
+    {GPT, "--model.vocab=37", "--model.norm_place=output", "--batch.micro=3"},
     {LLAMA, "--model.vocab=37", "--model.bias=true", "--batch.micro=1", "--model.layers=1"},
     {LLAMA, "--model.vocab=37", "--model.window=3", "--model.window_pattern=sf"},
     {LLAMA, "--model.vocab=37", "--model.window=3", "--model.context=480", "--batch.tokens=960", "--batch.micro=2",

@@ -12,9 +12,11 @@
 static void test_deterministic_is_one_rank(void **state)
 {
     (void)state;
-    for (int f = 0; f < 4; f++) {
-        Case c = {.shape = f < 3 ? families[f] : &wide, .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
-                  .documents = true};
+    ModelShape outputs = moe;
+    outputs.norm_place = NORM_OF_OUTPUT;
+    for (int f = 0; f < 5; f++) {
+        Case c = {.shape = f < 3 ? families[f] : f == 3 ? &wide : &outputs, .ranks = 1, .micro = 2,
+                  .deterministic = true, .dropout = 0.2f, .documents = true};
         Outcome one = run(c);
         assert_true(one.loss > 0.1 && one.eval_loss > 0.1 && one.logit_norm > 0.1);
         for (c.ranks = f == 3 ? 8 : 2; c.ranks <= (int)c.shape->kv_heads; c.ranks *= 2)

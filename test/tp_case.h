@@ -38,10 +38,10 @@ static const ModelShape llama = { // 4 ranks: two of them to a key/value head
 static const ModelShape wide = { // for 8 ranks
     .layers = 1, .channels = 10, .heads = 8, .kv_heads = 8, .head_size = 2, .ffn = 16, .vocab = 53, .context = T,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
-static const ModelShape biased = { // shared key/value heads with biases
+static const ModelShape biased = { // shared key/value heads with biases; norms of outputs
     .layers = 1, .channels = 10, .heads = 4, .kv_heads = 1, .head_size = 4, .ffn = 12, .vocab = 29, .context = T,
     .value_embeddings = "v",
-    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .qk_norm = true};
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .qk_norm = true, .norm_place = NORM_OF_OUTPUT};
 static const ModelShape moe = { // experts that drop slots, are balanced, and have one for all tokens beside them
     .layers = 2, .channels = 12, .heads = 4, .kv_heads = 4, .head_size = 4, .ffn = 24, .vocab = 31, .context = T,
     .value_embeddings = "-v",

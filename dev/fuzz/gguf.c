@@ -60,11 +60,15 @@ void fuzz_seeds(void)
     static const char *const olmoe[] = {SIZES, "model.kv_heads", "2", "model.norm", "rmsnorm", "model.activation",
         "swiglu", "model.position", "rope", "model.bias", "false", "model.qk_norm", "whole", "model.tie", "false",
         "model.experts", "3", "model.experts_ffn", "32", "model.experts_renorm", "false", NULL};
+    static const char *const olmo2[] = {SIZES, "model.kv_heads", "1", "model.norm", "rmsnorm", "model.activation",
+        "swiglu", "model.position", "rope", "model.bias", "false", "model.qk_norm", "whole", "model.tie", "false",
+        "model.norm_place", "output", NULL};
     seed("gpt2", gpt2, GGUF_F32);
     seed("llama", llama, GGUF_Q8_0);
     seed("qwen3", qwen, GGUF_BF16);
     seed("mixtral", mixtral, GGUF_F16);
     seed("olmoe", olmoe, GGUF_F16);
+    seed("olmo2", olmo2, GGUF_BF16);
 }
 
 void fuzz_one(const uint8_t *data, size_t n)

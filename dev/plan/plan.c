@@ -262,9 +262,10 @@ static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy p
     bool selective = policy.mode == RECOMPUTE_SELECTIVE;
     const char *qk = s->qk_norm ? " + (H + 2G) D" : "", *qk_groups = s->qk_norm ? " + ceil((H + 2G) D / 256)" : "";
     const char *two = s->swiglu ? "2 " : "";
+    bool outputs = s->norm_place == NORM_OF_OUTPUT; // which its norms read
     char name[4][8];
     for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "%c%s", "KERZ"[i], mark);
-    formula(l, name[0], "(H + 2G) D + H D + C + %s%s%s", two, F, experts ? " + 2 k Fx" : "");
+    formula(l, name[0], "(H + 2G) D + H D + %sC + %s%s%s", outputs ? "3 " : "", two, F, experts ? " + 2 k Fx" : "");
     formula(l, name[1], "2 C + %s%s%s", F, experts ? " + k Fx" : "", qk);
     formula(l, name[2], "4 (H + 4)%s%s", s->qk_norm == QK_NORM_HEAD ? " + 4 (H + G)" : s->qk_norm ? " + 8" : "",
             experts ? " + 4 (X + 2 k)" : "");
@@ -273,8 +274,9 @@ static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy p
     char cheap[80], own[80];
     snprintf(cheap, sizeof cheap, " + 2 ceil(C / 256) + ceil(%s / 256)%s", F, experts ? " + ceil(k Fx / 256)" : "");
     snprintf(own, sizeof own, "ceil(%s%s / 256)%s", two, F, experts ? " + ceil(2 k Fx / 256)" : "");
-    formula(l, name[3], "%s%s%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + ceil(C / 256) + %s%s%s)", name[0],
-            selective ? "" : " + ", selective ? "" : name[1], own, selective ? "" : cheap, selective ? "" : qk_groups);
+    formula(l, name[3], "%s%s%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + %sceil(C / 256) + %s%s%s)", name[0],
+            selective ? "" : " + ", selective ? "" : name[1], outputs ? "3 " : "", own,
+            selective ? "" : cheap, selective ? "" : qk_groups);
 }
 
 static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy)

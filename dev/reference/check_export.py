@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Does a run exported for Transformers predict and write there what it does here?
 
-Trains a few steps of a small LLaMA for each way of stretching rotary positions, of one with QK-norm, of one of each
-class with experts, and of a GPT-2,
+Trains a few steps of a small LLaMA for each way of stretching rotary positions, of one with QK-norm, of one with
+norms of outputs, of one of each class with experts, and of a GPT-2,
 exports it with `build/export --to hf`, and opens that folder, and nothing else, with AutoModelForCausalLM and
 AutoTokenizer. Then:
 
@@ -29,6 +29,7 @@ CASES = {"gpt2": []} | {kind: LLAMA + ([f"rope_scaling={kind}", "rope_original=3
                         for kind in ("none", "linear", "ntk", "yarn", "llama3")} | {"qwen3": LLAMA + ["qk_norm=true"]}
 CASES |= {"mixtral": LLAMA + ["experts=5", "experts_ffn=40"], "qwen3moe": LLAMA + [
     "qk_norm=true", "experts=6", "experts_active=3", "experts_ffn=40", "experts_dense=1", "experts_renorm=false"]}
+CASES |= {"olmo2": LLAMA + ["qk_norm=whole", "norm_place=output"]}
 CASES |= {"olmoe": LLAMA + ["qk_norm=whole", "experts=6", "experts_active=3", "experts_ffn=40", "experts_renorm=false"]}
 PROMPTS = ["", "Once upon a time", "The", "\"Oh\"", "Zwölf Boxkämpfer", "東京 😀", "a  b\n\nc\t", "x" * 50]
 

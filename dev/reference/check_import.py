@@ -22,8 +22,8 @@ import tempfile
 
 import numpy as np
 import torch
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, OlmoeConfig,
-                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config,
+                          OlmoeConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 T, TOKENS, V = 64, 4096, 512
 SIZES = dict(vocab_size=V, hidden_size=66, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
@@ -47,6 +47,8 @@ CASES = {
     "qwen3 windows": (Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=9, max_window_layers=1), torch.float32,
                       "5GB"),
     "qwen3": (Qwen3Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"),
+    "olmo2": (Olmo2Config(**WHOLE), torch.float32, "200KB"),
+    "olmo2 tied": (Olmo2Config(**WHOLE, tie_word_embeddings=True, rope_parameters=YARN), torch.bfloat16, "5GB"),
     "mixtral": (MixtralConfig(**SIZES, num_local_experts=5, num_experts_per_tok=2, router_aux_loss_coef=0.0),
                 torch.float32, "200KB"),
     "mixtral window": (MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=3, sliding_window=11,

@@ -185,7 +185,15 @@ class Program:
 
     def block(self, i, x):
         m, at, keep = self.m, f"layers.{i}.", self.keep
-        a = keep(at + "norm1", self.norm(x, at + "attn_norm"))
+        outputs = m.get("norm_place", "input") == "output"  # norms of what the branches give
+
+        def add(x, name, branch):
+            branch = self.dropped(branch, at)
+            if outputs:
+                branch = self.norm(keep(f"{at}{name}_out", branch), f"{at}{name}_norm")
+            return x + branch
+
+        a = keep(at + "norm1", x if outputs else self.norm(x, at + "attn_norm"))
         q, k, v = (self.linear(a, f"{at}attn.{name}").unflatten(-1, (-1, self.D)) for name in "qkv")
         if m["position"] == "rope":
             q, k = self.rotate(q, m["rope_theta"], at), self.rotate(k, m["rope_theta"], at)
@@ -196,16 +204,16 @@ class Program:
         pattern = m.get("window_pattern", "s")
         window = m.get("window", 0) if pattern[i % len(pattern)] == "s" else 0
         mixed = keep(at + "attn", self.attention(q, k, v, self.hidden(x.shape[1], window, at), at))
-        x = keep(at + "resid", x + self.dropped(self.linear(mixed, at + "attn.out"), at))
-        b = keep(at + "norm2", self.norm(x, at + "ffn_norm"))
+        x = keep(at + "resid", add(x, "attn", self.linear(mixed, at + "attn.out")))
+        b = keep(at + "norm2", x if outputs else self.norm(x, at + "ffn_norm"))
         if at + "router.weight" in self.p:
-            return keep(at + "out", x + self.dropped(self.experts(b, at), at))
+            return keep(at + "out", add(x, "ffn", self.experts(b, at)))
         up = keep(at + ("up" if m["activation"] == "swiglu" else "pre"), self.linear(b, at + "ffn.up"))
         if m["activation"] == "swiglu":
             act = self.swiglu(keep(at + "gate", self.linear(b, at + "ffn.gate")), up, at)
         else:
             act = self.gelu(up, at)
-        return keep(at + "out", x + self.dropped(self.linear(keep(at + "act", act), at + "ffn.down"), at))
+        return keep(at + "out", add(x, "ffn", self.linear(keep(at + "act", act), at + "ffn.down")))
 
     def values(self, at):
         """What the tokens add to a layer's values (doc/value_embed.md)."""

@@ -4,7 +4,7 @@ PyTorch.
 
 Two families from one forward function, as in src/: GPT (LayerNorm, learned positions, GELU, biases, tied
 head) and LLaMA (RMSNorm, rotate-half RoPE, SwiGLU, grouped queries, no biases, untied head), the latter
-also with QK-norm, with a value embedding in its second layer, and with experts in three forms: softmax with
+also with QK-norm, with norms of what its branches give (OLMo 2), with a value embedding in its second layer, and with experts in three forms: softmax with
 renormalised weights (Mixtral), softmax as it is in every second layer, with a norm of all heads' queries together and one of their keys (OLMoE), sigmoid with groups, a scale, a
 shared expert and a first dense layer (DeepSeek-V3). Everything is computed in float64 by autograd and
 torch.optim.AdamW and stored as float32.
@@ -40,7 +40,8 @@ MODELS = {"gpt": GPT, "llama": LLAMA, "llama_qknorm": dict(LLAMA, qk_norm=1),
                         z_coef=0.02),
           "deepseek": dict(EXPERTS, experts=6, experts_ffn=8, experts_shared=10, experts_dense=1, experts_groups=3,
                            experts_groups_active=2, sigmoid=1, experts_scale=1.5, z_coef=0.01),
-          "llama_values": dict(LLAMA, values=[1])}
+          "llama_values": dict(LLAMA, values=[1]),
+          "olmo2": dict(LLAMA, kv_heads=4, head_size=4, qk_norm=2, norm_of_output=1)}
 single = lambda x: float(np.float32(x))  # hyper-parameters are float32 numbers, too
 NORM_EPS, THETA = single(1e-5), 10000.0
 ADAMW = dict(betas=(single(0.9), single(0.95)), eps=single(1e-8))
@@ -173,6 +174,10 @@ def forward(p, c, token):
         x = x + p["embed.positions.weight"][:context]
     for i in range(c["layers"]):
         at = f"layers.{i}."
+        if c.get("norm_of_output"):
+            x = x + norm(attention(x, at), at + "attn_norm")
+            x = x + norm(ffn(x, at + "ffn"), at + "ffn_norm")
+            continue
         x = x + attention(norm(x, at + "attn_norm"), at)
         x = x + (experts(norm(x, at + "ffn_norm"), at) if has_experts(c, i) else ffn(norm(x, at + "ffn_norm"), at + "ffn"))
     return F.linear(norm(x, "final_norm"), p["embed.tokens.weight" if c["tie"] else "head.weight"]), sum(extra)

@@ -21,6 +21,7 @@ enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 256 };
 typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 // RMSNorm on queries and keys: none, of each head's, or of all heads' of a token together.
 typedef enum { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm;
+typedef enum { NORM_OF_INPUT, NORM_OF_OUTPUT } NormPlace; // of what a branch of a block reads, of what it gives
 typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU } ConfigActivation;
 typedef enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE } ConfigPosition;
 // The scores of experts: softmax over all, or each one's sigmoid. What keeps their loads even: a loss on each sequence,
@@ -130,6 +131,7 @@ typedef struct {
         char value_embeddings[CONFIG_TEXT];
         bool bias, tie;
         QkNorm qk_norm;
+        NormPlace norm_place;
         double dropout;
         long experts, experts_active, experts_ffn, experts_shared, experts_dense, experts_every;
         long experts_groups, experts_groups_active;

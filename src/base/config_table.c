@@ -133,6 +133,8 @@ static const ConfigKey TABLE[] = {
     BOOL(model, tie, "true", "the head shares the token embedding's matrix"),
     ONE_OF(model, qk_norm, "false", "false|true|whole",
         "RMSNorm on queries and keys; true: of each head's, whole: of all heads' of a token together"),
+    ONE_OF(model, norm_place, "input", "input|output",
+        "both norms of a block: of what attention and the feed-forward network read, or of what they give (OLMo 2)"),
     NUM(model, dropout, "0", "[0, 1)", "", "",
         "part of the embedding, of attention and of both branches that is dropped in training"),
     INT(model, experts, "0", "[0, 100000]", "", "",

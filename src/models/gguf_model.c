@@ -157,7 +157,8 @@ static void read_sizes(const Keys *k)
     expect(k, "attention.value_length", D, "keys and values have one length");
     if (number(k, "attention.sliding_window", 0) > 0 &&
         number(k, "attention.sliding_window", 0) < number(k, "context_length", -1))
-        die("%s: %s.attention.sliding_window: llama.cpp has no windows in this architecture", k->g->path, k->arch);
+        die("%s: %s.attention.sliding_window: no windows are read from GGUF (a folder of Transformers can have them)",
+            k->g->path, k->arch);
     set(k, "channels", C), set(k, "heads", H), set(k, "kv_heads", G), set(k, "head_size", D);
     set(k, "layers", L), set(k, "ffn", F), set(k, "context", number(k, "context_length", -1));
     char last[64];
@@ -172,19 +173,20 @@ void gguf_model_config(const Gguf *g, Config *cfg)
 {
     char *arch = gguf_string(g, "general.architecture");
     bool gpt2 = arch && !strcmp(arch, "gpt2"), qwen3 = arch && !strncmp(arch, "qwen3", 5);
-    static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3", "qwen3moe", "olmoe"};
+    static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3", "qwen3moe", "olmoe", "olmo2"};
     bool is_known = false;
     for (size_t i = 0; i < sizeof known / sizeof *known && arch; i++) is_known |= !strcmp(arch, known[i]);
     if (!is_known)
-        die("%s: general.architecture = %.60s: not known here (gpt2, llama, qwen2, qwen3, qwen3moe, olmoe)", g->path,
-            arch ? arch : "none");
+        die("%s: general.architecture = %.60s: not known here (gpt2, llama, qwen2, qwen3, qwen3moe, olmoe, olmo2)",
+            g->path, arch ? arch : "none");
     Keys k = {g, arch, cfg};
     read_sizes(&k);
     set(&k, "norm_eps", number(&k, gpt2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", -1));
     set_text(&k, "norm", gpt2 ? "layernorm" : "rmsnorm"), set_text(&k, "activation", gpt2 ? "gelu" : "swiglu");
     set_text(&k, "position", gpt2 ? "learned" : "rope");
     set_text(&k, "bias", gpt2 || gguf_tensor(g, "blk.0.attn_q.bias") ? "true" : "false");
-    set_text(&k, "qk_norm", qwen3 ? "true" : !strcmp(arch, "olmoe") ? "whole" : "false");
+    set_text(&k, "qk_norm", qwen3 ? "true" : !strncmp(arch, "olmo", 4) ? "whole" : "false");
+    set_text(&k, "norm_place", !strcmp(arch, "olmo2") ? "output" : "input");
     expect(&k, "attention.clamp_kqv", 0, "queries, keys and values are not clipped here");
     if (!gpt2) {
         if (cfg->model.head_size % 2)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const arch_of[] = {"gpt2", "llama", "qwen3", "llama", "qwen3moe", "olmoe"}; // by family
+static const char *const arch_of[] = {"gpt2", "llama", "qwen3", "llama", "qwen3moe", "olmoe", "olmo2"}; // by family
 
 typedef struct {
     GgufOut *out;
@@ -140,6 +140,8 @@ const char *gguf_model_save(const char *path, const char *name, const Config *cf
         die("%s: model.window = %zu: llama.cpp's %s has no windows (use --to hf)", path, m->shape.window,
             arch_of[family]);
     if (m->shape.experts.n) check_experts(&m->shape, arch_of[family], path);
+    if (family == WEIGHTS_IS_OLMO2 && m->shape.tie)
+        die("%s: model.tie: llama.cpp's olmo2 has a head of its own (use --to hf)", path);
     Keys k = {gguf_create(path), arch_of[family]};
     gguf_put_string(k.out, "general.architecture", k.arch);
     gguf_put_string(k.out, "general.name", name);

@@ -233,7 +233,7 @@ static void read_experts(Folder *f, QkNorm qk_norm)
 static void read_llama(Folder *f, bool qwen2, QkNorm qk_norm, bool experts)
 {
     static const char *const norms[] = {"false", "true", "whole"};
-    bool olmoe = qk_norm == QK_NORM_WHOLE;
+    bool olmo = qk_norm == QK_NORM_WHOLE;
     if (strcmp(text(f, f->all, "hidden_act", "silu"), "silu"))
         refuse(f, "hidden_act", value_of(f->all, "hidden_act"), "only silu is known");
     bool bias = flag(f, "attention_bias", qwen2);
@@ -241,7 +241,7 @@ static void read_llama(Folder *f, bool qwen2, QkNorm qk_norm, bool experts)
         die("%s: mlp_bias without attention_bias: either all matrices have biases, or none", f->path);
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
     double T = number(f, f->all, "max_position_embeddings", 2048);
-    const json_t *clip = olmoe ? value_of(f->all, "clip_qkv") : NULL;
+    const json_t *clip = olmo ? value_of(f->all, "clip_qkv") : NULL;
     if (clip) refuse(f, "clip_qkv", clip, "queries, keys and values are not clipped here");
     if (flag(f, "use_sliding_window", !qwen2 && !qk_norm)) read_window(f, experts);
     set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "context", T);
@@ -249,7 +249,7 @@ static void read_llama(Folder *f, bool qwen2, QkNorm qk_norm, bool experts)
     set_size(f, "head_size", "head_dim", H > 0 ? C / H : 0);
     set_size(f, "layers", "num_hidden_layers", -1);
     set_size(f, "ffn", "intermediate_size", -1);
-    set_size(f, "norm_eps", "rms_norm_eps", olmoe ? 1e-5 : 1e-6);
+    set_size(f, "norm_eps", "rms_norm_eps", olmo ? 1e-5 : 1e-6);
     set_text(f, "norm", "rmsnorm"), set_text(f, "activation", "swiglu"), set_text(f, "position", "rope");
     set_text(f, "bias", bias ? "true" : "false"), set_text(f, "qk_norm", norms[qk_norm]);
     set_text(f, "tie", flag(f, "tie_word_embeddings", false) ? "true" : "false");
@@ -274,7 +274,6 @@ static void check_shape(const Folder *f)
 static const char *why_not(const char *type)
 {
     static const char *const known[][2] = {
-        {"olmo2", "its blocks normalise what attention and the feed-forward give, not what they get"},
         {"gemma", "its blocks scale the embedding and add 1 to the weights of a norm; later ones also cap the logits"},
         {"phi3", "its q, k and v are one matrix, and so are gate and up"},
         {"qwen2_moe", "what all tokens' expert gives is multiplied by a sigmoid"},
@@ -282,7 +281,7 @@ static const char *why_not(const char *type)
         {"deepseek", "its keys and values come from a smaller latent vector, and experts are chosen"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strncmp(type, known[i][0], strlen(known[i][0]))) return known[i][1];
-    return "not known here (gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe)";
+    return "not known here (gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe, olmo2)";
 }
 
 void hf_config(const char *dir, Config *cfg)
@@ -293,10 +292,13 @@ void hf_config(const char *dir, Config *cfg)
     const char *type = text(&f, f.all, "model_type", NULL);
     bool qwen2 = !strcmp(type, "qwen2"), moe = !strcmp(type, "qwen3_moe"), qwen3 = moe || !strcmp(type, "qwen3");
     bool mixtral = !strcmp(type, "mixtral"), olmoe = !strcmp(type, "olmoe");
+    bool olmo2 = !strcmp(type, "olmo2");
     if (!strcmp(type, "gpt2")) read_gpt2(&f);
-    else if (qwen2 || qwen3 || mixtral || olmoe || !strcmp(type, "llama") || !strcmp(type, "mistral"))
-        read_llama(&f, qwen2, qwen3 ? QK_NORM_HEAD : olmoe ? QK_NORM_WHOLE : QK_NORM_NONE, moe || mixtral || olmoe);
+    else if (qwen2 || qwen3 || mixtral || olmoe || olmo2 || !strcmp(type, "llama") || !strcmp(type, "mistral"))
+        read_llama(&f, qwen2, qwen3 ? QK_NORM_HEAD : olmoe || olmo2 ? QK_NORM_WHOLE : QK_NORM_NONE,
+                   moe || mixtral || olmoe);
     else refuse(&f, "model_type", value_of(f.all, "model_type"), why_not(type));
+    set_text(&f, "norm_place", olmo2 ? "output" : "input");
     set_size(&f, "vocab", "vocab_size", -1);
     check_shape(&f);
     json_decref(f.all);

@@ -11,7 +11,8 @@ extern "C" {
 
 // Whether a folder is one: it holds a config.json.
 bool hf_is_folder(const char *path);
-// Sets cfg->model from DIR/config.json: model_type gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe.
+// Sets cfg->model from DIR/config.json: model_type gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe,
+// olmo2.
 // Dies with the file, the key and its value where our blocks cannot say what it says. Of classes with experts also
 // moe.balance_coef.
 void hf_config(const char *dir, Config *cfg);

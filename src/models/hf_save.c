@@ -1,9 +1,10 @@
 // hf_save: a model's folder as Transformers reads it.
 //
 // GPT2LMHeadModel, LlamaForCausalLM, or, for a norm of each head's queries and keys, Qwen3ForCausalLM; with experts
-// MixtralForCausalLM, Qwen3MoeForCausalLM, or, for a norm of all heads' together, OlmoeForCausalLM. GPT-2's dropouts
-// default to 0.1 and are written as 0. A tied head is left out, as Transformers does. A window on all layers makes a
-// LLaMA a MistralForCausalLM; Qwen3's class has a list of the layers with one.
+// MixtralForCausalLM, Qwen3MoeForCausalLM, or, for a norm of all heads' together, OlmoeForCausalLM; for norms of what
+// branches give Olmo2ForCausalLM. GPT-2's dropouts default to 0.1 and are written as 0. A tied head is left out, as
+// Transformers does. A window on all layers makes a LLaMA a MistralForCausalLM; Qwen3's class has a list of the layers
+// with one.
 #include "models/hf.h"
 
 #include "base/check.h"
@@ -22,8 +23,9 @@
 #include <unistd.h>
 
 static const char *const class_of[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
-                                       "Qwen3MoeForCausalLM", "OlmoeForCausalLM", "MistralForCausalLM"};
-static const char *const type_of[] = {"gpt2", "llama", "qwen3", "mixtral", "qwen3_moe", "olmoe", "mistral"};
+                                       "Qwen3MoeForCausalLM", "OlmoeForCausalLM", "Olmo2ForCausalLM",
+                                       "MistralForCausalLM"};
+static const char *const type_of[] = {"gpt2", "llama", "qwen3", "mixtral", "qwen3_moe", "olmoe", "olmo2", "mistral"};
 enum { MISTRAL = WEIGHTS_FAMILIES };
 
 // ---- config.json
@@ -116,7 +118,8 @@ static int class_number(WeightsFamily family, const ModelShape *s, const char *p
     if (!s->window) return (int)family;
     for (size_t i = 0; i < s->layers; i++) all &= unit_window(s, i) != 0;
     if (family == WEIGHTS_IS_QWEN3) return (int)family;
-    if (family == WEIGHTS_IS_GPT2 || family == WEIGHTS_IS_OLMOE || s->bias || !all)
+    bool olmo = family == WEIGHTS_IS_OLMOE || family == WEIGHTS_IS_OLMO2;
+    if (family == WEIGHTS_IS_GPT2 || olmo || s->bias || !all)
         die("%s: model.window: only LLaMA's family without biases has a class with windows, on all layers, and Qwen3's "
             "(use --to safetensors)", path);
     return family == WEIGHTS_IS_LLAMA ? MISTRAL : (int)family;

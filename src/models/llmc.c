@@ -102,7 +102,8 @@ void llmc_config(const char *path, Config *cfg)
         {"model.kv_heads", f.H}, {"model.channels", f.C}, {"model.head_size", f.C / f.H}, {"model.ffn", 4 * f.C}};
     static const char *const text[][2] = {
         {"model.norm", "layernorm"}, {"model.norm_eps", "1e-5"}, {"model.activation", "gelu"},
-        {"model.position", "learned"}, {"model.bias", "true"}, {"model.tie", "true"}, {"model.qk_norm", "false"}};
+        {"model.position", "learned"}, {"model.bias", "true"}, {"model.tie", "true"}, {"model.qk_norm", "false"},
+        {"model.norm_place", "input"}};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         char digits[24];
         snprintf(digits, sizeof digits, "%zu", size[i].value);

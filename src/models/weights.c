@@ -71,8 +71,11 @@ static Weight make(const Model *m, const Param *row, WeightsStyle style)
             theirs = style == WEIGHTS_GPT2 ? names[i].gpt2 : style <= WEIGHTS_MIXTRAL ? names[i].llama : names[i].gguf;
     if (expert >= 0) theirs = name_expert(buf, name, n, expert, style);
     check(theirs);
+    bool gguf = style > WEIGHTS_MIXTRAL, outputs = m->shape.norm_place == NORM_OF_OUTPUT;
+    if (outputs && !strncmp(name, "attn_norm.", 10)) theirs = gguf ? "post_attention_norm" : "post_attention_layernorm";
+    if (outputs && !strncmp(name, "ffn_norm.", 9)) theirs = gguf ? "post_ffw_norm" : "post_feedforward_layernorm";
     if (style == WEIGHTS_MIXTRAL && !strcmp(theirs, "mlp.gate")) theirs = "block_sparse_moe.gate";
-    if (style > WEIGHTS_MIXTRAL && expert >= 0) w.ndim = 3;
+    if (gguf && expert >= 0) w.ndim = 3;
     bool qk = !strncmp(name, "attn.q.", 7) || !strncmp(name, "attn.k.", 7);
     if (style == WEIGHTS_GGUF_GPT2 && (qk || !strncmp(name, "attn.v.", 7))) theirs = "attn_qkv";
     if (layer >= 0) snprintf(w.name, sizeof w.name, "%s.%d.%s%s", layer_prefix[style], layer, theirs, kind);
@@ -250,11 +253,14 @@ WeightsFamily weights_family(const ModelShape *s, const char *path)
     if (s->mup_base && s->mup_base_head && s->mup_base_head != s->head_size)
         die("%s: optim.mup_base_head = %zu: its attention is scaled as other programs cannot say (use --to "
             "safetensors)", path, s->mup_base_head);
-    bool whole = s->qk_norm == QK_NORM_WHOLE;
-    if (whole && (!s->experts.n || s->head_size * s->heads != s->channels))
-        die("%s: model.qk_norm = whole: only OLMoE's class has it, with experts and with heads as wide together as the "
-            "channels (use --to safetensors)", path);
+    bool whole = s->qk_norm == QK_NORM_WHOLE, outputs = s->norm_place == NORM_OF_OUTPUT;
+    if (outputs && (!whole || s->experts.n))
+        die("%s: model.norm_place = output: only OLMo-2's class has it, with qk_norm = whole and without experts (use "
+            "--to safetensors)", path);
+    if (whole && ((!s->experts.n && !outputs) || s->head_size * s->heads != s->channels))
+        die("%s: model.qk_norm = whole: only OLMoE's class has it, with experts, and OLMo-2's, with norm_place = output, "
+            "both with heads as wide together as the channels (use --to safetensors)", path);
     if (s->experts.n) check_experts(s, path);
     if (s->experts.n) return whole ? WEIGHTS_IS_OLMOE : s->qk_norm ? WEIGHTS_IS_QWEN3_MOE : WEIGHTS_IS_MIXTRAL;
-    return gpt2 ? WEIGHTS_IS_GPT2 : s->qk_norm ? WEIGHTS_IS_QWEN3 : WEIGHTS_IS_LLAMA;
+    return gpt2 ? WEIGHTS_IS_GPT2 : outputs ? WEIGHTS_IS_OLMO2 : s->qk_norm ? WEIGHTS_IS_QWEN3 : WEIGHTS_IS_LLAMA;
 }

@@ -61,7 +61,7 @@ void weights_load(Model *m, WeightsStyle style, WeightsSource source);
 // One of GPT-2's or LLaMA's families: what the classes of other programs can express.
 typedef enum {
     WEIGHTS_IS_GPT2, WEIGHTS_IS_LLAMA, WEIGHTS_IS_QWEN3, WEIGHTS_IS_MIXTRAL, WEIGHTS_IS_QWEN3_MOE, WEIGHTS_IS_OLMOE,
-    WEIGHTS_FAMILIES
+    WEIGHTS_IS_OLMO2, WEIGHTS_FAMILIES
 } WeightsFamily;
 // Dies, naming `path`, when a model is of none of them.
 WeightsFamily weights_family(const ModelShape *shape, const char *path);

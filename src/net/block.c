@@ -3,7 +3,8 @@
 //   x -> attn_norm -> q, k, v -> [QK-norm] -> [RoPE] -> [v + value embedding] -> causal attention -> out -> + x = r
 //   r -> ffn_norm -> (up, GELU | gate and up, SwiGLU) -> down -> + r
 //
-// Pre-norm as in GPT-2 (Radford et al. 2019) and LLaMA (arXiv 2302.13971). The families differ by
+// Pre-norm as in GPT-2 (Radford et al. 2019) and LLaMA (arXiv 2302.13971); with model.norm_place=output both norms stand
+// before the `+`, as in OLMo 2 (arXiv 2501.00656): r = x + norm(attention(x)). The families differ by
 // switches: the kind of norm, biases, learned positions or RoPE, GELU or SwiGLU, kv_heads < heads
 // (grouped queries, arXiv 2305.13245). QK-norm is an RMSNorm of each head, with one weight of D elements for
 // all heads (Qwen3's form), or of a token's heads together, with a weight for each element (OLMoE's, arXiv 2409.02060).
@@ -22,7 +23,10 @@
 // Matrices, norms and attention are called through linear.h; in one process each call is one op of the device.
 #include "net/experts.h"
 
-enum { NORM1, MEAN1, RSTD1, QKV, ATTN, LSE, RESID, NORM2, MEAN2, RSTD2, PRE, ACT, QK_NORMED, Q_RSTD, K_RSTD, EXPERTS };
+enum {
+    NORM1, MEAN1, RSTD1, QKV, ATTN, LSE, ATTN_OUT, RESID, NORM2, MEAN2, RSTD2, PRE, ACT, FFN_OUT, QK_NORMED, Q_RSTD,
+    K_RSTD, EXPERTS
+};
 _Static_assert(EXPERTS + EXPERTS_SAVED <= UNIT_MAX_SAVED, "room for all buffers of a block");
 
 static size_t qkv_width(const ModelShape *s)
@@ -36,23 +40,32 @@ static size_t norm_vectors(const ModelShape *s, size_t heads)
     return s->qk_norm == QK_NORM_WHOLE ? 1 : heads;
 }
 
+// Whether the norms are of what attention and the feed-forward network give. Then norm1 and norm2, which they read, are
+// copies of the stream.
+static bool norms_outputs(const ModelShape *s)
+{
+    return s->norm_place == NORM_OF_OUTPUT;
+}
+
 // F: the width of the feed-forward network, 0: none.
 static BufferList saved_of(const Dev *dev, const ModelShape *s, size_t N, size_t F)
 {
     BufferList list = {.n = 0};
-    size_t x = dev->x_bytes, f = sizeof(float);
+    size_t x = dev->x_bytes, f = sizeof(float), outputs = norms_outputs(s) ? N * s->channels : 0;
     unit_list_add(&list, "norm1", BUFFER_CHEAP, N * s->channels, x);
     unit_list_add_shared(&list, "mean1", BUFFER_STAT, N, f);
     unit_list_add_shared(&list, "rstd1", BUFFER_STAT, N, f);
     unit_list_add(&list, "qkv", BUFFER_ACT, N * qkv_width(s), x);
     unit_list_add(&list, "attn", BUFFER_ACT, N * s->heads * s->head_size, x);
     unit_list_add(&list, "lse", BUFFER_STAT, N * s->heads, f);
+    unit_list_add_shared(&list, "attn_out", BUFFER_ACT, outputs, x);
     unit_list_add_shared(&list, "resid", BUFFER_ACT, N * s->channels, x);
     unit_list_add(&list, "norm2", BUFFER_CHEAP, N * s->channels, x);
     unit_list_add_shared(&list, "mean2", BUFFER_STAT, N, f);
     unit_list_add_shared(&list, "rstd2", BUFFER_STAT, N, f);
     unit_list_add(&list, "pre", BUFFER_ACT, N * F * (s->swiglu ? 2 : 1), x);
     unit_list_add(&list, "act", BUFFER_CHEAP, N * F, x);
+    unit_list_add_shared(&list, "ffn_out", BUFFER_ACT, outputs, x);
     if (s->qk_norm) {
         unit_list_add(&list, "qk_normed", BUFFER_CHEAP, N * qkv_width(s), x);
         unit_list_add(&list, "q_rstd", BUFFER_STAT, N * norm_vectors(s, s->heads), f);
@@ -152,17 +165,57 @@ static void cache_append(const UnitContext *ctx, const Unit *unit, const KvCache
     *v = (X *)cache_v;
 }
 
+// to (N, C) = all rows of the stream x.
+static void copy_stream(const UnitContext *ctx, X *to, const X *x, size_t N)
+{
+    size_t C = ctx->shape->channels;
+    ctx->dev->copy(ctx->dev, linear_own(ctx, to, N), x, linear_rows(ctx, N), C, C, C);
+    ctx->linear->gather(ctx, to, N);
+}
+
+// A norm's buffers.
+typedef struct {
+    X *output; // what it read, where norms are of outputs
+    float *mean, *rstd;
+} NormSaved;
+
+static NormSaved norm_saved(void *const *saved, UnitRole norm)
+{
+    bool first = norm == W_ATTN_NORM;
+    return (NormSaved){(X *)saved[first ? ATTN_OUT : FFN_OUT], (float *)saved[first ? MEAN1 : MEAN2],
+                       (float *)saved[first ? RSTD1 : RSTD2]};
+}
+
+// out = x + norm(branch), rows of the stream; branch is overwritten. out NULL: only what backward reads is wanted.
+static void add_normed(const UnitContext *ctx, const Unit *unit, UnitRole norm, X *out, const X *x, X *branch,
+                       void *const *saved, const Batch *batch)
+{
+    NormSaved to = norm_saved(saved, norm);
+    size_t C = ctx->shape->channels, rows = linear_rows(ctx, batch->N);
+    ctx->dev->copy(ctx->dev, to.output, branch, rows, C, C, C);
+    linear_norm_forward(ctx, unit, norm, branch, NULL, to.mean, to.rstd, to.output, NULL, batch->N);
+    if (out) ctx->dev->add(ctx->dev, out, x, branch, rows * C);
+}
+
 // norm1 = norm(inp), the first norm of the block.
 static void attn_norm(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch)
 {
+    if (norms_outputs(ctx->shape)) {
+        copy_stream(ctx, (X *)saved[NORM1], inp, batch->N);
+        return;
+    }
     linear_norm_forward(ctx, unit, W_ATTN_NORM, (X *)saved[NORM1], NULL, (float *)saved[MEAN1], (float *)saved[RSTD1],
                         inp, NULL, batch->N);
 }
 
 // resid = a + b, norm2 = norm(resid); b NULL: norm2 = norm(a) alone.
-static void ffn_norm(const UnitContext *ctx, const Unit *unit, const X *a, const X *b, void *const *saved,
-                     const Batch *batch)
+static void ffn_norm(const UnitContext *ctx, const Unit *unit, const X *a, X *b, void *const *saved, const Batch *batch)
 {
+    if (norms_outputs(ctx->shape)) {
+        if (b) add_normed(ctx, unit, W_ATTN_NORM, (X *)saved[RESID], a, b, saved, batch);
+        copy_stream(ctx, (X *)saved[NORM2], (X *)saved[RESID], batch->N);
+        return;
+    }
     linear_norm_forward(ctx, unit, W_FFN_NORM, (X *)saved[NORM2], b ? (X *)saved[RESID] : NULL, (float *)saved[MEAN2],
                         (float *)saved[RSTD2], a, b, batch->N);
 }
@@ -262,8 +315,9 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
 
     if (has_experts(unit)) experts_forward_begin(ctx, unit, (X *)saved[NORM2], saved + EXPERTS, batch);
     ffn_in(ctx, unit, saved, N);
-    if (has_experts(unit)) experts_forward(ctx, unit, saved + EXPERTS, batch, out != NULL);
-    if (!out) return; // all is saved
+    bool wanted = out || norms_outputs(ctx->shape);
+    if (has_experts(unit)) experts_forward(ctx, unit, saved + EXPERTS, batch, wanted);
+    if (!wanted) return; // all is saved
     if (ffn_width(ctx, unit)) {
         X *to = has_experts(unit) ? shared_rows(ctx) : sum;
         linear_forward(ctx, unit, W_FFN_DOWN, to, (X *)saved[ACT], N);
@@ -273,8 +327,9 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
         X *own = linear_own(ctx, sum, N);
         dev->add(dev, own, own, linear_own(ctx, shared_rows(ctx), N), linear_rows(ctx, N) * C);
     }
-    const X *branch = linear_branch(ctx, unit, batch, "ffn", sum);
-    dev->add(dev, out, (X *)saved[RESID], branch, linear_rows(ctx, N) * C);
+    X *branch = linear_branch(ctx, unit, batch, "ffn", sum), *resid = (X *)saved[RESID];
+    if (norms_outputs(ctx->shape)) add_normed(ctx, unit, W_FFN_NORM, out, resid, branch, saved, batch);
+    else dev->add(dev, out, resid, branch, linear_rows(ctx, N) * C);
 }
 
 static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved,
@@ -310,6 +365,30 @@ static void ffn_backward_down(const UnitContext *ctx, const Unit *unit, X *dpre,
     linear_backward_weight(ctx, unit, W_FFN_IN, dpre, saved, N);
 }
 
+// The gradient, in all rows, of what a branch gives, from that of the stream: in `whole`, or the stream itself.
+static const X *branch_backward(const UnitContext *ctx, const Unit *unit, UnitRole norm, const char *site, X *whole,
+                                X *stream, void *const *saved, const Batch *batch)
+{
+    if (!norms_outputs(ctx->shape)) return linear_branch_backward(ctx, unit, batch, site, whole, stream);
+    NormSaved of = norm_saved(saved, norm);
+    X *own = linear_own(ctx, whole, batch->N);
+    linear_norm_backward(ctx, unit, norm, own, stream, NULL, of.output, of.mean, of.rstd, batch->N);
+    return linear_branch_backward(ctx, unit, batch, site, whole, own);
+}
+
+// Adds to the stream's gradient that of what a branch reads, dread (N, C), which is overwritten. x: the stream there.
+static void read_backward(const UnitContext *ctx, const Unit *unit, UnitRole norm, X *stream, X *dread, const X *x,
+                          void *const *saved, size_t N)
+{
+    NormSaved of = norm_saved(saved, norm);
+    if (!norms_outputs(ctx->shape)) {
+        linear_norm_backward(ctx, unit, norm, stream, dread, stream, x, of.mean, of.rstd, N);
+        return;
+    }
+    ctx->linear->complete(ctx, dread, N);
+    ctx->dev->add(ctx->dev, stream, stream, linear_own(ctx, dread, N), linear_rows(ctx, N) * ctx->shape->channels);
+}
+
 // stream: the gradient of the block's output on entry, of `resid` on return. (The branch's gradient may lie in dnorm,
 // so it is read before anything is written there.)
 static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *stream, void *const *saved,
@@ -320,15 +399,14 @@ static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *strea
     X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
     X *dpre = shared ? linear_dout(ctx, unit, W_FFN_IN, (X *)ctx->scratch[SCRATCH_WIDE]) : NULL;
     X *whole = shared ? linear_dout(ctx, unit, W_FFN_DOWN, dnorm) : dnorm;
-    const X *dbranch = linear_branch_backward(ctx, unit, batch, "ffn", whole, stream);
+    const X *dbranch = branch_backward(ctx, unit, W_FFN_NORM, "ffn", whole, stream, saved, batch);
     if (experts) experts_backward_begin(ctx, unit, dbranch, saved + EXPERTS, batch);
     if (shared) ffn_backward_down(ctx, unit, dpre, dbranch, saved, N);
     if (experts) experts_backward(ctx, unit, (X *)saved[NORM2], saved + EXPERTS, batch);
     if (shared) linear_backward_input(ctx, unit, W_FFN_IN, experts ? shared_rows(ctx) : dnorm, dpre, N);
     if (experts) experts_backward_end(ctx, unit, dnorm, (X *)saved[NORM2], saved + EXPERTS, batch);
     if (experts && shared) experts_add_shared(ctx, dnorm, N);
-    linear_norm_backward(ctx, unit, W_FFN_NORM, stream, dnorm, stream, (X *)saved[RESID], (float *)saved[MEAN2],
-                         (float *)saved[RSTD2], N);
+    read_backward(ctx, unit, W_FFN_NORM, stream, dnorm, (X *)saved[RESID], saved, N);
 }
 
 static void qk_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *dinp, const X *inp,
@@ -376,16 +454,15 @@ static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, 
     X *dqkv = linear_dout(ctx, unit, W_QKV, (X *)ctx->scratch[SCRATCH_QKV]);
 
     ffn_part_backward(ctx, unit, stream, saved, batch);
-    const X *dbranch = linear_branch_backward(ctx, unit, batch, "attn", linear_dout(ctx, unit, W_ATTN_OUT, dnorm),
-                                              stream); // dnorm is not in use yet
+    const X *dbranch = branch_backward(ctx, unit, W_ATTN_NORM, "attn", linear_dout(ctx, unit, W_ATTN_OUT, dnorm), stream,
+                                       saved, batch); // dnorm is not in use yet
     linear_backward_weight(ctx, unit, W_ATTN_OUT, dbranch, saved, N);
     linear_backward_input(ctx, unit, W_ATTN_OUT, dattn, dbranch, N);
     attention_part_backward(ctx, unit, dqkv, dattn, saved, batch);
     if (has_values(unit)) values_backward(ctx, unit, dattn, dqkv, batch); // dattn has been read
     linear_backward_weight(ctx, unit, W_QKV, dqkv, saved, N);
     linear_backward_input(ctx, unit, W_QKV, dnorm, dqkv, N);
-    linear_norm_backward(ctx, unit, W_ATTN_NORM, stream, dnorm, stream, inp, (float *)saved[MEAN1],
-                         (float *)saved[RSTD1], N);
+    read_backward(ctx, unit, W_ATTN_NORM, stream, dnorm, inp, saved, N);
     ctx->linear->end_backward(ctx, unit);
 }
 

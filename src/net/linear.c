@@ -195,7 +195,8 @@ LinearNorm linear_norm(const UnitContext *ctx, const Unit *unit, UnitRole weight
 {
     UnitRole bias = weight == W_Q_NORM || weight == W_K_NORM ? UNIT_ROLES : weight + 1;
     return (LinearNorm){.weight = unit_weight(ctx, unit, weight), .bias = unit_weight(ctx, unit, bias),
-                        .dweight = unit_grad(ctx, unit, weight), .dbias = unit_grad(ctx, unit, bias)};
+                        .dweight = unit_grad(ctx, unit, weight), .dbias = unit_grad(ctx, unit, bias),
+                        .of_output = ctx->shape->norm_place == NORM_OF_OUTPUT && weight != W_FINAL_NORM};
 }
 
 void linear_forward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *out, const X *inp, size_t N)
@@ -263,7 +264,7 @@ const X *linear_branch_backward(const UnitContext *ctx, const Unit *unit, const 
     X *own = linear_own(ctx, whole, N);
     if (rows == N && drop.p == 0) return stream;
     if (drop.p > 0) ctx->dev->dropout(ctx->dev, own, stream, rows * C, drop);
-    else ctx->dev->copy(ctx->dev, own, stream, rows, C, C, C);
+    else if (own != stream) ctx->dev->copy(ctx->dev, own, stream, rows, C, C, C);
     ctx->linear->gather(ctx, whole, N);
     return whole;
 }

@@ -30,6 +30,7 @@ typedef struct {
 typedef struct {
     const X *weight, *bias;
     float *dweight, *dbias;
+    bool of_output; // of what a branch gives: all its arrays are rows of the stream
 } LinearNorm;
 
 // A unit's value embedding.

@@ -231,8 +231,10 @@ size_t model_rows_held(const Activations *acts, int u, int i, size_t N)
 
 void model_saved_at(const Activations *acts, int u, size_t row, void **saved)
 {
-    for (int i = 0; i < acts->row[u].n; i++)
-        saved[i] = (char *)acts->saved[u][i] + model_rows_held(acts, u, i, row) * acts->pitch[u][i];
+    for (int i = 0; i < acts->row[u].n; i++) {
+        char *all = acts->saved[u][i]; // NULL: a buffer that this block has not
+        saved[i] = all ? all + model_rows_held(acts, u, i, row) * acts->pitch[u][i] : NULL;
+    }
 }
 
 // From acts->stream[0], unless the first unit is the embedding, to out (max_rows, C), unless the last is the head.

@@ -15,7 +15,7 @@
 //
 // The last block of a segment runs again without its output (forward with out NULL), because the start of the next
 // segment was kept. That saves a block's down-projection, a third of its matmul in GPT's shape; the textbook counts a
-// whole forward.
+// whole forward. (A norm of outputs reads that projection's in backward, so there it is not saved.)
 //
 // Compression is independent of the mode: units work in one set of full buffers, and the kept activations of each block
 // are stored as 8-bit copies. (Gradients are then not bit-identical: see elements.c.)
@@ -147,7 +147,7 @@ double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t
     double flops = 0, H = (double)s->heads, D = (double)s->head_size;
     for (size_t l = 0; l < again; l++) {
         flops += 2 * model_layer_params(s, l) + 2 * H * D * unit_window_keys(s, l, T);
-        if ((l + 1) % segment) continue;
+        if ((l + 1) % segment || s->norm_place == NORM_OF_OUTPUT) continue;
         const ModelExperts *x = &s->experts; // the last block of a segment runs without its output
         flops -= 2 * (double)(unit_has_experts(s, l) ? x->shared + x->k * x->ffn : s->ffn) * (double)s->channels;
     }

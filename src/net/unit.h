@@ -57,6 +57,7 @@ typedef struct {
     Rope rotary; // where rope is
     bool swiglu, rope, bias, tie;
     QkNorm qk_norm;
+    NormPlace norm_place;
     size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
     char window_pattern[CONFIG_TEXT]; // of the layers, repeated: s sliding, f full; "": all slide
     char value_embeddings[CONFIG_TEXT]; // of the layers, repeated: v with a value embedding, - without; "": none
@@ -182,7 +183,7 @@ typedef struct {
     size_t length, start; // tokens so far
 } KvCache;
 
-enum { UNIT_MAX_SAVED = 22, UNIT_MAX_SCRATCH = 12 };
+enum { UNIT_MAX_SAVED = 24, UNIT_MAX_SCRATCH = 12 };
 
 // BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
 // that the unit's `restore` recomputes from the others, without a matmul or attention.

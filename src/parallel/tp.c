@@ -178,15 +178,17 @@ static void forward(const UnitContext *ctx, const LinearMatrix *m, X *out, const
 static void norm_forward(const UnitContext *ctx, const LinearNorm *norm, X *out, X *sum, float *mean, float *rstd,
                          const X *a, const X *b, size_t N)
 {
-    alone(ctx)->norm_forward(ctx, norm, linear_own(ctx, out, N), sum, mean, rstd, a, b, linear_rows(ctx, N));
-    gather(ctx, out, N);
+    X *own = norm->of_output ? out : linear_own(ctx, out, N);
+    alone(ctx)->norm_forward(ctx, norm, own, sum, mean, rstd, a, b, linear_rows(ctx, N));
+    if (!norm->of_output) gather(ctx, out, N);
 }
 
 static void norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, X *dout, const X *dresid,
                           const X *inp, const float *mean, const float *rstd, size_t N)
 {
-    sum_ranks(ctx, dout, N);
-    alone(ctx)->norm_backward(ctx, norm, dinp, linear_own(ctx, dout, N), dresid, inp, mean, rstd, linear_rows(ctx, N));
+    if (!norm->of_output) sum_ranks(ctx, dout, N);
+    X *own = norm->of_output ? dout : linear_own(ctx, dout, N);
+    alone(ctx)->norm_backward(ctx, norm, dinp, own, dresid, inp, mean, rstd, linear_rows(ctx, N));
 }
 
 static const X *at(const UnitContext *ctx, const X *x, size_t i)

@@ -56,12 +56,12 @@ bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_v
 }
 
 // The switches that no shape betrays. Keys that only one of the two knows are not compared; a checkpoint older than
-// rope_scaling or window was trained without.
+// rope_scaling, window or norm_place was trained without.
 static bool same_switches(const char *dir, const CkptState *own, const char *stored, CkptFailure f)
 {
     const char *ours = own->config;
     static const char *const keys[] = {"heads", "kv_heads", "head_size", "norm", "norm_eps", "activation",
-                                       "position", "bias", "tie", "qk_norm", "rope_theta", "rope_scaling",
+                                       "position", "bias", "tie", "qk_norm", "norm_place", "rope_theta", "rope_scaling",
                                        "rope_factor", "rope_original", "rope_slow", "rope_fast",
                                        "window", "window_pattern", "experts_active", "experts_score",
                                        "experts_renorm", "experts_scale", "experts_groups", "experts_groups_active"};
@@ -73,9 +73,10 @@ static bool same_switches(const char *dir, const CkptState *own, const char *sto
         if (!experts && !strncmp(keys[i], "experts_", 8)) continue;
         if (!ckpt_model_key(ours, keys[i], a, sizeof a)) continue;
         if (!ckpt_model_key(stored, keys[i], b, sizeof b)) {
-            bool scaling = !strcmp(keys[i], "rope_scaling");
-            if (!scaling && strcmp(keys[i], "window")) continue;
-            strcpy(b, scaling ? "none" : "0");
+            const char *old = !strcmp(keys[i], "rope_scaling") ? "none" : !strcmp(keys[i], "window") ? "0" :
+                !strcmp(keys[i], "norm_place") ? "input" : NULL;
+            if (!old) continue;
+            strcpy(b, old);
         }
         if (strcmp(a, b))
             return ckpt_fail(f, "%s: model.%s: the checkpoint was trained with %s, this run has %s (set it so%s)", dir,

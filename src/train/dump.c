@@ -381,7 +381,7 @@ static void saw(void *self, const Unit *unit, UnitPass pass, const X *stream, vo
             if (!list.n_bytes[i] || !strncmp(list.name[i], "experts_", 8)) continue; // rows of slots, not of tokens
             Source s = own;
             s.data = saved[i];
-            s.slot = (size_t)i * 10;
+            s.slot = strcmp(list.name[i], "ffn_out") ? (size_t)i * 10 : 320; // after those of experts
             s.ld = s.n = s.width = list.n_bytes[i] / d->model->dev->x_bytes;
             if (!list.shared[i]) s.row = 0, s.n_rows = batch->N;
             if (list.kind[i] != BUFFER_STAT) take_buffer(d, unit, text, list.name[i], s, batch);
