@@ -82,6 +82,15 @@ static void put(json_t *row, const char *name, const char *more, double x)
     if (isfinite(x)) json_object_set_new(row, key, json_real(x));
 }
 
+static void print_line(json_t *row, const char *name) // takes row
+{
+    char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (!line) die("eval: %s: cannot be written as JSON (a name that is not UTF-8?)", name);
+    puts(line);
+    free(line);
+    json_decref(row);
+}
+
 // first: the token that begins a document.
 static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
 {
@@ -93,16 +102,16 @@ static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
                             j->token_bytes, eot, NULL);
     int64_t bytes = dataset_text_bytes(ds, 1, r.tokens, j->token_bytes);
     dataset_close(ds);
+    if (!isfinite(r.loss)) die("%s: the loss is not finite (are the weights of %s?)", name, j->model->dir);
     if (json) {
-        json_t *row = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f}", "set", name, "tokens", (json_int_t)r.tokens, "bytes",
-                                (json_int_t)bytes, "loss", r.loss, "perplexity", exp(r.loss), "bpb", r.bpb);
-        put(row, "loss_stderr", "", r.error);
-        char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-        if (!line) die("eval: %s: cannot be written as JSON (a name that is not UTF-8, or a loss that is not finite)",
-                       name);
-        puts(line);
-        free(line);
-        json_decref(row);
+        json_t *row = json_pack("{s:s, s:I, s:I}", "set", name, "tokens", (json_int_t)r.tokens, "bytes",
+                                (json_int_t)bytes);
+        put(row, "loss", "", r.loss);
+        put(row, "perplexity", "", exp(r.loss));
+        put(row, "bpb", "", r.bpb);
+        put(row, "loss", "_stderr", r.error);
+        put(row, "perplexity", "_stderr", exp(r.loss) * r.error);
+        print_line(row, name);
     } else {
         char error[20] = "-";
         if (isfinite(r.error)) snprintf(error, sizeof error, "%.4f", r.error);
@@ -171,7 +180,7 @@ static void print_tasks_head(void)
     if (json) return;
     printf("%8s %7s %7s", "items", "acc", "+-");
     for (int rule = 1; rule < TASKS_RULES; rule++) printf(" %10s", tasks_rule_name((TasksRule)rule));
-    printf(" %8s %11s  %s\n", "centred", "perplexity", "task");
+    printf(" %8s %11s %8s  %s\n", "centred", "perplexity", "+-", "task");
 }
 
 static void print_number(int width, const char *fmt, double x)
@@ -189,6 +198,7 @@ static void print_row(const TasksResult *r, double error, const char *name, cons
     for (int rule = 1; rule < TASKS_RULES; rule++) print_number(10, " %*.4f", r->acc[rule]);
     print_number(8, " %*.4f", r->centred);
     print_number(11, " %*.4g", r->perplexity);
+    print_number(8, " %*.2g", r->perplexity_error);
     printf("  %s%s%s\n", name, *part ? ": " : "", part);
 }
 
@@ -196,7 +206,8 @@ static void print_task(const Tasks *t, const TasksResult *r, const TasksSubject 
 {
     print_row(r, tasks_stderr(r, TASKS_SUM), t->name, "");
     if (subjects) {
-        TasksResult mean = {.items = r->items, .centred = NAN, .perplexity = NAN};
+        TasksResult mean = {.items = r->items, .centred = NAN, .perplexity = NAN,
+                            .perplexity_error = NAN};
         double error[TASKS_RULES];
         for (int rule = 0; rule < TASKS_RULES; rule++)
             mean.acc[rule] = tasks_macro(subject, subjects, (TasksRule)rule, &error[rule]);
@@ -207,15 +218,6 @@ static void print_task(const Tasks *t, const TasksResult *r, const TasksSubject 
     if (r->cut)
         fprintf(stderr, "%s: %zu endings with their contexts are longer than --context, and lost their beginning\n",
                 t->name, r->cut);
-}
-
-static void print_line(json_t *row, const char *name) // takes row
-{
-    char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (!line) die("eval: %s: cannot be written as JSON", name);
-    puts(line);
-    free(line);
-    json_decref(row);
 }
 
 static json_t *json_row(const Tasks *t, const TasksResult *r)
@@ -229,6 +231,7 @@ static json_t *json_row(const Tasks *t, const TasksResult *r)
     put(row, "chance", "", r->chance);
     put(row, "centred", "", r->centred);
     put(row, "perplexity", "", r->perplexity);
+    put(row, "perplexity", "_stderr", r->perplexity_error);
     return row;
 }
 
@@ -260,16 +263,27 @@ static void open_tasks(Judge *j)
     }
 }
 
+// Training records what a broken model scores; a judgement of it would be of no use.
+static void check_finite(const Judge *j, const Tasks *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t k = 0; k < t->item[i].n; k++)
+            if (!isfinite(t->item[i].choice[k].loglik))
+                die("%s:%d: choice %zu: its log-likelihood is not finite (are the weights of %s?)", t->path,
+                    t->item[i].line, k + 1, j->model->dir);
+}
+
 static void measure_tasks(const Judge *j)
 {
     Model *m = j->model->model;
     if (!task_list.n) return;
-    KvCache cache = model_cache_create(m);
+    KvCache cache = model_cache_for(m, m->max_tokens);
     DiskOut *items = items_path ? disk_out_open(items_path) : NULL;
     print_tasks_head();
     for (size_t i = 0; i < task_list.n; i++) {
         Tasks *t = j->task[i];
         tasks_run(t, m, NULL, (SampleForward){0}, &cache);
+        check_finite(j, t);
         TasksResult r = tasks_result(t);
         TasksSubject *subject;
         size_t subjects = tasks_subjects(t, &subject);

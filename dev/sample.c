@@ -167,6 +167,13 @@ static void text_end(Text *o, const char *end)
     fflush(o->to);
 }
 
+static void check_finite(const Trained *t, const Text *o)
+{
+    float sum = 0;
+    for (size_t v = 0; v < t->model->shape.vocab; v++) sum += o->sampler.logits[v] * 0;
+    if (sum != 0) die("%s: its logits are not finite (are its weights?)", t->dir);
+}
+
 // One more token; id < 0: the text's end.
 static void text_add(Text *o, Tokenizer *tokenizer, int32_t id, double log_probability)
 {
@@ -203,6 +210,9 @@ static void write_batch(Trained *t, const char *words, size_t n, size_t i, size_
     size_t turn = 0;
     double begin = clock_seconds();
     for (size_t k = 0; k < n_texts; k++) text_begin(&text[k], t, words, n, i + k);
+    if (text[0].sampler.ids.n > t->model->shape.context)
+        die("sample: the prompt has %zu tokens, and the model's context %zu (try a shorter one)",
+            text[0].sampler.ids.n, t->model->shape.context);
     text_turn(&text[0]);
     while (!interrupted) {
         Text *at[FEW_ROWS];
@@ -215,6 +225,7 @@ static void write_batch(Trained *t, const char *words, size_t n, size_t i, size_
         if (!live) break;
         sample_next_each(sampler, live, id, json || logprobs ? log_probability : NULL);
         if (!n_written) first = clock_seconds() - begin;
+        for (size_t k = 0; k < live; k++) check_finite(t, at[k]);
         for (size_t k = 0; k < live; k++) text_add(at[k], t->tokenizer, id[k], log_probability[k]);
         while (text[turn].end && turn + 1 < n_texts) text_turn(&text[++turn]);
     }

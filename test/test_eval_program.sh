@@ -89,8 +89,30 @@ mistakes() {
     "$BUILD/stories" --bytes 60000 --out "$work/more" >/dev/null
     "$BUILD/prepare" tokens --input "$work/more/train.txt" --vocab 700 --out "$work/larger" >/dev/null 2>&1
     refuses 1 'val_000000\.bin' "$runs/gpt" "$work/larger/val_*.bin"
+    "$BUILD/prepare" tokens --input "$work/more/train.txt" --vocab 300 --out "$work/small" >/dev/null 2>&1
+    refuses 1 'a vocabulary of 300 tokens, .* has 512' "$runs/gpt" --tokenizer "$work/small"
+    refuses 1 'not a model' README.md
+    refuses 1 'not a model' "$work/text"
     : >"$work/empty.txt"
     refuses 1 '0 tokens|empty' "$runs/gpt" "$work/empty.txt"
+}
+
+# In safetensors, after the header: all numbers become NaN.
+break_weights() { # FILE
+    local head
+    head=$((8 + $(od -An -tu8 -N8 "$1")))
+    { head -c "$head" "$1"; tail -c "+$((head + 1))" "$1" | tr '\0-\377' '\377'; } >"$1.nan"
+    mv "$1.nan" "$1"
+}
+
+# No figure and no text comes from weights that are not numbers.
+not_finite() {
+    "$BUILD/export" "$runs/gpt" --to hf --out "$work/nan.hf"
+    break_weights "$work/nan.hf/model.safetensors"
+    refuses 1 'val_\*\.bin: the loss is not finite' "$work/nan.hf" "$work/data/val_*.bin"
+    printf '{"goal": "a", "sol1": "b", "sol2": "c", "label": 0}\n' >"$work/piqa.jsonl"
+    refuses 1 'piqa\.jsonl:1: choice 1: its log-likelihood is not finite' "$work/nan.hf" --task "$work/piqa.jsonl"
+    program_refuses sample 1 'its logits are not finite' "$work/nan.hf" --prompt a --json
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
@@ -104,5 +126,6 @@ passes 'each source of a mixture' sources
 passes 'folders for Transformers' other_folders
 passes 'windows' windows
 passes 'mistakes' mistakes
+passes 'weights that are not finite' not_finite
 passes 'nothing is left in TMPDIR' rmdir "$work/tmp"
 exit $failed

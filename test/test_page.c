@@ -203,6 +203,29 @@ static void test_numbers(void **state)
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(points(none[i]), 0);
 }
 
+// eval.sets are curves of the loss chart, eval.tasks have charts of their own; neither is an event.
+static void test_named(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 8);
+    write_train(m, 1, 3);
+    for (int step = 4; step <= 8; step += 4) {
+        metrics_write(m, &(MetricsRow){.event = METRICS_SET, .step = step, .name = "books", .val_loss = 4 - step / 8.0,
+                                       .val_bpb = 1.5});
+        metrics_write(m, &(MetricsRow){.event = METRICS_TASK, .step = step, .name = "piqa", .items = 30, .acc = 0.5,
+                                       .acc_norm = NAN, .perplexity = NAN});
+    }
+    metrics_close(m);
+    make();
+    assert_int_equal(points("val_loss books"), 2);
+    assert_true(in_series("val_loss books", 0, 1) == 8 && in_series("val_loss books", 1, 1) == 3);
+    assert_int_equal(points("acc piqa"), 2);
+    assert_int_equal(points("acc_norm piqa") + points("perplexity piqa"), 0);
+    assert_true(has("data-keys=\"loss,val_loss,val_loss books\"") && has("data-keys=\"acc piqa\""));
+    assert_true(has("<tr><td>acc piqa</td><td class=\"n\">0.5</td><td class=\"n\">8</td>"));
+    assert_false(has("<td>set</td>") || has("<td>task</td>") || has("Other measurements"));
+}
+
 // 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
 static void test_rates(void **state)
 {
@@ -672,7 +695,7 @@ int main(void)
         PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_pairs), PAGE_TEST(test_states),
         PAGE_TEST(test_resumed), PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words),
         PAGE_TEST(test_time_left), PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline),
-        PAGE_TEST(test_experts),
+        PAGE_TEST(test_experts), PAGE_TEST(test_named),
         PAGE_TEST(test_settings),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);

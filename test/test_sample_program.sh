@@ -121,7 +121,7 @@ interrupted() {
     printf '\004' >&3
     exec 3>&-
     wait $!
-    tr -d '\r' <"$work/said" | grep -c '^interrupted$' | cmp - <(echo 3)
+    tr -d '\r' <"$work/said" | grep -c 'interrupted$' | cmp - <(echo 3)
 }
 
 # On a terminal: a text for each line, until Ctrl-D.
@@ -162,6 +162,7 @@ mistakes() {
     refuses 2 '--temperature' "$runs/gpt" --temperature -1
     refuses 2 '--tokens' "$runs/gpt" --tokens 0
     refuses 1 '--stop' "$runs/gpt" --stop ''
+    refuses 1 "prompt has [0-9]* tokens, and the model's context" "$runs/gpt" --prompt "$(head -c 2000 README.md)"
     refuses 1 'no_tokenizer' "$runs/gpt" --tokenizer "$work/no_tokenizer" --prompt a
     cp -r "$runs/gpt" "$runs/damaged"
     local newest=$runs/damaged/checkpoints/step_00000020

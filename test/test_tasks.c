@@ -381,6 +381,9 @@ static void test_greedy(void **state)
     assert_true(r.cloze && fabs(r.acc[TASKS_SUM] - 1.0 / 3) < 1e-15 && r.chance == 0 && isnan(r.acc[TASKS_TOKENS]));
     double mean = (choice[0].loglik + choice[1].loglik + choice[2].loglik) / 3;
     assert_true(fabs(r.perplexity / exp(-mean) - 1) < 1e-12);
+    double squares = 0;
+    for (int k = 0; k < 3; k++) squares += (choice[k].loglik - mean) * (choice[k].loglik - mean);
+    assert_true(fabs(r.perplexity_error / (r.perplexity * sqrt(squares / 2 / 3)) - 1) < 1e-12);
     for (size_t i = 0; i < m->params.n_elems; i++) m->weights[i] = NAN;
     tasks_run(&t, m, NULL, (SampleForward){0}, &cache);
     assert_false(choice[0].greedy);

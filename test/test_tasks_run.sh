@@ -42,7 +42,7 @@ alone() {
     value set val_loss "$runs/one/metrics.jsonl" | sed -n 3p | cmp - <(value end val_loss "$runs/one/metrics.jsonl")
     [ "$(value set val_loss "$runs/one/metrics.jsonl" | sort -u | wc -l)" = 4 ]
     grep -qE '^set +step 10: b: [0-9.]+ nats/token' "$runs/one/log.txt"
-    grep -qE '^task +step 20: piqa: acc 0\.[0-9]+, acc_norm .* of 40 items' "$runs/one/log.txt"
+    grep -qE '^task +step 20: piqa: acc 0\.[0-9]+ [+]- 0\.[0-9]+, acc_norm .* of 40 items' "$runs/one/log.txt"
 }
 
 # The finished run's weights give build/eval the same figures, to the last digit; so does a folder for Transformers.

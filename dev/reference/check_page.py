@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Does a browser show a run's report.html as it should?
 
-Trains a small run (two ranks, with its pipeline's timeline), stops and resumes it, and makes a hostile one by hand: a
-name, a sample and a key that are HTML and scripts. A headless Chromium opens each page, with a script put in front of
+Trains a small run (two ranks, with its pipeline's timeline, eval.sets and eval.tasks), stops and resumes it, looks at
+one that goes on, and makes a hostile one by hand: a name, a sample and a key that are HTML and scripts. A headless Chromium opens each page, with a script put in front of
 it that counts errors, and one at its end that looks and clicks:
 
 - no error, no message on the console, no load of anything;
@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -59,6 +60,8 @@ if (!location.hash) {
   out.log = state();
   document.getElementById('log').click();
 }
+out.state = document.querySelector('h1').textContent;
+out.age = document.getElementById('age').textContent;
 out.alerted = window.alerted;
 out.loads = performance.getEntriesByType('resource').length;
 out.wide = document.documentElement.scrollWidth - innerWidth;
@@ -113,6 +116,7 @@ def check_real(folder, run):
     want = ["loss", "evaluation", "speed", "time", "memory", "pipeline", "samples", "events", "settings"]
     assert out["sections"] == want, out["sections"]
     check_charts(out)
+    assert list(out["charts"])[0] == "loss,val_loss,val_loss other" and "acc story" in out["charts"], out["charts"].keys()
     rows = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
     loss = {r["step"]: r["loss"] for r in rows if r["event"] == "train"}
     value, step = re.search(r"training ([\d.]+) at (\d+)", out["hover"]).groups()
@@ -122,6 +126,22 @@ def check_real(folder, run):
     assert narrow["wide"] <= 0, f"{narrow['wide']} pixels too wide for a telephone"
     print(f"{os.path.basename(run)}: {len(out['sections'])} sections, {len(out['charts'])} charts, no error; "
           f"loss {value} at step {step}; zoom, buttons")
+
+
+def going_on(folder, train):
+    """The page of a run while it goes on: it says so, and how old it is."""
+    run = f"{folder}/long"
+    process = subprocess.Popen([*train, "--run.name=long", "--run.steps=100000", "--run.eval_every=20"],
+                               stdout=subprocess.DEVNULL)
+    report = f"{run}/report.html"
+    while process.poll() is None and not (os.path.exists(report) and '"loss":[[' in open(report).read()):
+        time.sleep(0.2)
+    out = look(folder, run)
+    process.send_signal(2)
+    assert process.wait() == 0
+    assert re.search(r"running$", out["state"]) and re.search(r"written \d+ s ago", out["age"]), (out["state"], out["age"])
+    assert look(folder, run)["state"].endswith("stopped")
+    print("long: running, then stopped")
 
 
 def hostile(run):
@@ -159,13 +179,17 @@ def main():
         program(["build/stories", "--bytes", "200000", "--seed", "3", "--out", folder])
         program(["build/prepare", "tokens", "--train", f"{folder}/train.txt", "--val-file", f"{folder}/val.txt", "--vocab",
                  "512", "--out", folder])
-        train = ["mpiexec", "-n", "2", "build/train", "tiny", f"--run.dir={folder}", "--run.name=piped", "--run.steps=120",
-                 "--parallel.pp=2", "--batch.micro=2", "--run.trace=9", "--run.eval_every=20", "--run.sample_every=40",
-                 f"--data.train={folder}/train_*.bin", f"--data.val={folder}/val_*.bin", f"--data.tokenizer={folder}",
-                 "--eval.tokens=1000"]
-        program([*train, "--run.stop_at=70"])
-        program([*train, "--ckpt.resume=true"])
+        with open(f"{folder}/story.jsonl", "w") as f:
+            f.write('{"goal": "Long ago", "sol1": "there lived a girl", "sol2": "girl a lived there", "label": 0}\n' * 20)
+        train = ["build/train", "tiny", f"--run.dir={folder}", f"--data.train={folder}/train_*.bin",
+                 f"--data.val={folder}/val_*.bin", f"--data.tokenizer={folder}", "--eval.tokens=1000"]
+        piped = ["mpiexec", "-n", "2", *train, "--run.name=piped", "--run.steps=120", "--parallel.pp=2", "--batch.micro=2",
+                 "--run.trace=9", "--run.eval_every=20", "--run.sample_every=40", "--eval.tasks_every=30",
+                 f"--eval.tasks=story={folder}/story.jsonl", f"--eval.sets=other={folder}/train_*.bin"]
+        program([*piped, "--run.stop_at=70"])
+        program([*piped, "--ckpt.resume=true"])
         check_real(folder, f"{folder}/piped")
+        going_on(folder, train)
         hostile(f"{folder}/hostile")
         program(["build/plot", f"{folder}/hostile", "--html"])
         check_charts(look(folder, f"{folder}/hostile"))

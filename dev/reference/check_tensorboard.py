@@ -3,7 +3,7 @@
 
 Trains a small run three times: as a whole; stopped, then killed after its last checkpoint and resumed, so that two
 files have the same steps; and with a loss that is not a number. TensorBoard's own reader opens each folder. It must
-find, for every number of every train, val and end line, one scalar with that step and that value (as a float), nothing
+find, for every number of every train, val, end, set and task line, one scalar with that step and that value (as a float), nothing
 else, and no step twice. So must the reader's record loader, which checks every checksum, on each file alone.
 
 Run: python3 dev/reference/check_tensorboard.py   (pip install tensorboard; build/ must exist)
@@ -25,7 +25,8 @@ def train(folder, name, *settings, fails=False):
     done = subprocess.run(["build/train", "tiny", f"--run.dir={folder}", f"--run.name={name}", "--run.steps=40",
                            "--run.tensorboard=true", "--run.eval_every=7", "--run.save_every=10",
                            f"--data.train={folder}/train_*.bin", f"--data.val={folder}/val_*.bin",
-                           f"--data.tokenizer={folder}", "--sample.count=0", "--eval.tokens=1000", *settings],
+                           f"--data.tokenizer={folder}", "--sample.count=0", "--eval.tokens=1000", f"--eval.sets=other={folder}/train_*.bin",
+                           f"--eval.tasks=story={folder}/story.jsonl", "--eval.tasks_every=10", *settings],
                           capture_output=True, text=True)
     if (done.returncode != 0) != fails:
         sys.exit(f"{name}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")
@@ -35,9 +36,12 @@ def as_float(x):
     return struct.unpack("f", struct.pack("f", x))[0]
 
 
-def tag(key):
+def tag(row, key):
+    name = "/" + row["name"] if row["event"] in ("set", "task") else ""
     if key.startswith("val_"):
-        return "val/" + key[4:]
+        return "val/" + key[4:] + name
+    if row["event"] == "task":
+        return "task/" + key + name
     return "train/loss" if key == "loss" else "time/" + key if key.endswith("_ms") else key
 
 
@@ -46,12 +50,15 @@ def lines(run):
     want = {}
     for line in open(f"{run}/metrics.jsonl"):
         row = json.loads(line)
-        if row["event"] not in ("train", "val", "end"):
+        if row["event"] not in ("train", "val", "end", "set", "task"):
             continue
+        named = row["event"] in ("set", "task")
         for key, value in row.items():
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if key not in ("step", "t") and (number or value is None):
-                want.setdefault(tag(key), {})[row["step"]] = math.nan if value is None else as_float(value)
+            if key in ("step", "t") or (named and key in ("tokens", "items")):
+                continue
+            if number or (value is None and row["event"] != "task"): # a task's null is a figure that it has not
+                want.setdefault(tag(row, key), {})[row["step"]] = math.nan if value is None else as_float(value)
     return want
 
 
@@ -89,6 +96,8 @@ def main():
                       ["build/prepare", "tokens", "--train", f"{folder}/train.txt", "--val-file", f"{folder}/val.txt",
                        "--vocab", "512", "--out", folder]):
             subprocess.run(words, check=True, capture_output=True)
+        with open(f"{folder}/story.jsonl", "w") as f:
+            f.write('{"goal": "Long ago", "sol1": "there lived a girl", "sol2": "girl a lived there", "label": 0}\n' * 20)
         train(folder, "whole")
         check(folder, "whole", 1)
         train(folder, "killed", "--run.fault=kill:rank=0,step=26", fails=True)

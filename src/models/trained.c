@@ -13,6 +13,8 @@
 #include "train/ckpt.h"
 #include "train/run.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,11 +53,13 @@ static void load_weights(Model *m, const Ckpt *c)
     load_biases(m, c);
 }
 
-static void check_vocabulary(const Trained *t, const char *from)
+// given: it was named with --tokenizer. A model may have more rows than tokens, which pad the matrix, but not many.
+static void check_vocabulary(const Trained *t, const char *from, bool given)
 {
-    if ((size_t)tokenizer_vocab_size(t->tokenizer) > t->model->shape.vocab)
-        die("%s: a vocabulary of %d tokens, and the model of %s has %zu (another --tokenizer?)", from,
-            tokenizer_vocab_size(t->tokenizer), t->dir, t->model->shape.vocab);
+    size_t known = (size_t)tokenizer_vocab_size(t->tokenizer), room = t->model->shape.vocab;
+    if (known > room || (given && known < room - room / 8))
+        die("%s: a vocabulary of %zu tokens, and the model of %s has %zu (another --tokenizer?)", from, known, t->dir,
+            room);
 }
 
 Tokenizer *trained_tokenizer(Trained *t)
@@ -66,10 +70,24 @@ Tokenizer *trained_tokenizer(Trained *t)
     return t->tokenizer;
 }
 
+// Whether a path can be a run or a checkpoint.
+static bool has_checkpoint(const char *path)
+{
+    char inner[PATH_MAX];
+    bool found = false;
+    for (int i = 0; i < 2 && !found; i++)
+        found = (size_t)snprintf(inner, sizeof inner, "%s/%s", path, i ? "manifest.json" : "checkpoints") < sizeof inner
+                && access(inner, F_OK) == 0;
+    return found;
+}
+
 // A run's newest checkpoint, or the one named: settings and weights.
 static Ckpt *open_checkpoint(Trained *t, const char *path)
 {
     char error[CKPT_ERROR];
+    if (access(path, F_OK) == 0 && !has_checkpoint(path))
+        die("%s: not a model (a run, a checkpoint, a folder of Transformers, a GGUF file, or a model file of llm.c)",
+            path);
     Ckpt *c = ckpt_open(path, false, error, sizeof error);
     if (!c) die("%s", error);
     if (!c->state.config) die("%s: holds no settings, so the shape of its model is unknown", c->dir);
@@ -121,7 +139,8 @@ Trained *trained_open(const char *path, TrainedOptions o)
     else if (gguf) gguf_model_load(gguf, t->model);
     else if (t->kind == TRAINED_LLMC) llmc_load(path, t->model);
     else hf_load(path, t->model);
-    if ((t->tokenizer = find_tokenizer(t, o.tokenizer, gguf))) check_vocabulary(t, o.tokenizer ? o.tokenizer : t->dir);
+    if ((t->tokenizer = find_tokenizer(t, o.tokenizer, gguf))) 
+        check_vocabulary(t, o.tokenizer ? o.tokenizer : t->dir, o.tokenizer);
     ckpt_close(ckpt);
     gguf_close(gguf);
     return t;

@@ -192,19 +192,24 @@ static void put_field(json_t *object, int f, const MetricsRow *row)
 }
 
 // Every number of a line but its step and time, whatever its key: loss becomes train/loss, val_loss val/loss, data_ms
-// time/data_ms. Of a number that is not finite the line has null; TensorBoard marks it.
+// time/data_ms; of a set val/loss/NAME, of a task task/acc/NAME. Of a number that is not finite the line has null;
+// TensorBoard marks it. A task's null is a figure that it has not.
 static void write_board(TensorBoard *board, const json_t *object, int64_t step)
 {
     TensorBoardScalar scalar[64];
+    const char *name = json_string_value(json_object_get(object, "name"));
+    bool task = json_object_get(object, "items");
     int n = 0;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value) {
         if (n == 64 || (!json_is_number(value) && !json_is_null(value))) continue;
-        if (!strcmp(key, "step") || !strcmp(key, "t")) continue;
+        if (!strcmp(key, "step") || !strcmp(key, "t") || (task && json_is_null(value))) continue;
+        if (name && (!strcmp(key, "tokens") || !strcmp(key, "items"))) continue;
         bool val = !strncmp(key, "val_", 4), ms = strlen(key) > 3 && !strcmp(key + strlen(key) - 3, "_ms");
-        const char *group = val ? "val/" : ms ? "time/" : !strcmp(key, "loss") ? "train/" : "";
-        snprintf(scalar[n].tag, sizeof scalar[n].tag, "%s%s", group, val ? key + 4 : key);
+        const char *group = val ? "val/" : ms ? "time/" : task ? "task/" : !strcmp(key, "loss") ? "train/" : "";
+        snprintf(scalar[n].tag, sizeof scalar[n].tag, "%s%s%s%s", group, val ? key + 4 : key, name ? "/" : "",
+                 name ? name : "");
         scalar[n++].value = json_is_null(value) ? NAN : json_number_value(value);
     }
     tensorboard_write(board, step, (double)json_integer_value(json_object_get(object, "t")), scalar, n);
@@ -224,7 +229,7 @@ void metrics_write(Metrics *metrics, const MetricsRow *row)
     if (fprintf(metrics->file, "%s\n", line) < 0 || fflush(metrics->file))
         die("metrics: cannot write %s: %s (is the disk full?)", metrics->path, strerror(errno));
     free(line);
-    if (metrics->board && 1 << row->event & (TRAIN | VAL)) write_board(metrics->board, object, row->step);
+    if (metrics->board && 1 << row->event & (TRAIN | VAL | SET | TASK)) write_board(metrics->board, object, row->step);
     json_decref(object);
 }
 

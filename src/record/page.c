@@ -223,6 +223,17 @@ static void chart(FILE *f, const char *title, const char *keys, const char *more
     fputs("</figcaption></figure>\n", f);
 }
 
+// Appends to `keys` those of evaluations that begin with `start`.
+static void add_keys(char *keys, size_t size, const PageRun *r, const char *start)
+{
+    for (size_t i = 0; i < r->n_series; i++) {
+        const char *key = r->series[i].key;
+        size_t n = strlen(keys);
+        if (r->series[i].val && !strncmp(key, start, strlen(start)) && !strchr(key, ','))
+            snprintf(keys + n, size - n, "%s%s", n ? "," : "", key);
+    }
+}
+
 static void put_charts(FILE *f, const PageRun *r)
 {
     section(f, "loss", "Loss");
@@ -232,12 +243,7 @@ static void put_charts(FILE *f, const PageRun *r)
           "</span></p>\n<noscript><p>The charts need the page's own script; loss.svg beside this file shows the loss "
           "without one.</p></noscript>\n", f);
     char keys[1024] = "loss,val_loss";
-    for (size_t i = 0; i < r->n_series; i++) { // losses on other sets of text
-        const char *key = r->series[i].key;
-        size_t n = strlen(keys);
-        if (r->series[i].val && strcmp(key, "val_loss") && strstr(key, "loss") && !strchr(key, ','))
-            snprintf(keys + n, sizeof keys - n, ",%s", key);
-    }
+    add_keys(keys, sizeof keys, r, "val_loss ");
     chart(f, "loss, nats a token", keys, " class=\"tall\" data-late=\"1\" data-floor=\"1\"");
     fputs("<div class=\"two\">\n", f);
     chart(f, "gradient norm, before clipping", "grad_norm", " data-late=\"1\"");
@@ -265,7 +271,7 @@ static void put_others(FILE *f, const PageRun *r)
         const char *key = r->series[i].key;
         size_t n = strlen(key);
         bool skip = r->series[i].experts || strchr(key, ',') || (n > 3 && !strcmp(key + n - 3, "_ms"));
-        skip |= r->series[i].val && strstr(key, "loss");
+        skip |= r->series[i].val && strchr(key, ' '); // of a set or a task
         for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) skip |= !strcmp(key, shown[k]);
         if (skip) continue;
         if (!any) section(f, "others", "Other measurements"), fputs("<div class=\"two\">\n", f), any = true;
@@ -276,7 +282,12 @@ static void put_others(FILE *f, const PageRun *r)
 
 static void put_evaluations(FILE *f, const PageRun *r)
 {
-    if (!page_find(r, "val_loss")) return;
+    static const char *const figure[][2] = {{"acc ", "accuracy of tasks"},
+                                            {"acc_norm ", "accuracy of tasks, by characters"},
+                                            {"perplexity ", "perplexity of tasks, a word"}};
+    bool any = false;
+    for (size_t i = 0; i < r->n_series; i++) any |= r->series[i].val && r->series[i].count;
+    if (!any) return;
     section(f, "evaluation", "Evaluation");
     table(f, "measure|#last|#at step|#lowest|#at step|#highest|#at step");
     for (size_t i = 0; i < r->n_series; i++) {
@@ -288,7 +299,13 @@ static void put_evaluations(FILE *f, const PageRun *r)
             fprintf(f, "</td><td class=\"n\">%.6g</td><td class=\"n\">%.0f", cell[k][0], cell[k][1]);
         fputs("</td></tr>\n", f);
     }
-    fputs(TABLE_END "</section>\n", f);
+    fputs(TABLE_END "<div class=\"two\">\n", f);
+    for (size_t i = 0; i < sizeof figure / sizeof *figure; i++) {
+        char keys[1024] = "";
+        add_keys(keys, sizeof keys, r, figure[i][0]);
+        if (*keys) chart(f, figure[i][1], keys, "");
+    }
+    fputs("</div>\n</section>\n", f);
 }
 
 // ---- time and memory

@@ -30,7 +30,7 @@ typedef struct {
 
 typedef struct {
     char key[PAGE_KEY];
-    bool val;             // of val and end lines; else of train lines
+    bool val;             // of val, end, set and task lines; else of train lines
     bool experts;         // of experts lines: the worst of all layers at each step
     size_t n, stride, in_last; // buckets; numbers in a full one; in the last one
     PageBucket *bucket;

@@ -200,6 +200,21 @@ static void take_numbers(PageRun *run, json_t *object, double step, bool val)
     }
 }
 
+// A set of text, or a task: its figures, each a series "val_loss NAME". null: a task has no such figure.
+static void take_named(PageRun *run, const json_t *object, double step)
+{
+    static const char *const figure[] = {"val_loss", "val_bpb", "acc", "acc_norm", "perplexity"};
+    const char *name = json_string_value(json_object_get(object, "name"));
+    for (size_t i = 0; name && i < sizeof figure / sizeof *figure; i++) {
+        const json_t *value = json_object_get(object, figure[i]);
+        char key[PAGE_KEY + 20];
+        if (!value || (json_is_null(value) && i > 1)) continue;
+        snprintf(key, sizeof key, "%s %.*s", figure[i], PAGE_KEY, name);
+        PageSeries *s = series_of(run, key, true);
+        if (s && s->val) add(s, step, json_is_number(value) ? json_number_value(value) : NAN, 0);
+    }
+}
+
 static void set_text(char **to, const json_t *text)
 {
     if (!json_is_string(text)) return;
@@ -241,15 +256,17 @@ static void take(PageRun *run, json_t *object, const char *event)
     double step = number(object, "step"), t = number(object, "t");
     bool train = !strcmp(event, "train"), end = !strcmp(event, "end"), val = !strcmp(event, "val") || end;
     bool start = !strcmp(event, "start") || !strcmp(event, "resume");
+    bool named = !strcmp(event, "set") || !strcmp(event, "task");
     if (t > 0 && !run->begin_t) run->begin_t = t;
     if (t > 0) run->last_t = t;
     run->ended = end;
     if (!strcmp(event, "rollback")) run->process_step = step, run->process_t = t; // updates are made again
     if (train || val) take_numbers(run, object, step, val);
+    if (named) take_named(run, object, step);
     if (start) take_start(run, object, step, t);
     if (!strcmp(event, "experts")) take_experts(run, object, step);
     else if (!strcmp(event, "sample")) add_event(&run->sample, &run->n_samples, &run->cap_samples, event, object);
-    else if (end || (!train && !val)) add_event(&run->event, &run->n_events, &run->cap_events, event, object);
+    else if (end || (!train && !val && !named)) add_event(&run->event, &run->n_events, &run->cap_events, event, object);
 }
 
 PageRun page_read(const char *path)

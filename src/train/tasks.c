@@ -256,8 +256,9 @@ static bool has(const Tasks *t, TasksRule rule)
 
 TasksResult tasks_result(const Tasks *t)
 {
-    TasksResult r = {.items = t->n, .cut = t->cut, .cloze = t->item[0].n == 1, .perplexity = NAN};
-    double n = (double)t->n, sum = 0;
+    TasksResult r = {.items = t->n, .cut = t->cut, .cloze = t->item[0].n == 1, .perplexity = NAN,
+                     .perplexity_error = NAN};
+    double n = (double)t->n, sum = 0, squares = 0;
     for (int rule = 0; rule < TASKS_RULES; rule++) r.acc[rule] = NAN;
     for (int rule = 0; rule < TASKS_RULES && !r.cloze; rule++) {
         size_t right = 0;
@@ -270,9 +271,14 @@ TasksResult tasks_result(const Tasks *t)
         else r.chance += 1 / (double)t->item[i].n;
     if (r.cloze) {
         size_t right = 0;
-        for (size_t i = 0; i < t->n; i++) right += t->item[i].choice[0].greedy;
+        for (size_t i = 0; i < t->n; i++) {
+            double away = t->item[i].choice[0].loglik - sum / n;
+            right += t->item[i].choice[0].greedy;
+            squares += away * away;
+        }
         r.acc[TASKS_SUM] = (double)right / n;
         r.perplexity = exp(-sum / n);
+        if (t->n > 1) r.perplexity_error = r.perplexity * sqrt(squares / (n - 1) / n);
     }
     r.chance /= n;
     r.centred = (r.acc[TASKS_SUM] - r.chance) / (1 - r.chance);
@@ -331,9 +337,12 @@ void tasks_describe(const TasksResult *r, char *out, size_t size)
 {
     size_t n = 0;
     for (int rule = 0; rule < TASKS_RULES && n < size; rule++)
-        if (!isnan(r->acc[rule]))
+        if (!isnan(r->acc[rule])) {
             n += (size_t)snprintf(out + n, size - n, "%s%s %.4f", n ? ", " : "", tasks_rule_name((TasksRule)rule),
                                   r->acc[rule]);
+            if (rule == TASKS_SUM && r->items > 1 && n < size)
+                n += (size_t)snprintf(out + n, size - n, " +- %.4f", tasks_stderr(r, TASKS_SUM));
+        }
     if (r->cloze && n < size) n += (size_t)snprintf(out + n, size - n, ", perplexity %.4g", r->perplexity);
     if (n < size) snprintf(out + n, size - n, " of %zu items", r->items);
 }

@@ -71,6 +71,7 @@ typedef struct {
     double chance;           // of a guess; 0 of cloze tasks
     double centred;          // (acc[TASKS_SUM] - chance) / (1 - chance)
     double perplexity;       // of cloze tasks: exp(- mean log-likelihood of an ending); else NAN
+    double perplexity_error; // its standard error: perplexity times that of the mean; NAN of one item
 } TasksResult;
 
 TasksResult tasks_result(const Tasks *tasks);
@@ -89,7 +90,7 @@ size_t tasks_subjects(const Tasks *tasks, TasksSubject **list);
 double tasks_macro(const TasksSubject *list, size_t n, TasksRule rule, double *error);
 // A line of JSON for each item: log-likelihoods, numbers of tokens, the answer.
 void tasks_write_items(const Tasks *tasks, FILE *out);
-// "acc 0.2859 +- 0.0045, acc_norm 0.2955, ..." for a log.
+// "acc 0.2859 +- 0.0045, acc_norm 0.2955, ... of 10042 items" for a log.
 void tasks_describe(const TasksResult *result, char *out, size_t size);
 
 #ifdef __cplusplus

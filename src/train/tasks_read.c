@@ -379,7 +379,7 @@ static Lines lines_of(const char *path, const char *text, size_t n)
 static char *read_file(const char *path, size_t *n, uint64_t *hash)
 {
     char *text = disk_read_file(path, n, (size_t)1 << 40);
-    if (!text) die("%s: %s", path, strerror(errno));
+    if (!text) die("%s: %s", path, errno == EINVAL ? "not a file of its own (a pipe?)" : strerror(errno));
     if (*n > 1 && !memcmp(text, "\x1f\x8b", 2)) die("%s: is compressed (try gunzip)", path);
     *hash = XXH3_64bits_withSeed(text, *n, *hash);
     return text;
