@@ -408,10 +408,26 @@ static Sequences sequences(Narrow *n, AttnShape s, size_t b, const X *q, const X
     return t;
 }
 
+// Whether all products of attention are bf16. In deterministic mode, and in pieces, P stays fp32 (attention_bf16.c).
+static bool rounds_p(const Narrow *n, AttnShape s)
+{
+    return n->hardware && !n->inner->deterministic && !s.T;
+}
+
+static float *attention_room(Narrow *n, AttnShape s, bool backward)
+{
+    return dev_cpu_scratch(n->inner, (size_t)n->dev.threads * attention_bf16_room(s, backward));
+}
+
 static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
     Narrow *n = (Narrow *)dev;
     size_t hd = s.H * s.D;
+    if (rounds_p(n, s)) {
+        attention_bf16_forward(dev->threads, attention_room(n, s, false), (uint16_t *)out, lse, (const uint16_t *)q,
+                               (const uint16_t *)k, (const uint16_t *)v, s);
+        return;
+    }
     for (size_t b = 0, B; b < s.B; b += B) {
         Sequences t = sequences(n, s, b, q, k, v);
         float *y = narrow_room(n, 3, t.rows * hd);
@@ -426,6 +442,12 @@ static void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, con
 {
     Narrow *n = (Narrow *)dev;
     size_t hd = s.H * s.D, gd = s.G * s.D;
+    if (rounds_p(n, s)) {
+        attention_bf16_backward(dev->threads, attention_room(n, s, true), (uint16_t *)dq, (uint16_t *)dk,
+                                (uint16_t *)dv, (const uint16_t *)dout, (const uint16_t *)out, lse, (const uint16_t *)q,
+                                (const uint16_t *)k, (const uint16_t *)v, s);
+        return;
+    }
     for (size_t b = 0, B; b < s.B; b += B) {
         Sequences t = sequences(n, s, b, q, k, v);
         float *y = narrow_read(n, 3, narrow_at(out, t.at_out), t.rows, hd, hd);
