@@ -91,10 +91,29 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The five forward matmuls of one micro-batch, and three of the backward pass, which exchanges the roles of
-// M, N and K.
-static double case_peak(const Case *c, int threads)
+// Seconds of processors, of all threads: other programs on the machine change them little. But a thread that waits for
+// one that was interrupted may spin: on a busy machine measure with --threads 1.
+static double processor_seconds(void)
 {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Of the instruction alone, a processor: multiplications and additions a second.
+static double bf16_peak(int threads)
+{
+    double sum = 0, t = processor_seconds();
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+    sum += gemm_bf16_loop(50000);
+    return sum / (processor_seconds() - t);
+}
+
+// The five forward matmuls of one micro-batch, and three of the backward pass, which exchanges the roles of
+// M, N and K. bf16, where the processor multiplies it: the instruction alone.
+static double case_peak(const Case *c, ConfigDtype dtype, int threads)
+{
+    if (dtype == CONFIG_DTYPE_BF16 && gemm_bf16_runs()) return 1e-9 * threads * bf16_peak(threads);
     const ModelShape *s = &c->shape;
     size_t N = c->B * c->T, C = s->channels, head = N < 1024 ? N : 1024;
     size_t qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
@@ -122,7 +141,7 @@ typedef struct {
 
 // C, OC: the sizes of a matrix, which has a row of its own; 0: none.
 static void op_add(Timed *t, const char *op, const char *phase, size_t C, size_t OC, double begin, double flops,
-                   double n_floats)
+                   double n_bytes)
 {
     double seconds = clock_seconds() - begin;
     char name[sizeof t->row->name];
@@ -135,74 +154,75 @@ static void op_add(Timed *t, const char *op, const char *phase, size_t C, size_t
         memcpy(t->row[i].name, name, sizeof name);
         t->row[t->n_rows++].phase = phase;
     }
-    t->row[i].seconds += seconds, t->row[i].flops += flops, t->row[i].bytes += sizeof(float) * n_floats;
+    t->row[i].seconds += seconds, t->row[i].flops += flops, t->row[i].bytes += n_bytes;
     t->row[i].calls++;
 }
 
 // An entry of the table that calls the CPU's: `params` after Dev *, the names of these parameters, what the rows of one
-// matrix share, and flops and floats of a call.
+// matrix share, and flops and bytes of a call (each: of an element of X).
 #define UNPACK(...) __VA_ARGS__
-#define TIMED(op, phase, C, OC, flops, n_floats, params, names) \
+#define TIMED(op, phase, C, OC, flops, n_bytes, params, names) \
     static void timed_##op(Dev *dev, UNPACK params) \
     { \
         Timed *t = (Timed *)dev; \
+        size_t each = t->cpu->x_bytes; \
         double begin = clock_seconds(); \
         t->cpu->op(t->cpu, UNPACK names); \
-        op_add(t, #op, phase, C, OC, begin, (double)(flops), (double)(n_floats)); \
+        (void)each, op_add(t, #op, phase, C, OC, begin, (double)(flops), (double)(n_bytes)); \
     }
 
-TIMED(matmul_forward, "forward", C, OC, 2 * N * C * OC, N * C + C * OC + N * OC,
+TIMED(matmul_forward, "forward", C, OC, 2 * N * C * OC, each * (N * C + C * OC + N * OC),
       (X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC, int site),
       (out, inp, weight, bias, N, C, OC, site))
-TIMED(matmul_gelu_forward, "forward", C, OC, 2 * N * C * OC, N * C + C * OC + (pre ? 2 : 1) * N * OC,
+TIMED(matmul_gelu_forward, "forward", C, OC, 2 * N * C * OC, each * (N * C + C * OC + (pre ? 2 : 1) * N * OC),
       (X *out, X *pre, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC, int site),
       (out, pre, inp, weight, bias, N, C, OC, site))
-TIMED(matmul_backward_input, "backward", OC, C, 2 * N * C * OC, N * C + C * OC + N * OC,
+TIMED(matmul_backward_input, "backward", OC, C, 2 * N * C * OC, each * (N * C + C * OC + N * OC),
       (X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC, int site),
       (dinp, dout, weight, N, C, OC, site))
-TIMED(matmul_gelu_backward_input, "backward", OC, C, 2 * N * C * OC, 2 * N * C + C * OC + N * OC,
+TIMED(matmul_gelu_backward_input, "backward", OC, C, 2 * N * C * OC, each * (2 * N * C + C * OC + N * OC),
       (X *dpre, const X *dout, const X *weight, const X *pre, size_t N, size_t C, size_t OC, int site),
       (dpre, dout, weight, pre, N, C, OC, site))
-TIMED(matmul_backward_weight, "backward", C, OC, 2 * N * C * OC, N * C + 2 * C * OC + N * OC,
+TIMED(matmul_backward_weight, "backward", C, OC, 2 * N * C * OC, each * (N * C + N * OC) + 8 * C * OC,
       (float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C, size_t OC, int site),
       (dweight, dbias, dout, inp, N, C, OC, site))
-TIMED(swiglu_forward, "forward", 0, 0, 0, 3 * N * F, (X *out, const X *gate_up, size_t N, size_t F),
+TIMED(swiglu_forward, "forward", 0, 0, 0, each * 3 * N * F, (X *out, const X *gate_up, size_t N, size_t F),
       (out, gate_up, N, F))
-TIMED(swiglu_backward, "backward", 0, 0, 0, 5 * N * F,
+TIMED(swiglu_backward, "backward", 0, 0, 0, each * 5 * N * F,
       (X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F), (dgate_up, dout, gate_up, N, F))
-TIMED(add, "forward", 0, 0, 0, 3 * n, (X *out, const X *a, const X *b, size_t n), (out, a, b, n))
-TIMED(embed_forward, "forward", 0, 0, 0, (wpe ? 3 : 2) * N * C,
+TIMED(add, "forward", 0, 0, 0, each * 3 * n, (X *out, const X *a, const X *b, size_t n), (out, a, b, n))
+TIMED(embed_forward, "forward", 0, 0, 0, each * (wpe ? 3 : 2) * N * C,
       (X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe, size_t N, size_t C),
       (out, token, pos, wte, wpe, N, C))
-TIMED(embed_backward, "backward", 0, 0, 0, (dwpe ? 5 : 3) * N * C,
+TIMED(embed_backward, "backward", 0, 0, 0, (each + (dwpe ? 16 : 8)) * N * C,
       (float *dwte, float *dwpe, const X *dout, const int32_t *token, const int32_t *pos, size_t N, size_t C, size_t V),
       (dwte, dwpe, dout, token, pos, N, C, V))
-TIMED(norm_forward, "forward", 0, 0, 0, (b ? 4 : 2) * N * C,
+TIMED(norm_forward, "forward", 0, 0, 0, each * (b ? 4 : 2) * N * C,
       (X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight, const X *bias, size_t N,
        size_t C, NormKind kind, float eps), (out, sum, mean, rstd, a, b, weight, bias, N, C, kind, eps))
-TIMED(norm_backward, "backward", 0, 0, 0, (dresid ? 4 : 3) * N * C,
+TIMED(norm_backward, "backward", 0, 0, 0, each * (dresid ? 4 : 3) * N * C,
       (X *dinp, float *dweight, float *dbias, const X *dout, const X *dresid, const X *inp, const float *mean,
        const float *rstd, const X *weight, size_t N, size_t C, NormKind kind),
       (dinp, dweight, dbias, dout, dresid, inp, mean, rstd, weight, N, C, kind))
-TIMED(head_norm_forward, "forward", 0, 0, 0, 2 * N * heads * D,
+TIMED(head_norm_forward, "forward", 0, 0, 0, each * 2 * N * heads * D,
       (X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads, size_t D, size_t ld, float eps),
       (out, rstd, inp, weight, N, heads, D, ld, eps))
-TIMED(head_norm_backward, "backward", 0, 0, 0, 3 * N * heads * D,
+TIMED(head_norm_backward, "backward", 0, 0, 0, each * 3 * N * heads * D,
       (X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd, const X *weight, size_t N, size_t heads,
        size_t D, size_t ld), (dinp, dweight, dout, inp, rstd, weight, N, heads, D, ld))
-TIMED(rope_forward, "forward", 0, 0, 0, 2 * N * heads * D,
+TIMED(rope_forward, "forward", 0, 0, 0, each * 2 * N * heads * D,
       (X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope),
       (x, pos, N, heads, D, ld, rope))
-TIMED(rope_backward, "backward", 0, 0, 0, 2 * N * heads * D,
+TIMED(rope_backward, "backward", 0, 0, 0, each * 2 * N * heads * D,
       (X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope),
       (dx, pos, N, heads, D, ld, rope))
-TIMED(softmax_xent, "backward", 0, 0, 0, (dlogits ? 2 : 1) * N * V, // the head's loss belongs to its backward pass
+TIMED(softmax_xent, "backward", 0, 0, 0, each * (dlogits ? 2 : 1) * N * V, // the head's loss belongs to its backward pass
       (float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V, float scale),
       (loss, dlogits, logits, target, N, V, scale))
-TIMED(copy, "other", 0, 0, 0, 2 * rows * width,
+TIMED(copy, "other", 0, 0, 0, each * 2 * rows * width,
       (X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp),
       (out, inp, rows, width, ld_out, ld_inp))
-TIMED(adamw, "optimizer", 0, 0, 0, 8 * n, (float *weight, float *m, float *v, float *grad, size_t n, Update u),
+TIMED(adamw, "optimizer", 0, 0, 0, sizeof(float) * 8 * n, (float *weight, float *m, float *v, float *grad, size_t n, Update u),
       (weight, m, v, grad, n, u))
 
 // The polynomial's products, of which two of three are symmetric, so that half of each is enough.
@@ -212,7 +232,7 @@ static double muon_flops(size_t R, size_t C)
     return 5 * (3 * k * n + k * k * k);
 }
 
-TIMED(muon, "optimizer", R, C, muon_flops(R, C), 6 * R * C,
+TIMED(muon, "optimizer", R, C, muon_flops(R, C), sizeof(float) * 6 * R * C,
       (float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C, Update u),
       (weight, m, row, grad, scratch, R, C, u))
 
@@ -220,7 +240,7 @@ static double timed_sum_squares(Dev *dev, const float *x, size_t n)
 {
     Timed *t = (Timed *)dev;
     double begin = clock_seconds(), sum = t->cpu->sum_squares(t->cpu, x, n);
-    op_add(t, "sum_squares", "optimizer", 0, 0, begin, 0, (double)n);
+    op_add(t, "sum_squares", "optimizer", 0, 0, begin, 0, (double)(sizeof *x * n));
     return sum;
 }
 
@@ -234,10 +254,10 @@ static double attention_pairs(AttnShape s)
 }
 
 TIMED(attention_forward, "forward", 0, 0, 4 * (double)(s.H * s.D) * attention_pairs(s),
-      s.B * (2 * s.Tq * s.H + 2 * s.Tk * s.G) * s.D,
+      each * s.B * (2 * s.Tq * s.H + 2 * s.Tk * s.G) * s.D,
       (X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s), (out, lse, q, k, v, s))
 TIMED(attention_backward, "backward", 0, 0, 8 * (double)(s.H * s.D) * attention_pairs(s),
-      s.B * (4 * s.Tq * s.H + 4 * s.Tk * s.G) * s.D,
+      each * s.B * (4 * s.Tq * s.H + 4 * s.Tk * s.G) * s.D,
       (X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k, const X *v,
        AttnShape s), (dq, dk, dv, dout, out, lse, q, k, v, s))
 
@@ -280,10 +300,10 @@ static int by_seconds(const void *a, const void *b)
 }
 
 // seconds: of all steps together; peak in flops a second.
-static void ops_table(Timed *t, const char *name, int steps, double seconds, double peak)
+static void ops_table(Timed *t, Dev *cpu, const char *name, int steps, double seconds, double peak)
 {
     static const char *const phases[] = {"forward", "backward", "optimizer", "other"};
-    double memory = memory_rate(t->cpu), ops = 0, all = 0;
+    double memory = memory_rate(cpu), ops = 0, all = 0;
     qsort(t->row, t->n_rows, sizeof *t->row, by_seconds);
     printf("\n%s, by op, a step; memory %.1f GB/s\n\n| op | phase | calls | ms | share | GFLOP | MB | roofline ms | of "
            "roofline |\n|---|---|--:|--:|--:|--:|--:|--:|--:|\n", name, memory / 1e9);
@@ -326,11 +346,12 @@ static void random_batch(const Case *c, int32_t *token, int32_t *target, int32_t
     }
 }
 
-static void run_case(const Case *c, int threads, int steps, bool ops)
+static void run_case(const Case *c, ConfigDtype dtype, int threads, int steps, bool ops)
 {
     Mem mem = {0};
     dev_cpu_blas_room(threads, true);
-    Dev *dev = dev_cpu_create(threads);
+    Config numerics = {.numerics.dtype = dtype};
+    Dev *cpu = dev_cpu_create(threads), *dev = run_device(&numerics, cpu);
     Timed timed = timed_create(dev);
     Model *model = model_create(&c->shape, ops ? &timed.dev : dev, &mem, c->B, c->T, 1, true);
     Optim optim = optim_create(model, (OptimSettings){.name = c->optim, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
@@ -353,17 +374,17 @@ static void run_case(const Case *c, int threads, int steps, bool ops)
     qsort(time, (size_t)steps, sizeof *time, by_value);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    double median = time[steps / 2], peak = case_peak(c, dev->threads);
+    double median = time[steps / 2], peak = case_peak(c, dtype, dev->threads);
     double rate = (double)N / median, gflops = model_flops_per_token(&c->shape, c->T) * rate / 1e9;
     printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %10.0f | %6.1f%% | %10.0f | %8.0f | %7.4f |\n", c->name,
            c->B, c->T, median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6,
            (double)usage.ru_maxrss / 1e3, loss);
-    if (ops) ops_table(&timed, c->name, steps, all, 1e9 * peak);
+    if (ops) ops_table(&timed, cpu, c->name, steps, all, 1e9 * peak);
     fflush(stdout);
     free(token), free(time);
     mem_free_all(&mem);
     model_free(model);
-    dev_cpu_free(dev);
+    run_device_free(dev, cpu);
 }
 
 // ---- writing text
@@ -490,24 +511,6 @@ static void devices_open(Dev **dev, Dev *cpu)
     dev[ON_HARDWARE] = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_HARDWARE});
     dev[ON_FP32] = cpu;
     dev[ON_WIDENED] = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_WIDENED});
-}
-
-// Seconds of processors, of all threads: other programs on the machine change them little. But a thread that waits for
-// one that was interrupted may spin: on a busy machine measure with --threads 1.
-static double processor_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-// Of the instruction alone, a processor: multiplications and additions a second.
-static double bf16_peak(int threads)
-{
-    double sum = 0, t = processor_seconds();
-#pragma omp parallel num_threads(threads) reduction(+ : sum)
-    sum += gemm_bf16_loop(50000);
-    return sum / (processor_seconds() - t);
 }
 
 static double median(double *x, int n)
@@ -731,26 +734,26 @@ static void steps_row(const Case *c, int threads, int steps)
     dev_cpu_free(cpu);
 }
 
-static void bf16_tables(int threads, int steps)
+static void bf16_tables(bool products, int threads, int steps)
 {
     if (!gemm_bf16_runs()) {
         printf("\nbf16: this processor has no instruction for its products\n");
         return;
     }
-    products_table(threads);
+    if (products) products_table(threads);
     printf("\n| model     |   B x T   | bf16 ms | fp32 ms | widened | fp32 / bf16 | widened / bf16 |\n"
            "|---|---|---|---|---|---|---|\n");
     for (size_t c = 1; c < 3; c++) steps_row(&cases[c], threads, steps > 0 ? steps : 5);
 }
 
 // Runs a case in a child process; returns whether it succeeded.
-static bool run_apart(const Case *c, int threads, int steps, bool ops)
+static bool run_apart(const Case *c, ConfigDtype dtype, int threads, int steps, bool ops)
 {
     fflush(stdout);
     pid_t pid = fork();
     if (pid < 0) die("bench: cannot fork");
     if (pid == 0) {
-        run_case(c, threads, steps, ops);
+        run_case(c, dtype, threads, steps, ops);
         exit(0);
     }
     int status;
@@ -759,21 +762,23 @@ static bool run_apart(const Case *c, int threads, int steps, bool ops)
 
 static const char help[] =
     "usage: bench [gpt2-1024] [gpt2-64] [demo] [stories] [swiglu] [moe] [decode] [experts] [attention] [bf16]\n"
-    "       [--ops] [--steps N] [--threads N]\n"
+    "       [bf16-steps] [--bf16] [--ops] [--steps N] [--threads N]\n"
     "Times training steps of these models on random tokens, and the machine's matmul on their shapes; decode: the\n"
     "writing of text, and the machine's memory; experts: products of mixture of experts; attention: tiled beside\n"
-    "the whole matrix, by length; bf16: products and steps in bf16 beside fp32. Without a name: all.\n";
+    "the whole matrix, by length; bf16: products and steps in bf16 beside fp32; bf16-steps: the steps alone. Without a\n"
+    "name: all.\n";
 
 int main(int argc, char **argv)
 {
     int threads = 0, steps = 0;
-    bool ops = false;
+    bool ops = false, narrow = false;
     Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1),
                     OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024),
+                    OPTION(SWITCH, "--bf16", NULL, "the models in bf16, beside the peak of its instruction", &narrow),
                     OPTION(SWITCH, "--ops", NULL, "the time of the models' steps by op, beside rooflines", &ops)};
     OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
     bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, experts = false;
-    bool attention = false, bf16 = false, ok = true;
+    bool attention = false, bf16 = false, bf16_steps = false, ok = true;
     size_t models = 0;
     dev_cpu_choose_blas(argv); // before options_read reorders argv
     size_t n_words = options_read(&set, argc, argv);
@@ -783,19 +788,23 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "experts") == 0) { experts = true; continue; }
         if (strcmp(argv[i], "attention") == 0) { attention = true; continue; }
         if (strcmp(argv[i], "bf16") == 0) { bf16 = true; continue; }
+        if (strcmp(argv[i], "bf16-steps") == 0) { bf16_steps = true; continue; }
         while (c < sizeof cases / sizeof *cases && strcmp(argv[i], cases[c].name)) c++;
         if (c == sizeof cases / sizeof *cases) die_usage("bench: '%s' (try --help)", argv[i]);
         wanted[c] = true, models++;
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", dev_cpu_blas(), dev_cpu_blas_reason());
     if (models || !n_words)
-        printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
-               "| loss    |\n|---|---|---|---|---|---|---|---|---|---|\n");
+        printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | %s peak | of peak | buffers MB | RSS MB   "
+               "| loss    |\n|---|---|---|---|---|---|---|---|---|---|\n",
+               narrow && gemm_bf16_runs() ? "bf16 " : "sgemm");
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps, ops) && ok;
+        if (!n_words || wanted[c])
+            ok = run_apart(&cases[c], narrow ? CONFIG_DTYPE_BF16 : CONFIG_DTYPE_FP32, threads,
+                           steps > 0 ? steps : cases[c].steps, ops) && ok;
     if (!n_words || decode) decode_table(threads, steps > 0 ? steps : 100);
     if (!n_words || experts) experts_table(threads);
     if (!n_words || attention) attention_table(threads);
-    if (!n_words || bf16) bf16_tables(threads, steps);
+    if (!n_words || bf16 || bf16_steps) bf16_tables(!n_words || bf16, threads, steps);
     return ok ? 0 : 1;
 }

@@ -354,7 +354,8 @@ static void test_heads(void **state)
 static void test_attention(void **state)
 {
     (void)state;
-    run_check(check_attention, X_BF16);
+    run_check_products(check_attention, X_BF16, PRODUCTS_WIDENED, false);
+    run_check_products(check_attention, X_BF16, PRODUCTS_AUTO, true);
     run_check(check_attention, X_FP16);
 }
 

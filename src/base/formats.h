@@ -76,6 +76,10 @@ static inline uint32_t formats_encode(Format f, float x, bool saturate)
     memcpy(&u, &x, sizeof u);
     uint32_t a = u & 0x7fffffffu;
     if (f == FORMAT_FP32) return saturate && a == 0x7f800000u ? u - 1 : u;
+    if (f == FORMAT_BF16 && !saturate) { // the common case, in fewer steps: a carry goes up to Inf, never into the sign
+        uint32_t up = (u + 0x7fffu + (u >> 16 & 1)) >> 16;
+        return a > 0x7f800000u ? (u >> 31 ? formats_sign(f) : 0) | formats_nan(f) : up;
+    }
     if (l.exponent == 8) { // fp32's own exponents: the pattern is the upper part of the float
         magnitude = (a + (1u << (drop - 1)) - 1 + (a >> drop & 1)) >> drop;
     } else {

@@ -41,168 +41,18 @@
 // Rejected: running sums in the order of arrival (they differ from rank to rank); O kept unnormalised with its maximum
 // (backward needs lse, not the maximum, and two numbers a row would be sent).
 //
-// The invariant: scratch is one or two (Q_BLOCK, K_TILE) tiles per thread, whatever T is (with blocks also a few
+// The invariant: scratch is one or two (ATTN_QUERIES, ATTN_KEYS) tiles per thread, whatever T is (with blocks also a few
 // leaves). A tile ends at the last key that the block may see, so of the causal half that is not needed only the
-// triangle on the diagonal is computed. A forward task is a (batch, head, run of Q_BLOCK queries) and computes the
+// triangle on the diagonal is computed. A forward task is a (batch, head, run of ATTN_QUERIES queries) and computes the
 // blocks that start in it. A backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed across
 // threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole matrix, in double;
 // tests compare the two.
-#include "ops/dev_cpu.h"
-
-#include "base/check.h"
+#include "ops/attn.h"
 #include "ops/gemm.h"
-#include "ops/vmath.h"
 
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { Q_BLOCK = 64, K_TILE = 256 }; // queries of a block, at most; keys of a tile
-
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-// ---- positions of queries and keys, and the mask
-//
-// Row r of a piece has position start + r, and from row `cut` on start + r + jump: two runs without gaps. The code
-// below uses positions in the sequence and never rows, so it serves a piece and a whole sequence alike.
-
-// Queries q0 .. q0 + rows - 1 of head h of sequence b, all of one document, one run and one of s.blocks, so that they
-// see keys of the same document. pos: the position of query q0; doc: that of the document's first key; first: the first
-// key of the piece that any of them sees.
-typedef struct {
-    size_t b, h, q0, rows, pos, doc, first;
-} AttnBlock;
-
-// The first position of the document of row t of sequence b.
-static size_t attn_first_key(AttnShape s, size_t b, size_t t)
-{
-    return s.first ? (size_t)s.first[b * s.Tq + t] : 0;
-}
-
-static size_t position(AttnShape s, size_t t)
-{
-    return s.q_start + t + (t >= s.q_cut ? s.q_jump : 0);
-}
-
-// The first position that the query at pos sees; doc: its document's first.
-static size_t attn_lowest(AttnShape s, size_t doc, size_t pos)
-{
-    size_t low = s.window && pos + 1 > s.window ? pos + 1 - s.window : 0;
-    return low > doc ? low : doc;
-}
-
-// How many of n rows have positions before pos. Row i has position start + i, from `cut` on start + i + jump.
-static size_t before(size_t pos, size_t start, size_t cut, size_t jump, size_t n)
-{
-    size_t i = pos > start ? pos - start : 0;
-    if (jump && i > cut) i = i > cut + jump ? i - jump : cut;
-    return min_size(i, n);
-}
-
-// The number of keys, and of queries, of the piece that lie before a position.
-static size_t attn_keys_before(AttnShape s, size_t pos)
-{
-    return before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk);
-}
-
-static size_t attn_rows_before(AttnShape s, size_t pos)
-{
-    return before(pos, s.q_start, s.q_cut, s.q_jump, s.Tq);
-}
-
-// Where block c of s.blocks begins in the sequence.
-static size_t attn_block_start(AttnShape s, size_t c)
-{
-    return c * s.T / (size_t)s.blocks;
-}
-
-// The first row of the run without gaps that row t is in, or of its block of s.blocks.
-static size_t stretch_start(AttnShape s, size_t t)
-{
-    if (!s.blocks) return s.q_jump && t >= s.q_cut ? s.q_cut : 0;
-    size_t pos = position(s, t), c = pos * (size_t)s.blocks / s.T;
-    while (attn_block_start(s, c + 1) <= pos) c++;
-    return t - min_size(t, pos - attn_block_start(s, c));
-}
-
-// Whether row t begins a block of queries. Blocks begin every Q_BLOCK queries, counted from the first query of the run
-// or, within it, of the document, and where `first` changes.
-static bool attn_starts_block(AttnShape s, size_t b, size_t t)
-{
-    size_t first = attn_first_key(s, b, t), stretch = stretch_start(s, t), pos = position(s, stretch);
-    size_t start = stretch + (first > pos ? first - pos : 0);
-    return t == stretch || (t - start) % Q_BLOCK == 0 || first != attn_first_key(s, b, t - 1);
-}
-
-static AttnBlock attn_block_at(AttnShape s, size_t b, size_t h, size_t q0)
-{
-    bool cuts = s.first || s.q_jump || s.blocks;
-    size_t most = min_size(Q_BLOCK, s.Tq - q0), rows = cuts ? 1 : most, pos = position(s, q0);
-    while (rows < most && !attn_starts_block(s, b, q0 + rows)) rows++;
-    size_t doc = attn_first_key(s, b, q0);
-    check(doc <= pos); // a query sees itself
-    return (AttnBlock){.b = b, .h = h, .q0 = q0, .rows = rows, .pos = pos, .doc = doc,
-                       .first = attn_keys_before(s, attn_lowest(s, doc, pos))};
-}
-
-// Offsets of the block's first row in q, in out and dout, and in lse; and of row 0 of its keys.
-static size_t attn_q_offset(AttnShape s, AttnBlock blk)
-{
-    return (blk.b * s.Tq + blk.q0) * s.ldq + blk.h * s.D;
-}
-
-static size_t attn_out_offset(AttnShape s, AttnBlock blk)
-{
-    return ((blk.b * s.Tq + blk.q0) * s.H + blk.h) * s.D;
-}
-
-static size_t attn_lse_offset(AttnShape s, AttnBlock blk)
-{
-    return (blk.b * s.H + blk.h) * s.Tq + blk.q0;
-}
-
-static size_t attn_kv_offset(AttnShape s, size_t b, size_t h)
-{
-    return b * s.Tk * s.ldkv + h / (s.H / s.G) * s.D;
-}
-
-// 1 / sqrt(D), unless the shape says otherwise.
-static float attn_scale_of(AttnShape s)
-{
-    return s.scale > 0 ? s.scale : 1 / sqrtf((float)s.D);
-}
-
-// Row r of the block sees keys [*from, n) of a tile of w keys starting at k0; returns n. None: both are 0.
-static size_t attn_visible(AttnShape s, AttnBlock blk, size_t r, size_t k0, size_t w, size_t *from)
-{
-    size_t end = attn_keys_before(s, blk.pos + r + 1), n = end <= k0 ? 0 : min_size(end - k0, w);
-    size_t low = s.window ? attn_keys_before(s, attn_lowest(s, blk.doc, blk.pos + r)) : 0; // else the block's first
-    *from = low > k0 ? low - k0 : 0;
-    if (*from >= n) *from = n = 0;
-    return n;
-}
-
-// What dropout multiplies the probabilities of row r and keys k0 .. k0 + n - 1 by: 0 or 1 / (1 - p).
-static void attn_keep_row(float *keep, AttnShape s, AttnBlock blk, size_t r, size_t k0, size_t n)
-{
-    size_t Tq = s.T ? s.T : s.Tq, Tk = s.T ? s.T : s.Tk, row = s.T ? blk.pos + r : blk.q0 + r;
-    uint64_t at = (((s.drop.first + blk.b) * s.H + blk.h) * Tq + row) * Tk + s.k_start;
-    uint32_t word[4], limit = dev_cpu_dropout_limit(s.drop);
-    float kept = 1 / (1 - s.drop.p);
-    for (size_t j = 0; j < n;) { // runs of keys without gaps
-        bool second = s.k_jump && k0 + j >= s.k_cut;
-        size_t end = second || !s.k_jump ? n : min_size(n, s.k_cut - k0);
-        uint64_t i = at + k0 + j + (second ? s.k_jump : 0);
-        while (j < end) {
-            rng_words(s.drop.rng, i / 4, word);
-            for (size_t w = i % 4; w < 4 && j < end; w++, j++, i++) keep[j] = word[w] >= limit ? kept : 0;
-        }
-    }
-}
 
 // ---- the tree of sums: the order in which partial results are joined, and how two are joined
 //
@@ -317,48 +167,29 @@ static bool has_leaf(AttnShape s, size_t i, size_t (*count)(AttnShape, size_t))
 static void keys_of_block(AttnShape s, size_t c, size_t first, size_t end, size_t *lo, size_t *hi)
 {
     *lo = attn_keys_before(s, attn_block_start(s, c));
-    *hi = min_size(attn_keys_before(s, attn_block_start(s, c + 1)), end);
+    *hi = attn_min(attn_keys_before(s, attn_block_start(s, c + 1)), end);
     if (*lo < first) *lo = first;
 }
 
 // ---- forward
-
-// One row of online softmax: S row -> P row; returns the factor e^(m - m') for the sums so far.
-static float softmax_row(float *row, size_t n, size_t w, float *m, float *l)
-{
-    float top = *m, sum = 0;
-#pragma omp simd reduction(max : top)
-    for (size_t j = 0; j < n; j++) top = row[j] > top ? row[j] : top;
-    for (size_t j = 0; j < n; j++)
-        if (row[j] != row[j]) top = row[j]; // max() drops NaN; a NaN score must not vanish
-#pragma omp simd reduction(+ : sum)
-    for (size_t j = 0; j < n; j++) {
-        row[j] = vmath_exp(row[j] - top);
-        sum += row[j];
-    }
-    for (size_t j = n; j < w; j++) row[j] = 0;
-    float shrink = *m == -INFINITY ? 0.0f : vmath_exp(*m - top);
-    *l = *l * shrink + sum;
-    *m = top;
-    return shrink;
-}
 
 // out (rows, D), ldo apart, and lse (rows) of keys lo .. hi - 1 of the piece.
 static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, float *out, size_t ldo, float *lse)
 {
     AttnShape s = p->s;
     size_t D = s.D, rows = blk.rows, kv = attn_kv_offset(s, blk.b, blk.h);
-    float tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), m[Q_BLOCK], l[Q_BLOCK], scale = attn_scale_of(s);
-    float keep[K_TILE];
+    float tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64))), m[ATTN_QUERIES], l[ATTN_QUERIES], scale = attn_scale_of(s);
+    float keep[ATTN_KEYS];
     const float *q = p->q + attn_q_offset(s, blk), *k = p->k + kv, *v = p->v + kv;
     for (size_t r = 0; r < rows; r++) m[r] = -INFINITY, l[r] = 0;
-    for (size_t k0 = lo; k0 < hi; k0 += K_TILE) {
-        size_t w = min_size(K_TILE, hi - k0);
-        p->gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, K_TILE);
+    for (size_t k0 = lo; k0 < hi; k0 += ATTN_KEYS) {
+        size_t w = attn_min(ATTN_KEYS, hi - k0);
+        p->gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, ATTN_KEYS);
         for (size_t r = 0; r < rows; r++) {
             size_t from, n = attn_visible(s, blk, r, k0, w, &from);
-            float *row = tile + r * K_TILE, shrink = n ? softmax_row(row + from, n - from, w - from, &m[r], &l[r]) : 1;
-            memset(row, 0, (n ? from : w) * sizeof *row);
+            float *row = tile + r * ATTN_KEYS, shrink = 1;
+            if (n) shrink = attn_softmax_row(row + from, n - from, 1, &m[r], &l[r]);
+            memset(row, 0, from * sizeof *row), memset(row + n, 0, (w - n) * sizeof *row);
             if (s.drop.p > 0) {
                 attn_keep_row(keep, s, blk, r, k0, n);
                 for (size_t j = 0; j < n; j++) row[j] *= keep[j];
@@ -366,7 +197,7 @@ static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, fl
             if (k0 == lo) continue; // no sum yet: the product below writes
             for (size_t d = 0; d < D; d++) out[r * ldo + d] *= shrink;
         }
-        p->gemm(false, false, rows, D, w, 1, tile, K_TILE, v + k0 * s.ldkv, s.ldkv, k0 == lo ? 0 : 1, out, ldo);
+        p->gemm(false, false, rows, D, w, 1, tile, ATTN_KEYS, v + k0 * s.ldkv, s.ldkv, k0 == lo ? 0 : 1, out, ldo);
     }
     for (size_t r = 0; r < rows; r++) {
         float inverse = 1 / l[r];
@@ -377,8 +208,9 @@ static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, fl
     }
 }
 
-static void forward_block(const Pass *p, AttnBlock blk)
+static void forward_block(const void *arg, AttnBlock blk)
 {
+    const Pass *p = arg;
     AttnShape s = p->s;
     let_messages_move(p);
     size_t D = s.D, ldo = s.H * D, end = attn_keys_before(s, blk.pos + blk.rows), lo, hi;
@@ -406,20 +238,8 @@ static void forward_block(const Pass *p, AttnBlock blk)
 
 static void forward(const Pass *p)
 {
-    AttnShape s = p->s;
-    size_t n_parts = (s.Tq + Q_BLOCK - 1) / Q_BLOCK, n_tasks = s.B * s.H * n_parts;
-    check(s.drop.p >= 0 && s.drop.p < 1);
-#pragma omp parallel for schedule(dynamic) num_threads(p->dev->threads)
-    for (size_t i = 0; i < n_tasks; i++) {
-        size_t part = n_parts - 1 - i / (s.B * s.H); // the long rows first
-        size_t b = i % (s.B * s.H) / s.H, h = i % s.H, t = part * Q_BLOCK, end = min_size(t + Q_BLOCK, s.Tq);
-        while (t < end && !attn_starts_block(s, b, t)) t++; // without documents t does, and is the only one
-        while (t < end) {
-            AttnBlock blk = attn_block_at(s, b, h, t);
-            forward_block(p, blk);
-            t += blk.rows;
-        }
-    }
+    check(p->s.drop.p >= 0 && p->s.drop.p < 1);
+    attn_each_block(p->s, p->dev->threads, forward_block, p);
 }
 
 // Room for the trees of all threads: `each` floats a leaf.
@@ -442,7 +262,7 @@ static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X 
     check(is_whole(s));
     Pass p = {.dev = dev, .s = s, .out = (float *)out, .lse = lse, .q = (const float *)q, .k = (const float *)k,
               .v = (const float *)v};
-    make_room(&p, Q_BLOCK * (s.D + 1));
+    make_room(&p, ATTN_QUERIES * (s.D + 1));
     forward(&p);
 }
 
@@ -451,31 +271,11 @@ static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q,
     Pass p = {.dev = dev, .s = s, .out = out, .lse = lse, .q = (const float *)q, .k = (const float *)k,
               .v = (const float *)v};
     check(s.T);
-    make_room(&p, Q_BLOCK * (s.D + 1));
+    make_room(&p, ATTN_QUERIES * (s.D + 1));
     forward(&p);
 }
 
 // ---- backward
-
-// S and dO V^T of one row -> P, with dropout P * K, and dS.
-static void backward_row(float *p, float *ds, size_t n, size_t w, float lse, float delta, float scale,
-                         const float *keep)
-{
-    if (keep) {
-        for (size_t j = 0; j < n; j++) {
-            float e = vmath_exp(p[j] - lse);
-            p[j] = e * keep[j];
-            ds[j] = scale * e * (ds[j] * keep[j] - delta);
-        }
-    } else {
-#pragma omp simd
-        for (size_t j = 0; j < n; j++) {
-            p[j] = vmath_exp(p[j] - lse);
-            ds[j] = scale * p[j] * (ds[j] - delta);
-        }
-    }
-    for (size_t j = n; j < w; j++) p[j] = ds[j] = 0;
-}
 
 // Destinations of a block's gradients: dq (rows, D), ldq apart; dk and dv of the piece's key 0, ldkv apart.
 typedef struct {
@@ -488,26 +288,27 @@ static void backward_range(const Pass *p, AttnBlock blk, const float *delta, siz
 {
     AttnShape s = p->s;
     size_t D = s.D, rows = blk.rows, ldo = s.H * D, kv0 = attn_kv_offset(s, blk.b, blk.h);
-    float p_tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), dp[Q_BLOCK * K_TILE] __attribute__((aligned(64)));
-    float keep[K_TILE], scale = attn_scale_of(s);
+    float p_tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64))), dp[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64)));
+    float keep[ATTN_KEYS], scale = attn_scale_of(s);
     const float *q = p->q + attn_q_offset(s, blk), *dout = p->dout + attn_out_offset(s, blk);
     const float *lse = p->lse + attn_lse_offset(s, blk);
     for (size_t r = 0; !add && r < rows && lo >= hi; r++) memset(g.dq + r * g.ldq, 0, D * sizeof *g.dq);
-    for (size_t k0 = lo; k0 < hi; k0 += K_TILE) {
-        size_t w = min_size(K_TILE, hi - k0), kv = kv0 + k0 * s.ldkv;
+    for (size_t k0 = lo; k0 < hi; k0 += ATTN_KEYS) {
+        size_t w = attn_min(ATTN_KEYS, hi - k0), kv = kv0 + k0 * s.ldkv;
         float *dk = g.dk + k0 * g.ldkv, *dv = g.dv + k0 * g.ldkv, sum = k0 > lo || add;
-        p->gemm(false, true, rows, w, D, scale, q, s.ldq, p->k + kv, s.ldkv, 0, p_tile, K_TILE);
-        p->gemm(false, true, rows, w, D, 1, dout, ldo, p->v + kv, s.ldkv, 0, dp, K_TILE);
+        p->gemm(false, true, rows, w, D, scale, q, s.ldq, p->k + kv, s.ldkv, 0, p_tile, ATTN_KEYS);
+        p->gemm(false, true, rows, w, D, 1, dout, ldo, p->v + kv, s.ldkv, 0, dp, ATTN_KEYS);
         for (size_t r = 0; r < rows; r++) {
-            size_t from, n = attn_visible(s, blk, r, k0, w, &from), at = r * K_TILE;
+            size_t from, n = attn_visible(s, blk, r, k0, w, &from), at = r * ATTN_KEYS;
             if (s.drop.p > 0) attn_keep_row(keep, s, blk, r, k0, n);
-            memset(p_tile + at, 0, from * sizeof *p_tile), memset(dp + at, 0, from * sizeof *dp);
-            backward_row(p_tile + at + from, dp + at + from, n - from, w - from, lse[r], delta[r], scale,
-                         s.drop.p > 0 ? keep + from : NULL);
+            attn_backward_row(p_tile + at + from, dp + at + from, n - from, lse[r], delta[r], 1, scale,
+                              s.drop.p > 0 ? keep + from : NULL);
+            memset(p_tile + at, 0, from * sizeof *p_tile), memset(p_tile + at + n, 0, (w - n) * sizeof *p_tile);
+            memset(dp + at, 0, from * sizeof *dp), memset(dp + at + n, 0, (w - n) * sizeof *dp);
         }
-        p->gemm(true, false, w, D, rows, 1, p_tile, K_TILE, dout, ldo, 1, dv, g.ldkv);
-        p->gemm(true, false, w, D, rows, 1, dp, K_TILE, q, s.ldq, 1, dk, g.ldkv);
-        p->gemm(false, false, rows, D, w, 1, dp, K_TILE, p->k + kv, s.ldkv, sum, g.dq, g.ldq);
+        p->gemm(true, false, w, D, rows, 1, p_tile, ATTN_KEYS, dout, ldo, 1, dv, g.ldkv);
+        p->gemm(true, false, w, D, rows, 1, dp, ATTN_KEYS, q, s.ldq, 1, dk, g.ldkv);
+        p->gemm(false, false, rows, D, w, 1, dp, ATTN_KEYS, p->k + kv, s.ldkv, sum, g.dq, g.ldq);
     }
 }
 
@@ -518,7 +319,7 @@ static void backward_block(const Pass *p, AttnBlock blk, Grads g, float *room)
     let_messages_move(p);
     size_t D = s.D, rows = blk.rows, ldo = s.H * D, end = attn_keys_before(s, blk.pos + rows), lo, hi;
     const float *dout = p->dout + attn_out_offset(s, blk), *out = p->out + attn_out_offset(s, blk);
-    float delta[Q_BLOCK];
+    float delta[ATTN_QUERIES];
     for (size_t r = 0; r < rows; r++) {
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -563,7 +364,7 @@ static void backward_group(const Pass *p, size_t b, size_t g)
     AttnShape s = p->s;
     size_t D = s.D, n = s.Tk * D, at = b * s.Tk * p->lddkv + g * D;
     float *dk = p->dk + at, *dv = p->dv + at, *room = p->scratch + (size_t)omp_get_thread_num() * p->n_scratch;
-    AttnTree t = {.at = room + LEAVES * Q_BLOCK * D, .each = 2 * n, .rows = 2 * s.Tk, .D = D,
+    AttnTree t = {.at = room + LEAVES * ATTN_QUERIES * D, .each = 2 * n, .rows = 2 * s.Tk, .D = D,
                   .join = tree_sum};
     for (size_t j = 0; j < s.Tk; j++) {
         memset(dk + j * p->lddkv, 0, D * sizeof *dk);
@@ -605,7 +406,7 @@ static void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, con
     Pass p = {.dev = dev, .s = s, .dq = (float *)dq, .dk = (float *)dk, .dv = (float *)dv, .lddq = s.ldq,
               .lddkv = s.ldkv, .dout = (const float *)dout, .out = (float *)out, .lse = (float *)lse,
               .q = (const float *)q, .k = (const float *)k, .v = (const float *)v};
-    make_room(&p, (Q_BLOCK + 2 * s.Tk) * s.D);
+    make_room(&p, (ATTN_QUERIES + 2 * s.Tk) * s.D);
     backward(&p);
 }
 
@@ -615,7 +416,7 @@ static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, c
     Pass p = {.dev = dev, .s = s, .dq = dq, .dk = dk, .dv = dv, .lddq = s.H * s.D, .lddkv = s.G * s.D,
               .dout = (const float *)dout, .out = (float *)out, .lse = (float *)lse, .q = (const float *)q,
               .k = (const float *)k, .v = (const float *)v};
-    make_room(&p, (Q_BLOCK + 2 * s.Tk) * s.D);
+    make_room(&p, (ATTN_QUERIES + 2 * s.Tk) * s.D);
     backward(&p);
 }
 

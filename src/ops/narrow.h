@@ -25,8 +25,8 @@ typedef struct {
 } NarrowOptions;
 
 // `inner` is the CPU device (dev_cpu.h), which stores fp32; it stays the caller's and must live longer. The
-// scratch grows on first use and is kept: at most 8 buffers, each of chunk_floats or of one row (attention:
-// one sequence) where that is more.
+// scratch grows on first use and is kept: at most 8 buffers, each of chunk_floats or of a row for each thread (widened
+// attention: one sequence) where that is more.
 Dev *narrow_create(Dev *inner, NarrowOptions options);
 void narrow_free(Dev *dev);
 
@@ -60,6 +60,16 @@ void matmul_bf16_backward_input(MatmulRoom room, uint16_t *dinp, const uint16_t 
 // dbias may be NULL.
 void matmul_bf16_backward_weight(int threads, float *dweight, float *dbias, const uint16_t *dout, const uint16_t *inp,
                                  size_t N, size_t C, size_t OC);
+
+// ---- attention by the same instruction (attention_bf16.c): that of the op table, on arrays of bf16
+
+// Floats of `room` that a thread needs.
+size_t attention_bf16_room(AttnShape s, bool backward);
+void attention_bf16_forward(int threads, float *room, uint16_t *out, float *lse, const uint16_t *q, const uint16_t *k,
+                            const uint16_t *v, AttnShape s);
+void attention_bf16_backward(int threads, float *room, uint16_t *dq, uint16_t *dk, uint16_t *dv, const uint16_t *dout,
+                             const uint16_t *out, const float *lse, const uint16_t *q, const uint16_t *k,
+                             const uint16_t *v, AttnShape s);
 
 // ---- for the tests, which look into the scratch
 enum { NARROW_ROOMS = 8 };
