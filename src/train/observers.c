@@ -328,7 +328,7 @@ static void add_arrays(Run *run, Dump *dump, DumpKind kind, int s)
 }
 
 // Watches from here: what the noise scale measured before is no part of the step.
-static void dump_loaded(void *self, Run *run, long step, RampStep mine)
+static void dump_loaded(void *self, Run *run, long step, int64_t rows)
 {
     static const char *const dtype[] = {[CONFIG_DTYPE_FP32] = "fp32", [CONFIG_DTYPE_BF16] = "bf16",
                                         [CONFIG_DTYPE_FP16] = "fp16", [CONFIG_DTYPE_FP8] = "fp8"};
@@ -336,7 +336,7 @@ static void dump_loaded(void *self, Run *run, long step, RampStep mine)
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;
     RampStep batch = schedule_ramp_at(&run->ramp, step);
-    (void)mine;
+    (void)rows;
     if (step + 1 != cfg->run.dump) return;
     replicas_describe(&run->replicas, d->layout, sizeof d->layout);
     if (cfg->numerics.deterministic) strncat(d->layout, ", deterministic", sizeof d->layout - strlen(d->layout) - 1);
