@@ -226,6 +226,16 @@ static void test_named(void **state)
     assert_false(has("<td>set</td>") || has("<td>task</td>") || has("Other measurements"));
 }
 
+// A step that no integer of JSON can hold is no step.
+static void test_far_step(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2e300,\"loss\":2}\n");
+    make();
+    assert_int_equal(points("loss"), 1);
+    assert_true(has("1 line of metrics.jsonl could not be read"));
+}
+
 // 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
 static void test_rates(void **state)
 {
@@ -695,7 +705,7 @@ int main(void)
         PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_pairs), PAGE_TEST(test_states),
         PAGE_TEST(test_resumed), PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words),
         PAGE_TEST(test_time_left), PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline),
-        PAGE_TEST(test_experts), PAGE_TEST(test_named),
+        PAGE_TEST(test_experts), PAGE_TEST(test_named), PAGE_TEST(test_far_step),
         PAGE_TEST(test_settings),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);
