@@ -258,7 +258,8 @@ static void test_presets(void **state)
     const char *known[] = {"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m",
                            "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "chinchilla-70b",
                            "llama2-7b", "llama2-13b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b",
-                           "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b", "olmoe-1b-7b", "tiny", "tiny-llama", "tiny-moe", "stories", "text"};
+                           "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b", "olmoe-1b-7b", "tiny", "tiny-llama",
+                           "tiny-moe", "stories", "text"};
     glob_t found;
     assert_int_equal(glob("scripts/presets/*.toml", 0, NULL, &found), 0);
     assert_true(found.gl_pathc >= sizeof known / sizeof *known);

@@ -68,6 +68,6 @@ for what in time traffic layout cluster; do
         --price --tokens --save --restart --mtbf --days --jitter --seed
 done
 passes 'plan memory: options' options "$ubsan/plan" memory "${model[@]}" -- --ranks
-passes 'plan scaling' options "$ubsan/plan" scaling -- --flops --params --tokens --served --loss
+passes 'plan scaling' options "$ubsan/plan" scaling -- --flops --params --tokens --served --loss --mfu --price
 passes 'stories' options "$ubsan/stories" --out "$work/text" --bytes 1000 -- --seed
 exit $failed

@@ -448,7 +448,9 @@ double plan_tokens(const Config *cfg, long steps)
 {
     Ramp ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
                                    1, false);
-    return (double)schedule_ramp_at(&ramp, steps).before * (double)cfg->model.context;
+    long full = schedule_reaches(&ramp, ramp.to), grown = steps < full ? steps : full; // then in double: steps may be many
+    double tokens = (double)schedule_ramp_at(&ramp, grown).before * (double)cfg->model.context;
+    return tokens + ((double)steps - (double)grown) * (double)cfg->batch.tokens;
 }
 
 static void list_recipes(FILE *out)
