@@ -127,7 +127,7 @@ mistakes() {
 large() {
     local P
     P=$("$BUILD/plan" params gpt3-175b | awk '$2 == "parameters" { print $1 }')
-    "$BUILD/plan" memory gpt3-175b --batch.ramp_from=0 --batch.tokens=131072 --batch.micro=1 --ranks 64 --parallel.zero=3 --json | memory_lines >"$work/large"
+    "$BUILD/plan" memory gpt3-175b --batch.tokens=131072 --batch.micro=1 --ranks 64 --parallel.zero=3 --json | memory_lines >"$work/large"
     same_number optimizer $((8 * P)) "$(sum optimizer "$work/large")"
     same_number parameters $((4 * P)) "$(sum parameters "$work/large")"
 }
