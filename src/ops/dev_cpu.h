@@ -55,6 +55,13 @@ static inline uint32_t dev_cpu_dropout_limit(Dropout drop)
     return (uint32_t)((double)drop.p * 4294967296.0);
 }
 
+// Of the backward pass of a norm (norm.c), whose sums over rows are sums of NORM_BLOCKS ranges of rows. One row: dinp =
+// its dx (+ dresid, if not NULL), dw += and db += (if not NULL) its part. Then grad[c] += the sum of the ranges, in order.
+enum { NORM_BLOCKS = 64 };
+void norm_cpu_backward_row(float *dinp, float *dw, float *db, const float *dout, const float *dresid, const float *inp,
+                           float mean, float rstd, const float *w, size_t C, NormKind kind);
+void norm_cpu_add_partials(float *grad, const float *partial, size_t n_blocks, size_t stride, size_t C);
+
 void elements_cpu_fill(Dev *dev);
 void matmul_cpu_fill(Dev *dev);
 void attention_cpu_fill(Dev *dev);

@@ -152,11 +152,12 @@ void matmul_bf16_backward_input(MatmulRoom room, uint16_t *dinp, const uint16_t 
 // dbias[c] += sum over rows of dout[., c]: a strip of columns a task, rows in ascending order.
 static void bias_gradient(int threads, float *dbias, const uint16_t *dout, size_t N, size_t OC)
 {
-    enum { STRIP = 64 };
+    enum { MOST = 1024 }; // wide strips: memory is read along rows
+    size_t share = (OC + (size_t)threads - 1) / (size_t)threads, strip = share < MOST ? share : MOST;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (size_t c0 = 0; c0 < OC; c0 += STRIP) {
-        size_t w = OC - c0 < STRIP ? OC - c0 : STRIP;
-        float sum[STRIP] = {0};
+    for (size_t c0 = 0; c0 < OC; c0 += strip) {
+        size_t w = OC - c0 < strip ? OC - c0 : strip;
+        float sum[MOST] = {0};
         for (size_t n = 0; n < N; n++) {
             const uint16_t *row = dout + n * OC + c0;
 #pragma omp simd

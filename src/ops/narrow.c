@@ -39,6 +39,7 @@
 #include "ops/gemm_bf16.h"
 #include "ops/vmath.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,6 +119,42 @@ static void narrow_write(Narrow *n, X *out, const float *in, size_t rows, size_t
     }
 }
 
+// Pieces of rows that a thread widens, computes and rounds while they are in its cache. `room` r of a thread has `each`
+// floats, enough for a piece.
+enum { LANE_FLOATS = 1 << 14 };
+typedef struct {
+    size_t rows, each; // of a piece
+    float *room[4];
+} Lanes;
+
+static Lanes lanes_make(Narrow *n, size_t N, size_t width, int rooms)
+{
+    size_t share = n->chunk_floats / (size_t)n->dev.threads, most = share < LANE_FLOATS ? share : LANE_FLOATS;
+    size_t fit = width < most ? most / width : 1;
+    Lanes l = {.rows = fit < N || N == 0 ? fit : N};
+    l.each = (l.rows * width + 15) / 16 * 16;
+    for (int r = 0; r < rooms; r++) l.room[r] = narrow_room(n, r, (size_t)n->dev.threads * l.each);
+    return l;
+}
+
+static float *lane(const Lanes *l, int room)
+{
+    return l->room[room] + (size_t)omp_get_thread_num() * l->each;
+}
+
+// The same with n_elems elements of `in`, widened.
+static float *lane_read(const Narrow *n, const Lanes *l, int room, const X *in, size_t at, size_t n_elems)
+{
+    if (!in) return NULL;
+    formats_to_float(lane(l, room), n->format, narrow_at(in, at), n_elems);
+    return lane(l, room);
+}
+
+static void lane_write(const Narrow *n, X *out, size_t at, const float *x, size_t n_elems)
+{
+    formats_from_float(narrow_to(out, at), n->format, x, n_elems, false);
+}
+
 // Without the sign the patterns of both formats are ordered as their
 // numbers are: 0 < finite < Inf < NaN.
 float narrow_amax(const Narrow *n, const X *in_, size_t n_elems)
@@ -149,11 +186,13 @@ static void from_x(Dev *dev, float *out, const X *inp, size_t n)
 static void add(Dev *dev, X *out, const X *a, const X *b, size_t n_elems)
 {
     Narrow *n = (Narrow *)dev;
-    size_t chunk = narrow_rows(n, n_elems, 1);
-    for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
-        float *x = narrow_read(n, 0, narrow_at(a, i), 1, w, w), *y = narrow_read(n, 1, narrow_at(b, i), 1, w, w);
+    Lanes l = lanes_make(n, n_elems, 1, 2);
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, n_elems))
+    for (size_t i = 0; i < n_elems; i += l.rows) {
+        size_t w = part_of(n_elems, i, l.rows);
+        float *x = lane_read(n, &l, 0, a, i, w), *y = lane_read(n, &l, 1, b, i, w);
         n->inner->add(n->inner, (X *)x, (X *)x, (X *)y, w);
-        narrow_write(n, narrow_to(out, i), x, 1, w, w);
+        lane_write(n, out, i, x, w);
     }
 }
 
@@ -186,23 +225,27 @@ static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n_elems)
 static void swiglu_forward(Dev *dev, X *out, const X *gate_up, size_t N, size_t F)
 {
     Narrow *n = (Narrow *)dev;
-    size_t rows = narrow_rows(n, N, 2 * F);
-    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *g = narrow_read(n, 0, narrow_at(gate_up, r * 2 * F), h, 2 * F, 2 * F), *y = narrow_room(n, 1, h * F);
+    Lanes l = lanes_make(n, N, 2 * F, 2);
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, N * F))
+    for (size_t r = 0; r < N; r += l.rows) {
+        size_t h = part_of(N, r, l.rows);
+        float *g = lane_read(n, &l, 0, gate_up, r * 2 * F, h * 2 * F), *y = lane(&l, 1);
         n->inner->swiglu_forward(n->inner, (X *)y, (X *)g, h, F);
-        narrow_write(n, narrow_to(out, r * F), y, h, F, F);
+        lane_write(n, out, r * F, y, h * F);
     }
 }
 
 static void swiglu_backward(Dev *dev, X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F)
 {
     Narrow *n = (Narrow *)dev;
-    size_t rows = narrow_rows(n, N, 2 * F);
-    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *g = narrow_read(n, 0, narrow_at(gate_up, r * 2 * F), h, 2 * F, 2 * F);
-        float *dy = narrow_read(n, 1, narrow_at(dout, r * F), h, F, F), *dg = narrow_room(n, 2, h * 2 * F);
+    Lanes l = lanes_make(n, N, 2 * F, 3);
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, N * F))
+    for (size_t r = 0; r < N; r += l.rows) {
+        size_t h = part_of(N, r, l.rows);
+        float *g = lane_read(n, &l, 0, gate_up, r * 2 * F, h * 2 * F), *dy = lane_read(n, &l, 1, dout, r * F, h * F);
+        float *dg = lane(&l, 2);
         n->inner->swiglu_backward(n->inner, (X *)dg, (X *)dy, (X *)g, h, F);
-        narrow_write(n, narrow_to(dgate_up, r * 2 * F), dg, h, 2 * F, 2 * F);
+        lane_write(n, dgate_up, r * 2 * F, dg, h * 2 * F);
     }
 }
 
@@ -294,37 +337,47 @@ static void norm_forward(Dev *dev, X *out, X *sum, float *mean, float *rstd, con
 {
     Narrow *n = (Narrow *)dev;
     Dev *inner = n->inner;
-    size_t rows = narrow_rows(n, N, C);
-    float *w = narrow_read(n, 0, weight, 1, C, C), *shift = narrow_read(n, 1, bias, 1, C, C);
-    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *x = narrow_read(n, 2, narrow_at(a, r * C), h, C, C), *y = narrow_room(n, 3, h * C);
+    Lanes l = lanes_make(n, N, C, 2);
+    float *w = narrow_read(n, 2, weight, 1, C, C), *shift = narrow_read(n, 3, bias, 1, C, C);
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, N * C))
+    for (size_t r = 0; r < N; r += l.rows) {
+        size_t h = part_of(N, r, l.rows);
+        float *x = lane_read(n, &l, 0, a, r * C, h * C), *y = lane_read(n, &l, 1, b, r * C, h * C);
         if (b) {
-            float *z = narrow_read(n, 4, narrow_at(b, r * C), h, C, C);
-            inner->add(inner, (X *)x, (X *)x, (X *)z, h * C);
-            narrow_write(n, narrow_to(sum, r * C), x, h, C, C);
-            x = narrow_read(n, 2, narrow_at(sum, r * C), h, C, C); // the norm is of what was stored
+            inner->add(inner, (X *)x, (X *)x, (X *)y, h * C);
+            lane_write(n, sum, r * C, x, h * C);
+            x = lane_read(n, &l, 0, sum, r * C, h * C); // the norm is of what was stored
         }
+        y = lane(&l, 1);
         inner->norm_forward(inner, (X *)y, NULL, mean ? mean + r : NULL, rstd + r, (X *)x, NULL, (X *)w, (X *)shift,
                             h, C, kind, eps);
-        narrow_write(n, narrow_to(out, r * C), y, h, C, C);
+        lane_write(n, out, r * C, y, h * C);
     }
 }
 
+// Blocks of rows and the order of the sums over them are norm.c's.
 static void norm_backward(Dev *dev, X *dinp, float *dweight, float *dbias, const X *dout, const X *dresid,
                           const X *inp, const float *mean, const float *rstd, const X *weight,
                           size_t N, size_t C, NormKind kind)
 {
     Narrow *n = (Narrow *)dev;
-    size_t rows = narrow_rows(n, N, C);
-    float *w = narrow_read(n, 0, weight, 1, C, C);
-    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *dy = narrow_read(n, 1, narrow_at(dout, r * C), h, C, C);
-        float *skip = narrow_read(n, 2, narrow_at(dresid, r * C), h, C, C);
-        float *x = narrow_read(n, 3, narrow_at(inp, r * C), h, C, C), *dx = narrow_room(n, 4, h * C);
-        n->inner->norm_backward(n->inner, (X *)dx, dweight, dbias, (X *)dy, (X *)skip, (X *)x, mean ? mean + r : NULL,
-                                rstd + r, (X *)w, h, C, kind);
-        narrow_write(n, narrow_to(dinp, r * C), dx, h, C, C);
+    size_t n_blocks = N < NORM_BLOCKS ? N : NORM_BLOCKS;
+    Lanes l = lanes_make(n, 1, C, 4);
+    float *w = narrow_read(n, 4, weight, 1, C, C), *partial = dev_cpu_scratch(n->inner, n_blocks * 2 * C);
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n_blocks; i++) {
+        float *dw = partial + i * 2 * C;
+        memset(dw, 0, 2 * C * sizeof *dw);
+        for (size_t r = i * N / n_blocks; r < (i + 1) * N / n_blocks; r++) {
+            float *dy = lane_read(n, &l, 0, dout, r * C, C), *skip = lane_read(n, &l, 1, dresid, r * C, C);
+            float *x = lane_read(n, &l, 2, inp, r * C, C), *dx = lane(&l, 3);
+            norm_cpu_backward_row(dx, dw, dbias ? dw + C : NULL, dy, skip, x, kind == NORM_LAYERNORM ? mean[r] : 0,
+                                  rstd[r], w, C, kind);
+            lane_write(n, dinp, r * C, dx, C);
+        }
     }
+    norm_cpu_add_partials(dweight, partial, n_blocks, 2 * C, C);
+    if (dbias) norm_cpu_add_partials(dbias, partial + C, n_blocks, 2 * C, C);
 }
 
 static void head_norm_forward(Dev *dev, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads,
@@ -497,11 +550,13 @@ static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, con
                          size_t N, size_t V, float scale)
 {
     Narrow *n = (Narrow *)dev;
-    size_t rows = narrow_rows(n, N, V);
-    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
+    Lanes l = lanes_make(n, N, V, 1);
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t r = 0; r < N; r += l.rows) {
+        size_t h = part_of(N, r, l.rows);
+        float *z = lane_read(n, &l, 0, logits, r * V, h * V);
         n->inner->softmax_xent(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, h, V, scale);
-        if (dlogits) narrow_write(n, narrow_to(dlogits, r * V), z, h, V, V);
+        if (dlogits) lane_write(n, dlogits, r * V, z, h * V);
     }
 }
 

@@ -9,14 +9,12 @@
 // the addition of the stream's own gradient: one pass over memory, as in a GPU kernel.
 //
 // The invariant: rows are independent; the gradients of w and b, which sum over rows, are summed within
-// BLOCKS fixed ranges of rows and then over the ranges in order, so the bits do not depend on the number
+// NORM_BLOCKS fixed ranges of rows and then over the ranges in order, so the bits do not depend on the number
 // of threads.
 #include "ops/dev_cpu.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { BLOCKS = 64 };
 
 static float row_sum(const float *x, size_t C)
 {
@@ -62,9 +60,8 @@ static void norm_forward(Dev *dev, X *out_, X *sum_, float *mean, float *rstd, c
     }
 }
 
-// dx of one row (added to dresid when there is one), and its part of dw and db. w_stride 1.
-static void backward_row(float *dinp, float *dw, float *db, const float *dout, const float *dresid, const float *inp,
-                         float mean, float rstd, const float *w, size_t C, NormKind kind)
+void norm_cpu_backward_row(float *dinp, float *dw, float *db, const float *dout, const float *dresid, const float *inp,
+                           float mean, float rstd, const float *w, size_t C, NormKind kind)
 {
     float g_sum = 0, gn_sum = 0;
 #pragma omp simd reduction(+ : g_sum, gn_sum)
@@ -87,8 +84,7 @@ static void backward_row(float *dinp, float *dw, float *db, const float *dout, c
     }
 }
 
-// grad[c] += sum over the partial rows, in order.
-static void add_partials(float *grad, const float *partial, size_t n_blocks, size_t stride, size_t C)
+void norm_cpu_add_partials(float *grad, const float *partial, size_t n_blocks, size_t stride, size_t C)
 {
     for (size_t c = 0; c < C; c++) {
         float sum = 0;
@@ -103,18 +99,18 @@ static void norm_backward(Dev *dev, X *dinp_, float *dweight, float *dbias, cons
 {
     float *dinp = (float *)dinp_;
     const float *dout = (const float *)dout_, *dresid = (const float *)dresid_, *inp = (const float *)inp_;
-    size_t n_blocks = N < BLOCKS ? N : BLOCKS;
+    size_t n_blocks = N < NORM_BLOCKS ? N : NORM_BLOCKS;
     float *partial = dev_cpu_scratch(dev, n_blocks * 2 * C);
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n_blocks; i++) {
         float *dw = partial + i * 2 * C, *db = dbias ? dw + C : NULL;
         memset(dw, 0, 2 * C * sizeof *dw);
         for (size_t n = i * N / n_blocks; n < (i + 1) * N / n_blocks; n++)
-            backward_row(dinp + n * C, dw, db, dout + n * C, dresid ? dresid + n * C : NULL, inp + n * C,
+            norm_cpu_backward_row(dinp + n * C, dw, db, dout + n * C, dresid ? dresid + n * C : NULL, inp + n * C,
                          kind == NORM_LAYERNORM ? mean[n] : 0, rstd[n], (const float *)weight, C, kind);
     }
-    add_partials(dweight, partial, n_blocks, 2 * C, C);
-    if (dbias) add_partials(dbias, partial + C, n_blocks, 2 * C, C);
+    norm_cpu_add_partials(dweight, partial, n_blocks, 2 * C, C);
+    if (dbias) norm_cpu_add_partials(dbias, partial + C, n_blocks, 2 * C, C);
 }
 
 static void head_norm_forward(Dev *dev, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads,
@@ -134,7 +130,7 @@ static void head_norm_forward(Dev *dev, X *out, float *rstd, const X *inp, const
 static void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd,
                                const X *weight, size_t N, size_t heads, size_t D, size_t ld)
 {
-    size_t n_blocks = N < BLOCKS ? N : BLOCKS, groups = 1;
+    size_t n_blocks = N < NORM_BLOCKS ? N : NORM_BLOCKS, groups = 1;
     while (dev->deterministic && heads % (2 * groups) == 0) groups *= 2; // of heads: a tree over them, as over ranks
     float *partial = dev_cpu_scratch(dev, n_blocks * groups * D);
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
@@ -144,7 +140,7 @@ static void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout,
         for (size_t n = i * N / n_blocks; n < (i + 1) * N / n_blocks; n++)
             for (size_t h = 0; h < heads; h++) {
                 size_t at = n * ld + h * D;
-                backward_row((float *)dinp + at, dw + h * groups / heads * D, NULL, (const float *)dout + at, NULL,
+                norm_cpu_backward_row((float *)dinp + at, dw + h * groups / heads * D, NULL, (const float *)dout + at, NULL,
                              (const float *)inp + at, 0, rstd[n * heads + h], (const float *)weight, D, NORM_RMSNORM);
             }
     }
