@@ -14,7 +14,8 @@
 // The frequencies are rope.h's, which is also where they are stretched to longer contexts. This is the rotate-half
 // pairing of Transformers' LLaMA, not the interleaved pairing (2i, 2i + 1) of Meta's own files; mixing the two up
 // trains well and loads wrongly. The angle is taken in double: at position 100,000 a float angle is off by 1/256
-// radian. cos and sin are tabulated once per row of tokens and shared by its heads.
+// radian. With p = 64 a + b, cos and sin of p f come from those of 64 a f and b f by the sum of angles, in double: the
+// second of them from a table, the first when a changes. They are shared by a row's heads and depend on p alone.
 //
 // Value embeddings (doc/value_embed.md): v[n] += scale table[token[n]]; the table's gradient is the lookup's, of
 // scale dv, and the scale's is the sum of dv table[token].
@@ -119,7 +120,16 @@ static void value_embed_backward(Dev *dev, X *drow_, float *dscale, const X *dv_
 
 // ---- rotary positions
 
-enum { MAX_HALF = 512 };
+enum { MAX_HALF = 512, NEAR = 64 };
+
+typedef struct {
+    double cos[MAX_HALF], sin[MAX_HALF];
+} Turn; // of each pair
+
+static void turn_by(Turn *t, const double *frequency, size_t half, int32_t pos)
+{
+    for (size_t i = 0; i < half; i++) t->cos[i] = cos(pos * frequency[i]), t->sin[i] = sin(pos * frequency[i]);
+}
 
 static void rotate(Dev *dev, float *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope,
                    double sign)
@@ -128,20 +138,31 @@ static void rotate(Dev *dev, float *x, const int32_t *pos, size_t N, size_t head
     check(D % 2 == 0 && half <= MAX_HALF);
     double frequency[MAX_HALF], amplitude = rope_amplitude(&rope);
     for (size_t i = 0; i < half; i++) frequency[i] = rope_frequency(&rope, i, D);
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t n = 0; n < N; n++) {
-        float c[MAX_HALF], s[MAX_HALF];
-        for (size_t i = 0; i < half; i++) {
-            c[i] = (float)(amplitude * cos(pos[n] * frequency[i]));
-            s[i] = (float)(sign * amplitude * sin(pos[n] * frequency[i]));
-        }
-        for (size_t h = 0; h < heads; h++) {
-            float *lo = x + n * ld + h * D, *hi = lo + half;
+    Turn *table = (Turn *)dev_cpu_scratch(dev, NEAR * sizeof(Turn) / sizeof(float));
+    for (int32_t p = 0; N >= NEAR && p < NEAR; p++) turn_by(&table[p], frequency, half, p);
+#pragma omp parallel num_threads(dev_cpu_team(dev, N * heads * D))
+    {
+        Turn far, own;
+        int32_t at = -1; // where `far` is
+#pragma omp for schedule(static)
+        for (size_t n = 0; n < N; n++) {
+            float c[MAX_HALF], s[MAX_HALF];
+            const Turn *near = N >= NEAR ? &table[pos[n] % NEAR] : &own;
+            if (N < NEAR) turn_by(&own, frequency, half, pos[n] % NEAR);
+            if (at != pos[n] / NEAR) turn_by(&far, frequency, half, (at = pos[n] / NEAR) * NEAR);
 #pragma omp simd
             for (size_t i = 0; i < half; i++) {
-                float a = lo[i], b = hi[i];
-                lo[i] = a * c[i] - b * s[i];
-                hi[i] = b * c[i] + a * s[i];
+                c[i] = (float)(amplitude * (far.cos[i] * near->cos[i] - far.sin[i] * near->sin[i]));
+                s[i] = (float)(sign * amplitude * (far.sin[i] * near->cos[i] + far.cos[i] * near->sin[i]));
+            }
+            for (size_t h = 0; h < heads; h++) {
+                float *lo = x + n * ld + h * D, *hi = lo + half;
+#pragma omp simd
+                for (size_t i = 0; i < half; i++) {
+                    float a = lo[i], b = hi[i];
+                    lo[i] = a * c[i] - b * s[i];
+                    hi[i] = b * c[i] + a * s[i];
+                }
             }
         }
     }

@@ -122,6 +122,7 @@ static void head_norm_forward(Dev *dev, X *out, float *rstd, const X *inp, const
         for (size_t h = 0; h < heads; h++) {
             const float *x = (const float *)inp + n * ld + h * D;
             float *y = (float *)out + n * ld + h * D, r = 1 / sqrtf(row_squares(x, 0, D) / (float)D + eps);
+#pragma omp simd
             for (size_t d = 0; d < D; d++) y[d] = w[d] * (x[d] * r);
             rstd[n * heads + h] = r;
         }
