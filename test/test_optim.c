@@ -1,6 +1,7 @@
 // test_optim: every optimizer over a whole parameter table: every element of every row once with its own row's decay,
 // any cut and any number of threads with the same bits, clipping, gradients that are not finite, weights in less than
 // fp32, bytes of state, and a resume. PyTorch and the papers' references: test_optim_fixtures.c.
+#include "base/formats.h"
 #include "dev/plan/plan.h"
 #include "optim_case.h"
 
@@ -156,14 +157,10 @@ static void test_wrong_cuts_are_refused(void **state)
 }
 
 // A device that stores weights in two bytes, by cutting the other two off.
-static void to_half(Dev *dev, X *out, const float *inp, size_t n)
+static void to_bf16(Dev *dev, X *out, const float *inp, size_t n)
 {
     (void)dev;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &inp[i], 4);
-        ((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
-    }
+    formats_from_float(out, FORMAT_BF16, inp, n, false);
 }
 
 static void test_storage_copy_is_renewed(void **state)
@@ -174,13 +171,13 @@ static void test_storage_copy_is_renewed(void **state)
         case_open(&c, (OptimName)name, 2);
         c.dev->x_type = X_BF16;
         c.dev->x_bytes = 2;
-        c.dev->to_x = to_half;
+        c.dev->to_x = to_bf16;
         uint16_t *x = mem_alloc(&c.mem, MEM_PARAMS, c.n * 2, "x");
         uint16_t *want = mem_alloc(&c.mem, MEM_PARAMS, c.n * 2, "want");
         c.model.x_weights = (X *)x;
         case_fill(&c, 1);
         optim_step(&c.optim, &c.model, 0.1);
-        to_half(NULL, (X *)want, c.model.weights, c.n);
+        to_bf16(NULL, (X *)want, c.model.weights, c.n);
         assert_memory_equal(x, want, c.n * 2);
         // A part: nothing outside it is touched.
         size_t begin = c.model.params.row[2].offset, end = c.model.params.row[7].offset;
@@ -188,7 +185,7 @@ static void test_storage_copy_is_renewed(void **state)
         memset(x, 0xEE, c.n * 2);
         c.optim.step++;
         optim_update(&c.optim, &c.model, 0.1, 1, begin, end);
-        to_half(NULL, (X *)want, c.model.weights, c.n);
+        to_bf16(NULL, (X *)want, c.model.weights, c.n);
         for (size_t i = 0; i < c.n; i++) assert_int_equal(x[i], i >= begin && i < end ? want[i] : 0xEEEE);
         case_close(&c);
     }

@@ -634,8 +634,16 @@ static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size
 {
     DevCheckCall c = dev_check_begin(dev, "adamw");
     Step s = step_begin(&c, weight, m, v, grad, n);
+    X *copy = u.copy;
+    u.copy = NULL;
     c.ref->adamw(c.ref, s.want_w, s.want_m, s.want_v, s.want_g, n, u);
+    u.copy = copy;
     c.fast->adamw(c.fast, weight, m, v, grad, n, u);
+    if (copy) { // one rounding of what it stored
+        X *want = room(&c, n);
+        c.ref->to_x(c.ref, want, dev_check_f(&c, weight, n), n);
+        dev_check_expect_x(&c, "copy", want, copy, 1, n, n, NULL);
+    }
     for (size_t i = 0; i < n; i++)
         adam_errors(s.w_err + i, s.m_err + i, s.v_err + i, s.w[i], s.m[i], s.v[i], s.g[i], u);
     step_end(&c, &s, weight, m, v, grad, n);

@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 4 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 5 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -105,6 +105,7 @@ typedef struct {
     int step;         // 1 for the first update: bias correction
     bool l2;          // adamw alone: the decay joins the gradient (Adam with L2), and does not act on the weight
     bool cautious;    // adamw and muon: no decay where update and weight have opposite signs (arXiv 2510.12402)
+    X *copy;          // adamw alone, on a device that stores 2 bytes: gets the new weights rounded to X; NULL: no copy
 } Update;
 
 // What kernels multiply by: beta and 1 - beta, and 1 / (1 - beta^step), which corrects a mean that began with 0.

@@ -53,6 +53,7 @@
 // a separate pass for the norms, into an array of R (the second read of a row comes from the cache anyway).
 #include "ops/dev_cpu.h"
 
+#include "base/formats.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -121,16 +122,24 @@ static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size
     const UpdateFactors f = update_factors(u);
     float shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
     float apart = u.cautious ? 1 : shrink; // for an update that moves the weight away from zero
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) {
-        float g = grad[i] * u.grad_scale + pull * weight[i];
-        float mi = f.beta1 * m[i] + f.rest1 * g;
-        float vi = f.beta2 * v[i] + f.rest2 * g * g;
-        m[i] = mi;
-        v[i] = vi;
-        float keep = mi * weight[i] < 0 ? apart : shrink;
-        weight[i] = weight[i] * keep - u.lr * (mi * f.correct1) / (sqrtf(vi * f.correct2) + u.eps);
-        grad[i] = 0;
+    enum { PIECE = 8192 }; // whose new weights are in cache when they are rounded
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t end = n - at < PIECE ? n : at + PIECE;
+#pragma omp simd
+        for (size_t i = at; i < end; i++) {
+            float g = grad[i] * u.grad_scale + pull * weight[i];
+            float mi = f.beta1 * m[i] + f.rest1 * g;
+            float vi = f.beta2 * v[i] + f.rest2 * g * g;
+            m[i] = mi;
+            v[i] = vi;
+            float keep = mi * weight[i] < 0 ? apart : shrink;
+            weight[i] = weight[i] * keep - u.lr * (mi * f.correct1) / (sqrtf(vi * f.correct2) + u.eps);
+            grad[i] = 0;
+        }
+        if (u.copy)
+            formats_from_float((uint16_t *)u.copy + at, dev->x_type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16, weight + at,
+                               end - at, false);
     }
 }
 

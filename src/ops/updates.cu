@@ -79,6 +79,7 @@ Adamw<E> adamw_make(float *weight, E *copy, float *m, float *v, float *grad, Upd
 void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
     elements<4>(dev_cuda(dev), n, aligned(weight, m, v, grad), adamw_make<float>(weight, nullptr, m, v, grad, u));
+    if (u.copy) dev->to_x(dev, u.copy, weight, n);
 }
 
 // ---- AdamW in 8 bits

@@ -207,6 +207,12 @@ static bool is_muon(const OptimKind *kind)
     return kind->update == update_muon;
 }
 
+// Its op writes the weights in the storage type too.
+static bool is_adamw(const OptimKind *kind)
+{
+    return kind->update == update_adamw || kind->update == update_adam;
+}
+
 const OptimKind *optim_kind(OptimName name)
 {
     return &TABLE[name];
@@ -514,8 +520,9 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
             piece.weight = range->weight + (from - range->begin);
             piece.grad = range->grad + (from - range->begin);
             of_row(&u, o, row, lr);
+            u.copy = dev->x_type == X_FP32 ? NULL : x_at(model, range, from);
             o->kind->update(o, dev, params, piece, u);
-            if (dev->x_type != X_FP32) dev->to_x(dev, x_at(model, range, from), piece.weight, piece.n);
+            if (u.copy && !is_adamw(o->kind)) dev->to_x(dev, u.copy, piece.weight, piece.n);
         }
         for (int s = 0; s < o->kind->n_states; s++)
             piece.state[s] = (char *)piece.state[s] + optim_range_elems(&o->state[s], kept, low, high) *
