@@ -690,8 +690,9 @@ int main(int argc, char **argv)
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", dev_cpu_blas(), dev_cpu_blas_reason());
     if (models || !n_words)
-        printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
-               "| loss    |\n|---|---|---|---|---|---|---|---|---|---|\n");
+        printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | %s peak | of peak | buffers MB | RSS MB   "
+               "| loss    |\n|---|---|---|---|---|---|---|---|---|---|\n",
+               narrow && gemm_bf16_runs() ? "bf16 " : "sgemm");
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         if (!n_words || wanted[c])
             ok = run_apart(&cases[c], narrow ? CONFIG_DTYPE_BF16 : CONFIG_DTYPE_FP32, threads, steps > 0 ? steps : cases[c].steps, ops) && ok;

@@ -1,7 +1,8 @@
 #!/bin/bash
-# scripts/bench.sh: the tables of `make bench`: our training step as a fraction of this machine's own sgemm peak, what a
-# waiting CUDA thread costs on the CPU, and, where a python3 with PyTorch is found, PyTorch's eager step on the same
-# models in the same run; where build/venv has llama.cpp, its rate of writing text beside ours; and what more ranks than cores cost (scripts/bench_ranks.sh).
+# scripts/bench.sh: the tables of `make bench`: our training step as a fraction of this machine's own sgemm peak, the same in
+# bf16 beside the peak of its instruction, where the processor has it; what a waiting CUDA thread costs on the CPU, and,
+# where a python3 with PyTorch is found (build/venv's first), PyTorch's step on the same models in the same run: eager and
+# compiled, in fp32 and bf16 autocast; where build/venv has llama.cpp, its rate of writing text beside ours; and what more ranks than cores cost (scripts/bench_ranks.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -11,6 +12,12 @@ echo
 table=$("$build/bench" --ops "$@")
 echo "$table"
 echo
+narrow=
+if grep -q -w avx512_bf16 /proc/cpuinfo; then # beside fp32, against the peak of the instruction
+    narrow=$("$build/bench" --bf16 --ops ${@:-gpt2-1024 gpt2-64 demo})
+    echo "$narrow"
+    echo
+fi
 if command -v "${CXX:-g++}" >/dev/null 2>&1; then
     BUILD=$build dev/cuda_on_cpu/build.sh plain "$build/cuda_bench" dev/cuda_on_cpu/tests/bench.cu
     echo "CUDA on the CPU: $("$build/cuda_bench" | paste -sd ';' | sed 's/;/; /')"
@@ -29,7 +36,7 @@ if [ $# = 0 ] && command -v mpiexec >/dev/null; then
 fi
 
 python=
-for candidate in python3 /usr/bin/python3; do
+for candidate in build/venv/bin/python python3 /usr/bin/python3; do
     "$candidate" -c 'import torch' 2>/dev/null && python=$candidate && break
 done
 if [ -z "$python" ]; then
@@ -38,19 +45,26 @@ if [ -z "$python" ]; then
     exit 0
 fi
 echo
-echo "| model | PyTorch ms/step | PyTorch tokens/s | PyTorch RSS MB | ours / PyTorch, tokens/s | ours / PyTorch, RSS |"
-echo "|---|---|---|---|---|---|"
+"$python" -c 'import torch; print("PyTorch", torch.__version__)'
+echo
+echo "| model | PyTorch | ms/step | tokens/s | RSS MB | ours fp32 / it, tokens/s | RSS | ours bf16 / it, tokens/s | RSS |"
+echo "|---|---|---|---|---|---|---|---|---|"
 field() { sed -E "s/.*\"$1\": *([0-9.]+).*/\1/" <<<"$2"; }
 for model in gpt2-1024 gpt2-64 demo; do
     row=$(grep "^| $model " <<<"$table") || continue
+    row16=$(grep "^| $model " <<<"$narrow") || row16=
     case $model in
         gpt2-1024) arguments="--model gpt2 --T 1024 --steps 2" ;;
         gpt2-64) arguments="--model gpt2 --T 64 --steps 8" ;;
         demo) arguments="--model demo --steps 10" ;;
     esac
-    json=$("$python" dev/reference/bench_gpt2.py $arguments | tail -n 1)
-    rate=$(cut -d'|' -f5 <<<"$row") rss=$(cut -d'|' -f10 <<<"$row")
-    awk -v model="$model" -v ms="$(field ms_per_step "$json")" -v tps="$(field tokens_per_s "$json")" \
-        -v mb="$(field peak_rss_mb "$json")" -v ours="$rate" -v rss="$rss" \
-        'BEGIN { printf "| %s | %.1f | %.0f | %.0f | %.2f | %.2f |\n", model, ms, tps, mb, ours / tps, rss / mb }'
+    for how in '--dtype fp32' '--dtype fp32 --compile' '--dtype bf16' '--dtype bf16 --compile'; do
+        json=$("$python" dev/reference/bench_gpt2.py $arguments $how | tail -n 1) || continue
+        awk -v model="$model" -v how="${how#--dtype }" -v ms="$(field ms_per_step "$json")" \
+            -v tps="$(field tokens_per_s "$json")" -v mb="$(field peak_rss_mb "$json")" \
+            -v rate="$(cut -d'|' -f5 <<<"$row")" -v rss="$(cut -d'|' -f10 <<<"$row")" \
+            -v rate16="$(cut -d'|' -f5 <<<"$row16")" -v rss16="$(cut -d'|' -f10 <<<"$row16")" \
+            'BEGIN { printf "| %s | %s | %.1f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n", model, how, ms, tps, mb,
+                     rate / tps, rss / mb, rate16 / tps, rss16 / mb }'
+    done
 done

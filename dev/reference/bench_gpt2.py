@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Times a GPT-2 training step in PyTorch, eager, float32, on the CPU: the yardstick for build/bench.
+"""Times a GPT-2 training step in PyTorch on the CPU, eager or compiled, in float32 or bf16 autocast: the yardstick for
+build/bench.
 
 The same model and the same step: forward, backward, global-norm clip 1.0, AdamW with decay on matrices,
 random tokens. One JSON line: the median of --steps timed steps after one warm-up.
@@ -11,10 +12,11 @@ PyTorch gets the best settings we know of, found by measuring where they depend 
   in a process of its own: BLAS reads OPENBLAS_CORETYPE when it is loaded.
 - malloc: no mmap and no trimming, so that a freed activation's pages are there for the next one; huge
   pages. (--malloc default changes nothing: use it to compare peak memory.)
-- scores: scale and causal mask go into the batched product (baddbmm); q, k, v in one linear; gradients set
-  to None.
+- attention: scaled_dot_product_attention (PyTorch 2); before, scale and causal mask in the batched product (baddbmm).
+  q, k, v in one linear; gradients set to None; AdamW fused where PyTorch can (2.4).
+- --compile and --dtype bf16 take torch's own linear, which is oneDNN's in bf16.
 
-Run: /usr/bin/python3 dev/reference/bench_gpt2.py --model gpt2 --T 64   (PyTorch 1.13 or later)
+Run: python3 dev/reference/bench_gpt2.py --model gpt2 --T 64 --dtype bf16 --compile   (PyTorch 1.13 or later; 2.4)
 """
 import argparse
 import json
@@ -34,13 +36,15 @@ CHOSEN = "PRETRAIN_BENCH_CHOSEN"  # set for the process that measures: the route
 
 
 def parse():
-    parser = argparse.ArgumentParser(description="PyTorch's GPT-2 training step, eager fp32, on the CPU")
+    parser = argparse.ArgumentParser(description="PyTorch's GPT-2 training step on the CPU")
     parser.add_argument("--model", choices=SHAPES, default="gpt2")
     for field in FIELDS:
         parser.add_argument("--" + field, type=int)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--matmul", choices=("auto", "blas", "onednn"), default="auto")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--malloc", choices=("keep", "default"), default="keep")
     parser.add_argument("--probe", action="store_true", help="time this process' matmul routes, stop")
     args = parser.parse_args()
@@ -144,9 +148,12 @@ def build(args, torch, linear):
         x = F.embedding(token, p["tokens"]) + p["positions"][:T]
         for i in range(args.layers):
             qkv = layer(norm(x, f"{i}.norm1"), f"{i}.qkv").view(B, T, 3, H, C // H).permute(2, 0, 3, 1, 4)
-            q, k, v = (y.reshape(B * H, T, C // H) for y in qkv)
-            score = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=(C // H) ** -0.5)
-            mixed = torch.bmm(F.softmax(score, -1), v).view(B, H, T, C // H)
+            if hasattr(F, "scaled_dot_product_attention"):
+                mixed = F.scaled_dot_product_attention(*qkv, is_causal=True)
+            else:
+                q, k, v = (y.reshape(B * H, T, C // H) for y in qkv)
+                score = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=(C // H) ** -0.5)
+                mixed = torch.bmm(F.softmax(score, -1), v).view(B, H, T, C // H)
             mixed = mixed.transpose(1, 2).reshape(B, T, C)
             x = x + layer(mixed, f"{i}.out")
             up = F.gelu(layer(norm(x, f"{i}.norm2"), f"{i}.up"), approximate="tanh")
@@ -163,13 +170,20 @@ def measure(args, torch, linear):
     params = list(p.values())
     groups = [{"params": [x for x in params if (x.ndim == 2) == matrices],
                "weight_decay": 0.1 if matrices else 0.0} for matrices in (True, False)]
-    optim = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), eps=1e-8)
+    settings = dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8)
+    try:
+        optim = torch.optim.AdamW(groups, fused=True, **settings)
+    except (TypeError, RuntimeError):  # not on the CPU before 2.4
+        optim = torch.optim.AdamW(groups, **settings)
+    if args.compile:
+        loss_of = torch.compile(loss_of)
     text = torch.randint(args.vocab, (2, args.B, args.T))
     times = []
-    for step in range(args.steps + 1):  # the first is the warm-up
+    for step in range(args.steps + 1):  # the first is the warm-up, and compiles
         start = time.perf_counter()
         optim.zero_grad(set_to_none=True)
-        loss = loss_of(text[0], text[1])
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
+            loss = loss_of(text[0], text[1])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(params, 1.0)
         optim.step()
@@ -185,6 +199,7 @@ def measure(args, torch, linear):
         "params": sum(x.numel() for x in params), "steps": args.steps, "threads": args.threads,
         "loss": round(value, 3), "torch": torch.__version__, "matmul": os.environ[CHOSEN],
         "coretype": os.environ.get("OPENBLAS_CORETYPE", ""), "malloc": args.malloc,
+        "dtype": args.dtype, "compiled": args.compile,
     }
 
 
@@ -193,7 +208,8 @@ def main():
     if args.steps < 1 or args.T > args.context or args.channels % args.heads:
         sys.exit("error: steps >= 1, T <= context and channels divisible by heads are needed")
     if CHOSEN not in os.environ and not args.probe:
-        coretype, route = choose(args)
+        own = args.compile or args.dtype == "bf16"
+        coretype, route = ("", "blas") if own else choose(args)
         env = dict(environment(args, coretype), **{CHOSEN: route})
         os.execve(sys.executable, [sys.executable, *sys.argv], env)
     import torch
