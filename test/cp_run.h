@@ -202,7 +202,9 @@ static void play(Comm *world, void *arg)
     comm_set_ordered(world, spec.set.blocks > 0);
     comm_set_checked(world, true);
     Dev *cpu = dev_cpu_create(1), *dev = cpu, seen;
-    if (spec.x_type != X_FP32) dev = narrow_create(cpu, (NarrowOptions){.x_type = spec.x_type});
+    // pieces have fp32 probabilities (attention_bf16.c), and so shall the whole
+    if (spec.x_type != X_FP32)
+        dev = narrow_create(cpu, (NarrowOptions){.x_type = spec.x_type, .products = PRODUCTS_WIDENED});
     Mem mem = {0};
     Watch w = {.c = c, .forward = cpu->attention_part_forward, .backward = cpu->attention_part_backward,
                .overlapped = true};
@@ -252,7 +254,8 @@ static void play(Comm *world, void *arg)
 static inline void run_serial(Case *c)
 {
     Dev *cpu = dev_cpu_create(1), *dev = cpu;
-    if (c->c.x_type != X_FP32) dev = narrow_create(cpu, (NarrowOptions){.x_type = c->c.x_type});
+    if (c->c.x_type != X_FP32)
+        dev = narrow_create(cpu, (NarrowOptions){.x_type = c->c.x_type, .products = PRODUCTS_WIDENED});
     dev->attention_forward(dev, XM(c->out), c->lse, XC(c->in[0]), XC(c->in[1]), XC(c->in[2]), c->s);
     dev->attention_backward(dev, XM(c->d[0]), XM(c->d[1]), XM(c->d[2]), XC(c->dout), XC(c->out), c->lse, XC(c->in[0]),
                             XC(c->in[1]), XC(c->in[2]), c->s);
