@@ -213,14 +213,14 @@ TIMED(rope_forward, "forward", 0, 0, 0, each * 2 * N * heads * D,
 TIMED(rope_backward, "backward", 0, 0, 0, each * 2 * N * heads * D,
       (X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope),
       (dx, pos, N, heads, D, ld, rope))
-TIMED(softmax_xent, "backward", 0, 0, 0, each * (dlogits ? 2 : 1) * N * V, // the head's loss belongs to its backward pass
+TIMED(softmax_xent, "backward", 0, 0, 0, each * (dlogits ? 2 : 1) * N * V, // the loss is in the head's backward pass
       (float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V, float scale),
       (loss, dlogits, logits, target, N, V, scale))
 TIMED(copy, "other", 0, 0, 0, each * 2 * rows * width,
       (X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp),
       (out, inp, rows, width, ld_out, ld_inp))
-TIMED(adamw, "optimizer", 0, 0, 0, sizeof(float) * 8 * n, (float *weight, float *m, float *v, float *grad, size_t n, Update u),
-      (weight, m, v, grad, n, u))
+TIMED(adamw, "optimizer", 0, 0, 0, (sizeof(float) * 8 + (u.copy ? each : 0)) * n,
+      (float *weight, float *m, float *v, float *grad, size_t n, Update u), (weight, m, v, grad, n, u))
 
 // The polynomial's products, of which two of three are symmetric, so that half of each is enough.
 static double muon_flops(size_t R, size_t C)
@@ -695,7 +695,8 @@ int main(int argc, char **argv)
                narrow && gemm_bf16_runs() ? "bf16 " : "sgemm");
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         if (!n_words || wanted[c])
-            ok = run_apart(&cases[c], narrow ? CONFIG_DTYPE_BF16 : CONFIG_DTYPE_FP32, threads, steps > 0 ? steps : cases[c].steps, ops) && ok;
+            ok = run_apart(&cases[c], narrow ? CONFIG_DTYPE_BF16 : CONFIG_DTYPE_FP32, threads,
+                           steps > 0 ? steps : cases[c].steps, ops) && ok;
     if (!n_words || decode) decode_table(threads, steps > 0 ? steps : 100);
     if (!n_words || experts) experts_table(threads);
     if (!n_words || bf16 || bf16_steps) bf16_tables(!n_words || bf16, threads, steps);

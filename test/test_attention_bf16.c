@@ -1,5 +1,5 @@
-// test_attention_bf16: attention by the processor's bf16 products, against the widening device within the derived bounds
-// of dev_check_matmul.c; where P and the sums are exact, against the exact result; and on two threads. Sizes are on both
+// test_attention_bf16: attention by the processor's bf16 products, against the widening device within the bounds of
+// dev_check_matmul.c; against exact results where P and the sums are exact; and on two threads. Sizes are on both
 // sides of a block of queries and of a tile of keys.
 #include "fixture.h"
 
@@ -149,8 +149,8 @@ static void test_sums_are_fp32(void **state)
     arrays_free(&a);
 }
 
-// Two keys, the value of the second is 0: what the second query gets is round(P) v / l, and of its dV the first key gets
-// round(P) dout. A product of two bf16 numbers is exact in fp32, so an unrounded P gives other bits for some elements.
+// Two keys, and the value of the second is 0: the second query gets round(P) v / l, and its part of the first key's dV
+// is round(P) dout. A product of two bf16 numbers is exact in fp32, so an unrounded P gives other bits for some.
 static void test_p_is_rounded_to_nearest(void **state)
 {
     (void)state;

@@ -231,8 +231,8 @@ static const ConfigKey TABLE[] = {
         "storage of weights and activations; master weights, gradients and optimizer stay fp32. fp8: bf16, with the "
         "blocks' matmuls in 8 bits"),
     CHOICE(numerics, bf16_products, "auto", "auto|hardware|widened", "numerics.dtype=bf16",
-        "matrix products on a CPU: by its bf16 instruction, or widened to fp32; auto: by the instruction where there "
-        "is one"),
+        "products of matrices and of attention on a CPU: by its bf16 instruction, or widened to fp32; auto: by the "
+        "instruction where there is one"),
     BOOL(numerics, deterministic, "false",
         "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks "
         "(fp32)"),

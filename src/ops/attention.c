@@ -41,7 +41,7 @@
 // Rejected: running sums in the order of arrival (they differ from rank to rank); O kept unnormalised with its maximum
 // (backward needs lse, not the maximum, and two numbers a row would be sent).
 //
-// The invariant: scratch is one or two (ATTN_QUERIES, ATTN_KEYS) tiles per thread, whatever T is (with blocks also a few
+// The invariant: scratch is one or two (ATTN_QUERIES, ATTN_KEYS) tiles a thread, whatever T is (with blocks also some
 // leaves). A tile ends at the last key that the block may see, so of the causal half that is not needed only the
 // triangle on the diagonal is computed. A forward task is a (batch, head, run of ATTN_QUERIES queries) and computes the
 // blocks that start in it. A backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed across
@@ -178,8 +178,8 @@ static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, fl
 {
     AttnShape s = p->s;
     size_t D = s.D, rows = blk.rows, kv = attn_kv_offset(s, blk.b, blk.h);
-    float tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64))), m[ATTN_QUERIES], l[ATTN_QUERIES], scale = attn_scale_of(s);
-    float keep[ATTN_KEYS];
+    float tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64))), m[ATTN_QUERIES], l[ATTN_QUERIES];
+    float keep[ATTN_KEYS], scale = attn_scale_of(s);
     const float *q = p->q + attn_q_offset(s, blk), *k = p->k + kv, *v = p->v + kv;
     for (size_t r = 0; r < rows; r++) m[r] = -INFINITY, l[r] = 0;
     for (size_t k0 = lo; k0 < hi; k0 += ATTN_KEYS) {
@@ -288,7 +288,8 @@ static void backward_range(const Pass *p, AttnBlock blk, const float *delta, siz
 {
     AttnShape s = p->s;
     size_t D = s.D, rows = blk.rows, ldo = s.H * D, kv0 = attn_kv_offset(s, blk.b, blk.h);
-    float p_tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64))), dp[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64)));
+    float p_tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64)));
+    float dp[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64)));
     float keep[ATTN_KEYS], scale = attn_scale_of(s);
     const float *q = p->q + attn_q_offset(s, blk), *dout = p->dout + attn_out_offset(s, blk);
     const float *lse = p->lse + attn_lse_offset(s, blk);

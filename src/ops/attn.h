@@ -84,8 +84,8 @@ static inline size_t attn_stretch_start(AttnShape s, size_t t)
     return t - attn_min(t, pos - attn_block_start(s, c));
 }
 
-// Whether row t begins a block of queries. Blocks begin every ATTN_QUERIES queries, counted from the first query of the run
-// or, within it, of the document, and where `first` changes.
+// Whether row t begins a block of queries. Blocks begin every ATTN_QUERIES queries, counted from the first query of the
+// run or, within it, of the document, and where `first` changes.
 static inline bool attn_starts_block(AttnShape s, size_t b, size_t t)
 {
     size_t first = attn_first_key(s, b, t), stretch = attn_stretch_start(s, t), pos = attn_position(s, stretch);

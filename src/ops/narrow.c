@@ -13,7 +13,8 @@
 // Statistics (mean, rstd, lse), losses and all gradients of parameters stay fp32, and so do master weights and
 // optimizer state, whose ops are the inner device's own.
 //
-// Work is done in chunks of rows, so that the fp32 copies stay small however long the batch is. A chunk reads all that
+// Work is done in chunks of rows, so that the fp32 copies stay small however long the batch is: small enough for a
+// thread's cache in the ops that take most time (Lanes). A chunk reads all that
 // it needs of its rows before it writes any, so arrays that may overlap in the op table (an output that is an input,
 // dresid that is dinp) may overlap here. Rows of an activation do not depend on each other, so the chunks do not change
 // their bits. Gradients of parameters are summed over rows in fp32, and there the chunks set the order of the sum; they

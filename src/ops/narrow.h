@@ -6,6 +6,7 @@
 //
 // Where the processor can multiply bf16 numbers, the matmuls of bf16 are not widened: matmul_bf16.c. The widened
 // product stays the specification: operands and places of rounding are the same, and sums differ by their order.
+// Attention is not widened either (attention_bf16.c), but in pieces and in deterministic mode.
 #ifndef NARROW_H
 #define NARROW_H
 #include "ops/dev.h"
