@@ -122,7 +122,7 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
     [PARITY_ROUTE] = {{"", {0}, 1},
                       {"capacity", {"--moe.capacity=1.1", "--moe.drop=lightest", "--moe.balance=sequence"}, 1},
                       {"one", {"--model.experts=64", "--model.experts_active=1", "--model.experts_renorm=false",
-                               "--moe.capacity=1.5", "--moe.balance=batch", "--moe.z_coef=0.01"}, 1}, // some get no token
+                               "--moe.capacity=1.5", "--moe.balance=batch", "--moe.z_coef=0.01"}, 1}, // some idle
                       {"biased", {"--model.experts_score=sigmoid", "--model.experts_groups=4",
                                   "--model.experts_groups_active=2", "--moe.balance=bias", "--moe.bias_rate=0.01",
                                   "--model.experts_shared=24"}, 1}},

@@ -455,7 +455,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_slot_has_one_row), cmocka_unit_test(test_capacity),
         cmocka_unit_test(test_rows_given),
-        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_far_rows), cmocka_unit_test(test_dropped_slots), cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_far_rows),
+        cmocka_unit_test(test_dropped_slots), cmocka_unit_test(test_ties),
         cmocka_unit_test(test_nan_logits), cmocka_unit_test(test_weights), cmocka_unit_test(test_products_are_dense),
         cmocka_unit_test(test_pick), cmocka_unit_test(test_swiglu_is_dense),
         cmocka_unit_test(test_rows_by_themselves),

@@ -194,14 +194,15 @@ __global__ void experts_count_kernel(float *count, const int32_t *choice, const 
     for (size_t e = threadIdx.x; e <= E; e += blockDim.x) count[blockIdx.x * (E + 1) + e] = (float)held[e];
 }
 
-// Thread r: the slot in row r, of all slots sorted. Its expert's slots of its sequence, of n slots, are the rows around it.
-// row = -1 where `cap` of them are before it, in the order of slots or of weights.
+// Thread r: the slot in row r, of all slots sorted. Its expert's slots of its sequence, of n slots, are the rows around
+// it. row = -1 where `cap` of them are before it, in the order of slots or of weights.
 __global__ void experts_drop_kernel(int32_t *row, const int32_t *offset, const int32_t *slot, const int32_t *choice,
                                     const float *gate, size_t R, size_t n, size_t cap, bool by_gate)
 {
     size_t r = (size_t)blockIdx.x * SORT + threadIdx.x, before = 0;
     if (r >= R) return;
-    size_t own = (size_t)slot[r], first = own / n * n, low = (size_t)offset[choice[own]], high = (size_t)offset[choice[own] + 1];
+    size_t own = (size_t)slot[r], first = own / n * n;
+    size_t low = (size_t)offset[choice[own]], high = (size_t)offset[choice[own] + 1];
     auto key = [&](size_t i) { return gate[i] == gate[i] ? gate[i] : -INFINITY; };
     float weight = by_gate ? key(own) : 0;
     for (size_t t = r; t > low && before < cap; t--) {
