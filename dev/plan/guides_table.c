@@ -76,9 +76,9 @@ static ModelShape part(const char *name, int tp) // of one rank of tp
     return plan_layout_part(&j, 0);
 }
 
-static double tokens(const char *name, long steps) // read by so many steps; 0: by all
+static double tokens(const char *name)
 {
-    return plan_tokens(preset(name), steps ? steps : preset(name)->run.steps);
+    return plan_tokens(preset(name), preset(name)->run.steps);
 }
 
 static double stage_layers(const char *name, int pp)
@@ -594,7 +594,7 @@ static void guide_1(Table *t)
     ROW(LAW, "G1-35-a", "LLaMA 7B on 1T, of Chinchilla's tokens", "times", 5, V(5), V(1e12 / chinchilla(7e9)),
         "more than the optimum, so not undertrained; the LLaMA that beats GPT-3 is 13B (arXiv 2302.13971, abstract)");
     ROW(RECIPE, "G1-35-b", "LLaMA-3 8B: tokens", "", 1, V(15e12),
-        V(tokens("llama3-8b", 0)), NULL);
+        V(tokens("llama3-8b")), NULL);
     ROW(FORMAT, "G1-37-a", "fp16, bf16: largest number", "", 1, V(65504, 3.4e38),
         V(format(FORMAT_FP16).max, format(FORMAT_BF16).max), NULL);
     ROW(AGAIN, "G1-38-a", "how often forward is computed with full recomputation", "times", 2, V(1.33),
@@ -636,7 +636,7 @@ static void guide_3(Table *t)
         V(rate(SCHEDULE_COSINE, 2000, 100000, 0.1, 999)), "the formula is missing");
     ROW(RATE, "G3-09-b", "warm-up: LLaMA's steps; GPT-3's, % of its tokens", "", 1, V(2000, 0.125),
         V(preset("llama2-7b")->optim.warmup,
-        100 * tokens("gpt3-175b", preset("gpt3-175b")->optim.warmup) / tokens("gpt3-175b", 0)), NULL);
+        100 * (double)preset("gpt3-175b")->optim.warmup_tokens / tokens("gpt3-175b")), NULL);
     ROW(RATE, "G3-10-a", "cosine to a tenth at 0, 1/4, 1/2, 3/4, 1", "of the peak", 1, LOST,
         V(rate(SCHEDULE_COSINE, 0, 1000, 0.1, 0), rate(SCHEDULE_COSINE, 0, 1000, 0.1, 250),
         rate(SCHEDULE_COSINE, 0, 1000, 0.1, 500), rate(SCHEDULE_COSINE, 0, 1000, 0.1, 750),
@@ -648,10 +648,9 @@ static void guide_3(Table *t)
         "the formula is missing");
     ROW(RECIPE, "G3-13-a", "GPT-3: lr, warm-up, batch, tokens; LLaMA-2 70B: lr, warm-up, batch, tokens", "", 5,
         V(0.6e-4, 375e6, 3.2e6, 300e9, 1.5e-4, 2000, 4e6, 2e12), V(preset("gpt3-175b")->optim.lr,
-        tokens("gpt3-175b", preset("gpt3-175b")->optim.warmup), preset("gpt3-175b")->batch.tokens,
-        tokens("gpt3-175b", 0),
+        preset("gpt3-175b")->optim.warmup_tokens, preset("gpt3-175b")->batch.tokens, tokens("gpt3-175b"),
         preset("llama2-70b")->optim.lr, preset("llama2-70b")->optim.warmup, preset("llama2-70b")->batch.tokens,
-        tokens("llama2-70b", 0)),
+        tokens("llama2-70b")),
         "GPT-3's cosine ends after 260B");
     ROW(RECIPE, "G3-13-b", "Chinchilla: parameters, tokens", "", 1, V(70e9, 1.4e12), V(70e9, chinchilla(70e9)),
         "its batch doubles from 1.5M midway; the column for Mistral was never published");
