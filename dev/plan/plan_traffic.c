@@ -163,7 +163,7 @@ static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, 
 }
 
 // What a stage recomputes in a step, over all its micro-batches: blocks run forward again; of those, ends of segments,
-// which skip their last matmul; blocks whose cheap parts are restored (selective).
+// which skip their last matmul (not where a norm reads it); blocks whose cheap parts are restored (selective).
 typedef struct {
     size_t blocks, ends, restored;
 } AgainCount;
@@ -182,11 +182,11 @@ static void add_block(Again *again, const PlanJob *job, size_t layer, AgainCount
 static void add_again(Again *again, const PlanJob *job, ModelPiece p, size_t segment, bool fresh)
 {
     size_t last = segment ? (p.layers - 1) / segment * segment : 0; // where the last segment begins
-    bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE;
+    bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE, skips = job->shape.norm_place == NORM_OF_INPUT;
     for (size_t i = 0; i < p.layers; i++) {
         bool runs = segment && (!fresh || i < last), behind = i + 1 == p.layers;
         add_block(again, job, p.first + i, (AgainCount){.blocks = runs, .restored = selective && !(fresh && behind),
-                                                        .ends = runs && ((i + 1) % segment == 0 || behind)});
+                                                        .ends = skips && runs && ((i + 1) % segment == 0 || behind)});
     }
 }
 
