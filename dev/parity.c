@@ -15,8 +15,8 @@
 // same list.
 //
 // Recipes come at the end, each with some layouts that cut tensors, where every bit must be equal: optimizers that need
-// whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file. Last come batches of
-// which a rank has no power of two of sequences.
+// whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file, norms of outputs.
+// Last come batches of which a rank has no power of two of sequences.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
 // chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
@@ -133,7 +133,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"agc", {"--optim.agc=0.01"}, 1},
                        {"ramp", {"--batch.ramp_from=256", "--batch.ramp_tokens=256"}, 1},
                        {"noise", {"--run.noise_every=1", "--run.norms_every=1"}, 1},
-                       {"offload", {"--optim.name=adamw", "--memory.offload=disk"}, 1}},
+                       {"offload", {"--optim.name=adamw", "--memory.offload=disk"}, 1},
+                       {"outputs", {"--model.norm_place=output"}, 1}},
     [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
                       {"18 sequences", {"--batch.tokens=576"}, 1}},
 };

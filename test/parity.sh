@@ -11,12 +11,12 @@ parity_config() { # FAMILY
     printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 3' 'dump = 3' 'threads = 1' 'peak = 100' 'eval_every = 0' \
         '[data]' "train = \"$work/data/train_*.bin\"" "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" \
         '[model]' 'layers = 5' 'channels = 64' 'heads = 8' 'context = 32' '[batch]' 'tokens = 512' \
-        '[optim]' 'name = "sgd"' 'lr = 0.02' 'warmup = 0' 'schedule = "constant"' 'weight_decay = 0' 'clip = 0' \
+        '[optim]' 'name = "sgd"' 'lr = 0.05' 'warmup = 0' 'schedule = "constant"' 'weight_decay = 0' 'clip = 0' \
         '[eval]' 'tokens = 500' '[sample]' 'count = 0'
     [ "$1" != gpt ] && printf '%s\n' '[model]' 'norm = "rmsnorm"' 'activation = "swiglu"' 'position = "rope"' \
         'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true' 'window = 11' 'window_pattern = "ssf"' \
         'value_embeddings = "v-"'
-    [ "$1" = experts ] && printf '%s\n' 'experts = 8' 'experts_ffn = 40' 'experts_dense = 1' 'norm_place = "output"' '[moe]' 'balance = "none"'
+    [ "$1" = experts ] && printf '%s\n' 'experts = 8' 'experts_ffn = 40' 'experts_dense = 1' '[moe]' 'balance = "none"'
     return 0
 }
 

@@ -71,7 +71,7 @@ static double one_step(Model *m, Zero *zero, Deal *deal, Comm *control, const Ca
         model_forward_backward(m, 1 / (float)valid);
     }
     double loss = ddp_sum(control, model_step_finish(m)) / (double)valid;
-    if (!deal_joined(deal)) zero_reduce(zero);
+    if (!deal || !deal_joined(deal)) zero_reduce(zero);
     return loss;
 }
 
@@ -127,7 +127,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
 static void replica_close(Replica *r)
 {
     optim_free(&r->optim);
-    deal_free(r->deal);
+    if (r->deal) deal_free(r->deal);
     zero_free(r->zero);
     model_free(r->model);
     mem_free_all(&r->mem);

@@ -128,8 +128,8 @@ static double join(void *self, size_t n, const double *part_loss)
 
 bool deal_joined(Deal *d)
 {
-    bool joined = d && d->joined;
-    if (d) d->joined = false;
+    bool joined = d->joined;
+    d->joined = false;
     return joined;
 }
 
@@ -152,7 +152,6 @@ Deal *deal_create(Model *model, ZeroCut cut, ZeroGroups group, bool whole)
 
 void deal_free(Deal *d)
 {
-    if (!d) return;
     zero_cut_free(&d->cut);
     free(d);
 }

@@ -29,7 +29,6 @@ typedef struct {
 Deal *deal_create(Model *model, ZeroCut cut, ZeroGroups group, bool whole);
 void deal_free(Deal *deal);
 // Whether model_step_finish has added the ranks' gradients since the last call, so that no other sum over them is due.
-// False for NULL.
 bool deal_joined(Deal *deal);
 
 #ifdef __cplusplus

@@ -188,7 +188,7 @@ static void give_back(Replicas *all)
 {
     Ranks *r = all->self;
     if (r->pipeline) pipeline_free(r->pipeline);
-    deal_free(r->deal);
+    if (r->deal) deal_free(r->deal);
     zero_free(r->zero);
     if (r->table) pipeline_table_free(r->table);
     if (r->smaller) pipeline_table_free(r->smaller);
@@ -264,7 +264,7 @@ static double finish(Replicas *all)
 {
     Ranks *r = all->self;
     double loss = r->pipeline ? r->stage_loss : model_step_finish(all->model);
-    if (!deal_joined(r->deal)) zero_reduce(r->zero);
+    if (!r->deal || !deal_joined(r->deal)) zero_reduce(r->zero);
     if (all->size == 1) return loss;
     loss = ddp_sum(r->replicas, loss);
     CommRequest request = comm_broadcast(r->parts, &loss, 1, COMM_FP64, r->loss_stage * r->shape.tp);
