@@ -23,7 +23,7 @@ for mode in "${modes[@]}"; do step "the op table builds: $mode" build $mode; don
 all_built
 
 right() { # MODE TYPE [SETTING...]: all cases pass, and nobody reports anything
-    env "${@:3}" timeout 300 "$work/$1" "$2" >"$log" 2>&1 && grep -q '^ok ' "$log" && ! grep -qv '^ok ' "$log" && return
+    env "${@:3}" timeout 600 "$work/$1" "$2" >"$log" 2>&1 && grep -q '^ok ' "$log" && ! grep -qv '^ok ' "$log" && return
     grep -v '^ok ' "$log" >"$log.bad" # of the log only what is wrong
     mv "$log.bad" "$log"
     return 1
