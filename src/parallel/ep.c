@@ -64,7 +64,6 @@ Ep *ep_create(Comm *group, const ModelShape *part)
 
 void ep_free(Ep *ep)
 {
-    if (!ep) return;
     free(ep->offset);
     free(ep->number);
     free(ep->to);

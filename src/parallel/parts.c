@@ -81,7 +81,7 @@ static void release(void *self)
 {
     Parts *p = self;
     free(p->cp);
-    ep_free(p->ep);
+    if (p->ep) ep_free(p->ep);
     free(p);
 }
 
