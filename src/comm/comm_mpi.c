@@ -48,7 +48,8 @@ enum { CHANNELS = 3, SPINS = 20, LAST_WORDS = 200000 }; // LAST_WORDS: microseco
 typedef struct {
     MPI_Comm channel[CHANNELS];
     SharedGroup *shared;      // NULL: everything goes through MPI
-    Shared *segment;          // of the family
+    Shared *segment;          // of the family, whose world closes it
+    bool world;
     int neighbours, cores;    // of the world
 } State;
 
@@ -249,7 +250,7 @@ static void mpi_free(Comm *comm)
 {
     State *state = comm->state;
     for (int i = 0; i < CHANNELS; i++) must(comm, MPI_Comm_free(&state->channel[i]), "MPI_Comm_free");
-    if (comm_root(comm)->state == state) comm_shared_close(state->segment);
+    if (state->world) comm_shared_close(state->segment);
     comm_shared_group_free(state->shared);
     free(state);
 }
@@ -408,7 +409,7 @@ static Comm *begin(Heartbeat *beat)
     State *state = world->state;
     uint64_t set_hash;
     comm_set_heartbeat(world, beat);
-    state->cores = cores(&set_hash);
+    state->cores = cores(&set_hash), state->world = true;
     int here;
     state->neighbours = neighbours(world, set_hash, &here);
     Shared *segment = here == world->size && here > 1 ? open_segment(world) : NULL;
