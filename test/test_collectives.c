@@ -114,8 +114,7 @@ static void test_costs(void **state)
             int node = WAYS[w].node;
             if (!fits(WAYS[w], N)) continue;
             Played p = play(WAYS[w], N, bytes, alpha, beta);
-            const double alphas[] = {alpha, alpha}, betas[] = {beta, beta};
-            double want = node ? collectives_hierarchical_seconds(node, N / node, bytes, alphas, betas)
+            double want = node ? collectives_hierarchical_seconds(node, N / node, bytes, alpha, beta)
                                : collectives_seconds(WAYS[w].kind, WAYS[w].algorithm, N, bytes, alpha, beta);
             double bound = want * (N + 4) * 0x1p-53;
             if (!(fabs(p.seconds - want) <= bound))

@@ -553,12 +553,6 @@ void collectives_bytes(const CommCall *call, CommAlgorithm algorithm, int rank, 
     *sent = out * bytes, *received = in * bytes;
 }
 
-double collectives_hierarchical_seconds(int node, int nodes, size_t n_bytes, const double alpha[2], const double beta[2])
-{
-    double k = node, m = nodes, n = (double)n_bytes;
-    return 2 * ((k - 1) * alpha[0] + (k - 1) / k * n * beta[0]) + 2 * ((m - 1) * alpha[1] + (m - 1) / m * n / k * beta[1]);
-}
-
 double collectives_seconds(CommKind kind, CommAlgorithm algorithm, int size, size_t n_bytes, double alpha, double beta)
 {
     double N = size, n = (double)n_bytes, L = log2_up(size), P = power_below(size);
@@ -573,4 +567,10 @@ double collectives_seconds(CommKind kind, CommAlgorithm algorithm, int size, siz
     case COMM_BARRIER: return L * alpha;
     default: return around;
     }
+}
+
+double collectives_hierarchical_seconds(int node, int nodes, size_t n_bytes, double alpha, double beta)
+{
+    double inside = collectives_seconds(COMM_REDUCE_SCATTER, COMM_RING, node, n_bytes, alpha, beta); // and all_gather
+    return 2 * inside + collectives_seconds(COMM_ALL_REDUCE, COMM_RING, nodes, n_bytes / (size_t)node, alpha, beta);
 }

@@ -64,9 +64,9 @@ void collectives_act(const Collective *c, const CollectiveStep *step);
 void collectives_bytes(const CommCall *call, CommAlgorithm algorithm, int rank, int size, size_t *sent,
                        size_t *received);
 // Seconds of the slowest rank by the table above; n_bytes is the whole payload (the longer side of the buffers).
-// A hierarchical all_reduce whose messages within nodes [0] and between them [1] have costs of their own.
-double collectives_hierarchical_seconds(int node, int nodes, size_t n_bytes, const double alpha[2], const double beta[2]);
 double collectives_seconds(CommKind kind, CommAlgorithm algorithm, int size, size_t n_bytes, double alpha, double beta);
+// The same of COMM_HIERARCHICAL, over `nodes` nodes of `node` ranks.
+double collectives_hierarchical_seconds(int node, int nodes, size_t n_bytes, double alpha, double beta);
 
 #ifdef __cplusplus
 }

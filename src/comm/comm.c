@@ -517,10 +517,10 @@ static CommRequest start(Comm *comm, CommCall call)
     count->calls++, count->payload += n * bytes;
     if (f->alpha + f->beta > 0 && comm->size > 1 && call.kind != COMM_SEND) {
         double from = f->link_free > s->begin ? f->link_free : s->begin;
-        const double alpha[] = {f->alpha, f->alpha}, beta[] = {f->beta, f->beta};
         s->ready = f->link_free =
             from + (algorithm == COMM_HIERARCHICAL
-                ? collectives_hierarchical_seconds(comm->node, comm->size / comm->node, n * bytes, alpha, beta)
+                ? collectives_hierarchical_seconds(comm->node, comm->size / comm->node, n * bytes, f->alpha,
+                                                   f->beta)
                 : collectives_seconds(call.kind, algorithm, comm->size, n * bytes, f->alpha, f->beta));
         if (f->trace) f->trace(f->trace_arg, comm, call.kind, from, s->ready);
     }

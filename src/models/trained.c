@@ -139,7 +139,7 @@ Trained *trained_open(const char *path, TrainedOptions o)
     else if (gguf) gguf_model_load(gguf, t->model);
     else if (t->kind == TRAINED_LLMC) llmc_load(path, t->model);
     else hf_load(path, t->model);
-    if ((t->tokenizer = find_tokenizer(t, o.tokenizer, gguf))) 
+    if ((t->tokenizer = find_tokenizer(t, o.tokenizer, gguf)))
         check_vocabulary(t, o.tokenizer ? o.tokenizer : t->dir, o.tokenizer);
     ckpt_close(ckpt);
     gguf_close(gguf);
