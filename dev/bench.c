@@ -261,6 +261,9 @@ TIMED(attention_backward, "backward", 0, 0, 8 * (double)(s.H * s.D) * attention_
       (X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k, const X *v,
        AttnShape s), (dq, dk, dv, dout, out, lse, q, k, v, s))
 
+TIMED(to_x, "other", 0, 0, 0, (each + sizeof(float)) * n, (X *out, const float *inp, size_t n), (out, inp, n))
+TIMED(from_x, "other", 0, 0, 0, (each + sizeof(float)) * n, (float *out, const X *inp, size_t n), (out, inp, n))
+
 static Timed timed_create(Dev *cpu)
 {
     Timed t = {.dev = *cpu, .cpu = cpu};
@@ -270,7 +273,7 @@ static Timed timed_create(Dev *cpu)
     ENTRY(add), ENTRY(embed_forward), ENTRY(embed_backward), ENTRY(norm_forward), ENTRY(norm_backward);
     ENTRY(head_norm_forward), ENTRY(head_norm_backward), ENTRY(rope_forward), ENTRY(rope_backward);
     ENTRY(softmax_xent), ENTRY(copy), ENTRY(adamw), ENTRY(muon), ENTRY(sum_squares);
-    ENTRY(attention_forward), ENTRY(attention_backward);
+    ENTRY(attention_forward), ENTRY(attention_backward), ENTRY(to_x), ENTRY(from_x);
 #undef ENTRY
     return t;
 }

@@ -292,12 +292,20 @@ diagnostics() {
         <(value train grad_norm "$runs/alone/metrics.jsonl") | awk '{ print (4 * $1 * $1 - $2 * $2) / 3 }')" 0.001
 }
 
+# Measuring an op does not change what it computes: the loss that is printed is the same with a table of ops.
+measured_ops() {
+    local loss='$2 ~ /^ stories/ { print $11 }' plain
+    plain=$("$BUILD/bench" stories --bf16 --steps 1 --threads 1 | awk -F'|' "$loss")
+    [ "$plain" ] && [ "$plain" = "$("$BUILD/bench" stories --bf16 --ops --steps 1 --threads 1 | awk -F'|' "$loss")" ]
+}
+
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'gpt: deterministic: threads and micro-batches do not change a bit' deterministic gpt gpt-same
 deeper passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
 deeper passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dtype=bf16
 passes 'without it micro-batches round' fast_mode_rounds
 passes 'bf16: products by hardware are the widened ones' bf16_products
+passes 'bench --bf16: --ops changes no bit' measured_ops
 passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
 deeper passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
 passes 'fp8, delayed scales: the same' fp8_resumes

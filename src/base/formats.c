@@ -71,18 +71,30 @@ static size_t block_length(size_t b, size_t n)
     return n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK;
 }
 
+// Below `SHARED` elements the calling thread does all: even a parallel region of one thread takes longer than
+// converting a row.
+enum { SHARED = 8 * BLOCK };
+
 void formats_from_float(void *out, Format f, const float *in, size_t n, bool saturate)
 {
+    if (n <= SHARED) {
+        narrow[f](out, in, n, saturate);
+        return;
+    }
     size_t width = formats_bytes(f), n_blocks = (n + BLOCK - 1) / BLOCK;
-#pragma omp parallel for schedule(static) if (n_blocks > 8)
+#pragma omp parallel for schedule(static)
     for (size_t b = 0; b < n_blocks; b++)
         narrow[f]((char *)out + b * BLOCK * width, in + b * BLOCK, block_length(b, n), saturate);
 }
 
 void formats_to_float(float *out, Format f, const void *in, size_t n)
 {
+    if (n <= SHARED) {
+        widen[f](out, in, n);
+        return;
+    }
     size_t width = formats_bytes(f), n_blocks = (n + BLOCK - 1) / BLOCK;
-#pragma omp parallel for schedule(static) if (n_blocks > 8)
+#pragma omp parallel for schedule(static)
     for (size_t b = 0; b < n_blocks; b++)
         widen[f](out + b * BLOCK, (const char *)in + b * BLOCK * width, block_length(b, n));
 }
