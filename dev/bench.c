@@ -60,6 +60,8 @@ typedef struct {
     size_t documents; // tokens of a document on average, with masks between documents; 0: no masks
 } Case;
 
+enum { PEAKS = 12, MOST_STEPS = 1000 }; // measurements of the peak, at most; timed steps
+
 static const Case cases[] = {
     {"gpt2-1024", {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
                    .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true},
@@ -91,6 +93,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return x[n / 2];
+}
+
 // Seconds of processors, of all threads: other programs on the machine change them little. But a thread that waits for
 // one that was interrupted may spin: on a busy machine measure with --threads 1.
 static double processor_seconds(void)
@@ -111,7 +119,7 @@ static double bf16_peak(int threads)
 
 // The five forward matmuls of one micro-batch, and three of the backward pass, which exchanges the roles of
 // M, N and K. bf16, where the processor multiplies it: the instruction alone.
-static double case_peak(const Case *c, ConfigDtype dtype, int threads)
+static double case_peak(const Case *c, ConfigDtype dtype, int threads, double seconds)
 {
     if (dtype == CONFIG_DTYPE_BF16 && gemm_bf16_runs()) return 1e-9 * threads * bf16_peak(threads);
     const ModelShape *s = &c->shape;
@@ -119,7 +127,9 @@ static double case_peak(const Case *c, ConfigDtype dtype, int threads)
     size_t qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
     MatmulShape shape[] = {{N, qkv, C}, {N, C, s->heads * s->head_size}, {N, s->ffn, C}, {N, C, s->ffn},
                          {head, s->vocab, C}, {N, C, qkv}, {qkv, C, N}, {s->ffn, C, N}};
-    return dev_cpu_peak(shape, sizeof shape / sizeof *shape, threads, 2.0);
+    double peak = dev_cpu_peak(shape, sizeof shape / sizeof *shape, threads, seconds);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); // OpenBLAS' threads spin for a while after a product
+    return peak;
 }
 
 // ---- time by op
@@ -361,10 +371,11 @@ static void run_case(const Case *c, ConfigDtype dtype, int threads, int steps, b
                                                       .weight_decay = 0.1f, .clip = 1, .momentum = 0.95f});
     size_t N = c->B * c->T;
     int32_t *token = malloc(3 * N * sizeof *token), *target = token + N, *first = token + 2 * N;
-    double *time = malloc((size_t)steps * sizeof *time), all = 0;
-    if (!token || !time) die("bench: no memory for %zu tokens", N);
+    double time[MOST_STEPS], peak[PEAKS], part[PEAKS], all = 0, loss = 0, flops = model_flops_per_token(&c->shape, c->T);
+    struct rusage usage = {0};
+    int n_peaks = 0, every = (steps + PEAKS - 1) / PEAKS;
+    if (!token) die("bench: no memory for %zu tokens", N);
     random_batch(c, token, target, first);
-    double loss = 0;
     for (int i = -1; i < steps; i++) { // the first is the warm-up
         if (i == 0) timed.n_rows = 0, memset(timed.row, 0, sizeof timed.row);
         double t = clock_seconds();
@@ -372,19 +383,20 @@ static void run_case(const Case *c, ConfigDtype dtype, int threads, int steps, b
         if (c->documents) model_set_documents(model, first);
         loss = model_forward_backward(model, 1 / (float)N) / (double)N;
         optim_step(&optim, model, 1e-4);
-        if (i >= 0) all += time[i] = clock_seconds() - t;
+        if (i < 0) continue;
+        all += time[i] = clock_seconds() - t;
+        if (i == 0) getrusage(RUSAGE_SELF, &usage); // before the peak's matrices
+        if (i % every) continue;
+        peak[n_peaks] = case_peak(c, dtype, dev->threads, fmin(2, fmax(0.2, time[i])));
+        part[n_peaks] = 1e-9 * flops * (double)N / time[i] / peak[n_peaks], n_peaks++;
     }
-    qsort(time, (size_t)steps, sizeof *time, by_value);
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    double median = time[steps / 2], peak = case_peak(c, dtype, dev->threads);
-    double rate = (double)N / median, gflops = model_flops_per_token(&c->shape, c->T) * rate / 1e9;
+    double rate = (double)N / median(time, steps), top = median(peak, n_peaks);
     printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %10.0f | %6.1f%% | %10.0f | %8.0f | %7.4f |\n", c->name,
-           c->B, c->T, median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6,
-           (double)usage.ru_maxrss / 1e3, loss);
-    if (ops) ops_table(&timed, cpu, c->name, steps, all, 1e9 * peak);
+           c->B, c->T, 1e3 * (double)N / rate, rate, 1e-9 * flops * rate, top, 100 * median(part, n_peaks),
+           (double)mem.peak / 1e6, (double)usage.ru_maxrss / 1e3, loss);
+    if (ops) ops_table(&timed, cpu, c->name, steps, all, 1e9 * top);
     fflush(stdout);
-    free(token), free(time);
+    free(token);
     mem_free_all(&mem);
     model_free(model);
     run_device_free(dev, cpu);
@@ -514,12 +526,6 @@ static void devices_open(Dev **dev, Dev *cpu)
     dev[ON_HARDWARE] = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_HARDWARE});
     dev[ON_FP32] = cpu;
     dev[ON_WIDENED] = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_WIDENED});
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return x[n / 2];
 }
 
 // ---- attention
@@ -775,7 +781,8 @@ int main(int argc, char **argv)
 {
     int threads = 0, steps = 0;
     bool ops = false, narrow = false;
-    Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1),
+    Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1,
+                           .most = MOST_STEPS),
                     OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024),
                     OPTION(SWITCH, "--bf16", NULL, "the models in bf16, beside the peak of its instruction", &narrow),
                     OPTION(SWITCH, "--ops", NULL, "the time of the models' steps by op, beside rooflines", &ops)};
