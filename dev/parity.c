@@ -82,7 +82,7 @@ typedef struct {
     int value[PARITY_AXES];    // by axis, an index into the axis' values
 } ParityLayout;
 
-enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 11 };
+enum { MAX_VALUES = 13, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 11 };
 
 // A value of an axis; those after a gap are for add_batches alone. ranks: the factor by which it multiplies the ranks;
 // stages and chunks: of a pipeline.
@@ -134,7 +134,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"ramp", {"--batch.ramp_from=256", "--batch.ramp_tokens=256"}, 1},
                        {"noise", {"--run.noise_every=1", "--run.norms_every=1"}, 1},
                        {"offload", {"--optim.name=adamw", "--memory.offload=disk"}, 1},
-                       {"outputs", {"--model.norm_place=output"}, 1}},
+                       {"outputs", {"--model.norm_place=output"}, 1},
+                       {"zero init", {"--model.zero_init=true"}, 1}},
     [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
                       {"18 sequences", {"--batch.tokens=576"}, 1}},
 };

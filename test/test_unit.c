@@ -295,6 +295,56 @@ static void test_chunks_do_not_show(void **state)
     params_free(&params);
 }
 
+// ---- projections into the residual stream that start at 0
+
+static void logits_at_start(const ModelShape *s, float *out)
+{
+    static const int32_t token[9] = {3, 30, 0, 3, 17, 9, 9, 21, 1};
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *m = model_create(s, dev, &mem, 1, 9, 1, false);
+    model_set_batch(m, token, NULL, token, 1, 9);
+    model_logits(m, out);
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+// Those matrices are 0 and the other rows are as they were; so blocks add nothing, and more of them change no bit.
+static void test_zero_init(void **state)
+{
+    (void)state;
+    ModelShape moe = llama;
+    moe.experts = (ModelExperts){.n = 4, .k = 2, .ffn = 6, .shared = 10, .every = 2, .scale = 1};
+    const ModelShape *const family[] = {&gpt, &llama, &moe};
+    for (int f = 0; f < 3; f++) {
+        ModelShape zero = *family[f], deep;
+        zero.zero_init = true;
+        Params plain, params;
+        Unit *unit[2];
+        model_describe(family[f], &plain, &unit[0]);
+        model_describe(&zero, &params, &unit[1]);
+        assert_int_equal(params.n_rows, plain.n_rows);
+        size_t out = 0;
+        for (int i = 0; i < params.n_rows; i++) {
+            const Param *p = &params.row[i], *q = &plain.row[i];
+            bool writes = strstr(p->name, "attn.out.weight") || strstr(p->name, "down.weight");
+            out += writes;
+            if (!(p->init_std == (writes ? 0 : q->init_std) && p->init_mean == q->init_mean))
+                fail_msg("%s: std %g", p->name, p->init_std);
+            assert_true(!writes || q->init_std > 0);
+        }
+        assert_int_equal(out, f == 2 ? 2 + 1 + 5 : 2 * zero.layers); // 4 experts and the shared one
+        float a[9 * 31], b[9 * 31], with[9 * 31];
+        deep = zero, deep.layers += 3;
+        logits_at_start(&zero, a), logits_at_start(&deep, b), logits_at_start(family[f], with);
+        assert_memory_equal(a, b, sizeof a);
+        assert_memory_not_equal(a, with, sizeof a);
+        params_free(&plain), params_free(&params);
+        free(unit[0]), free(unit[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_dropout_of_a_part),
         cmocka_unit_test(test_chunk_size),
         cmocka_unit_test(test_chunks_do_not_show),
+        cmocka_unit_test(test_zero_init),
     };
     return cmocka_run_group_tests_name("unit", tests, NULL, NULL);
 }

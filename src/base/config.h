@@ -129,7 +129,7 @@ typedef struct {
         long window;
         char window_pattern[CONFIG_TEXT];
         char value_embeddings[CONFIG_TEXT];
-        bool bias, tie;
+        bool bias, tie, zero_init;
         QkNorm qk_norm;
         NormPlace norm_place;
         double dropout;

@@ -131,6 +131,9 @@ static const ConfigKey TABLE[] = {
         "the layers, v: with such a table, -: without, such as v-; empty: none"),
     BOOL(model, bias, "true", "linear layers (and layernorm) have biases"),
     BOOL(model, tie, "true", "the head shares the token embedding's matrix"),
+    BOOL(model, zero_init, "false",
+        "the projections of attention and feed-forward into the residual stream start at 0, so a block starts as the "
+        "identity"),
     ONE_OF(model, qk_norm, "false", "false|true|whole",
         "RMSNorm on queries and keys; true: of each head's, whole: of all heads' of a token together"),
     ONE_OF(model, norm_place, "input", "input|output",

@@ -8,7 +8,8 @@
 //
 // Order of rows within a block: the tensors that one matmul reads are neighbours (q, k, v; gate, up), weights before
 // their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual stream divided by
-// sqrt(2 layers), so that the variance of the stream does not grow with depth; norms 1, biases 0.
+// sqrt(2 layers), so that the variance of the stream does not grow with depth; norms 1, biases 0. With model.zero_init
+// those two are 0: every block begins as the identity.
 #include "net/model.h"
 
 #include "base/check.h"
@@ -87,11 +88,17 @@ static void add_norm(Builder b, const ModelShape *s, UnitRole w_role, UnitRole b
     if (s->norm == NORM_LAYERNORM && s->bias) add_copy(b, s, b_role, bias, s->channels, 0, 0, 0, sum);
 }
 
+// Of a projection into the residual stream.
+static float std_out(const ModelShape *s)
+{
+    return s->zero_init ? 0 : 0.02f / sqrtf(2.0f * (float)s->layers);
+}
+
 // The rows of a feed-forward network, or of one expert, under names that begin with `prefix`.
 static void describe_ffn(Builder b, const ModelShape *s, const char *prefix, Span ffn, UnitRole in, UnitRole down)
 {
     size_t C = s->channels;
-    float std = 0.02f, std_out = std / sqrtf(2.0f * (float)s->layers);
+    float std = 0.02f;
     bool bias = s->bias && in == W_FFN_IN;
     const UnitRole none = UNIT_ROLES;
     char name[PARAM_NAME];
@@ -100,7 +107,7 @@ static void describe_ffn(Builder b, const ModelShape *s, const char *prefix, Spa
     add_cut(b, s->swiglu ? none : in, NAME("up.weight"), ffn, C, 0, std);
     if (bias && s->swiglu) add_cut(b, B_FFN_IN, NAME("gate.bias"), ffn, 0, 0, 0);
     if (bias) add_cut(b, s->swiglu ? none : B_FFN_IN, NAME("up.bias"), ffn, 0, 0, 0);
-    add_cut(b, down, NAME("down.weight"), ffn, C, 1, std_out);
+    add_cut(b, down, NAME("down.weight"), ffn, C, 1, std_out(s));
     if (bias) add_copy(b, s, B_FFN_DOWN, NAME("down.bias"), C, 0, 0, 0, PARAM_COMPLETE);
 #undef NAME
 }
@@ -127,7 +134,7 @@ static void describe_block(Builder b, const ModelShape *s)
 {
     size_t C = s->channels;
     Span heads = span_of(s, s->heads, s->cut.heads, s->head_size), kv = span_of_kv(s);
-    float std = 0.02f, std_out = std / sqrtf(2.0f * (float)s->layers);
+    float std = 0.02f;
     const UnitRole none = UNIT_ROLES;
     add_norm(b, s, W_ATTN_NORM, B_ATTN_NORM, "attn_norm.weight", "attn_norm.bias");
     add_cut(b, W_QKV, "attn.q.weight", heads, C, 0, std);
@@ -150,7 +157,7 @@ static void describe_block(Builder b, const ModelShape *s)
         add_copy(b, s, W_Q_NORM, "attn.q_norm.weight", q, 0, 1, 0, PARAM_SUM_ALL);
         add_copy(b, s, W_K_NORM, "attn.k_norm.weight", k, 0, 1, 0, PARAM_SUM_ALL);
     }
-    add_cut(b, W_ATTN_OUT, "attn.out.weight", heads, C, 1, std_out);
+    add_cut(b, W_ATTN_OUT, "attn.out.weight", heads, C, 1, std_out(s));
     if (s->bias) add_copy(b, s, B_ATTN_OUT, "attn.out.bias", C, 0, 0, 0, PARAM_COMPLETE);
     add_norm(b, s, W_FFN_NORM, B_FFN_NORM, "ffn_norm.weight", "ffn_norm.bias");
     if (b.unit->kind == &unit_experts) describe_experts(b, s);

@@ -56,6 +56,7 @@ typedef struct {
     float norm_eps;
     Rope rotary; // where rope is
     bool swiglu, rope, bias, tie;
+    bool zero_init; // projections into the residual stream start at 0
     QkNorm qk_norm;
     NormPlace norm_place;
     size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
