@@ -89,7 +89,7 @@ draw_other() {
         threads) add --run.threads={2,3,4} ;;
         kernel) pick "${kernels[@]}" && environment=(PRETRAIN_BLAS=keep "OPENBLAS_CORETYPE=$picked") ;;
         micro) add --batch.micro={1,2,4} ;;
-        recompute) add --memory.recompute={selective,full,sqrt} --memory.recompute=every,--memory.recompute_every=3 ;;
+        recompute) add --memory.recompute={selective,attention,full,sqrt} --memory.recompute=every,--memory.recompute_every=3 ;;
         order) add --numerics.deterministic=true ;;
         type) add --numerics.dtype={bf16,fp16,fp8,fp32} ;;
         program) pick "${programs[@]}" && program=$picked ;;

@@ -90,6 +90,7 @@ static const struct { const char *key, *text; int value; } choices[] = {
     {"numerics.fp8_scaling", "delayed", FP8_DELAYED},
     {"memory.recompute", "none", RECOMPUTE_NONE}, {"memory.recompute", "sqrt", RECOMPUTE_SQRT},
     {"memory.recompute", "selective", RECOMPUTE_SELECTIVE},
+    {"memory.recompute", "attention", RECOMPUTE_ATTENTION},
     {"memory.recompute", "every", RECOMPUTE_EVERY}, {"memory.recompute", "full", RECOMPUTE_FULL},
     {"memory.compress", "none", CONFIG_COMPRESS_NONE}, {"memory.compress", "int8", CONFIG_COMPRESS_INT8},
     {"memory.offload", "none", OFFLOAD_NONE}, {"memory.offload", "cpu", OFFLOAD_CPU},

@@ -156,7 +156,7 @@ optimizers_resume() {
 recomputed_is_kept() { # FAMILY NAME [OPTION...]
     local family=$1 name=$2 mode
     shift 2
-    for mode in none selective sqrt every full; do
+    for mode in none selective attention sqrt every full; do
         brief "$family" "$name-$mode" --run.stop_at=8 --model.layers=5 --model.dropout=0.1 --memory.recompute=$mode "$@"
         cmp "$(weights "$name-$mode" 8)" "$(weights "$name-none" 8)"
     done

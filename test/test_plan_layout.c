@@ -110,7 +110,6 @@ static void set_key(const char *key, const char *format, long value)
 
 static void configure(const PlanJob *job)
 {
-    static const char *const modes[] = {"none", "selective", "sqrt", "every", "full"};
     const PlanLayout *l = &job->layout;
     const ModelShape *s = &job->shape;
     config_defaults(&cfg);
@@ -140,7 +139,7 @@ static void configure(const PlanJob *job)
     if (!s->tie) config_set(&cfg, "model.tie", "false", "test");
     if (s->swiglu) config_set(&cfg, "model.activation", "swiglu", "test");
     config_set(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32", "test");
-    config_set(&cfg, "memory.recompute", modes[l->recompute], "test");
+    config_set(&cfg, "memory.recompute", recompute_name(l->recompute), "test");
     config_set_derived(&cfg, "parallel.ranks", l->gpus);
     config_resolve(&cfg);
 }

@@ -60,7 +60,7 @@ layout() {
     pick fp32 fp32 bf16 && dtype=$picked
     n=$((dp * tp * cp * pp))
     options=(--numerics.dtype="$dtype" --batch.micro="$micro" --model.layers="$layers")
-    pick none selective full sqrt && options+=(--memory.recompute="$picked")
+    pick none selective attention full sqrt && options+=(--memory.recompute="$picked")
     pick true false && local sp=$picked
     pick true false && local reshard=$picked
     [ $n -gt 1 ] && [ $n -le 8 ] || return 1
@@ -157,14 +157,14 @@ deeper passes 'experts over two ranks that share the stream' held_and_sent colum
 experts=('4 ep=2 zero=3 memory.recompute=selective model.experts_dense=1 model.experts_shared=16'
     '8 ep=2 pp=2 zero=2 schedule=zb-v memory.recompute=full batch.micro=1'
     '2 ep=2 batch.micro=4' '4 ep=2 zero=1' '4 ep=2 zero=3 memory.recompute=sqrt'
-    '4 ep=4 zero=2 memory.recompute=selective' '4 ep=2 pp=2 zero=1 numerics.dtype=bf16 moe.room=2.5'
+    '4 ep=4 zero=2 memory.recompute=attention' '4 ep=2 pp=2 zero=1 numerics.dtype=bf16 moe.room=2.5'
     '8 ep=2 pp=2 zero=2 schedule=zb-h1 model.experts_dense=1 batch.micro=1 memory.recompute=selective'
     '8 ep=4 zero=3 reshard=false optim.name=muon' '4 cp=2 ep=4 zero=1'
     '8 tp=2 sp=true ep=2 pp=2 memory.recompute=full model.experts_shared=16 model.experts_dense=1'
-    '8 cp=2 ep=2 zero=2 memory.recompute=selective' '8 tp=4 sp=true pp=2 schedule=zb-h1 batch.micro=1'
+    '8 cp=2 ep=2 zero=2 memory.recompute=attention' '8 tp=4 sp=true pp=2 schedule=zb-h1 batch.micro=1'
     '4 tp=2 sp=true pp=2 schedule=zb-v batch.micro=1 model.experts_shared=16'
     '8 tp=2 cp=2 ep=4 sp=false zero=3 memory.recompute=sqrt model.experts_dense=1'
-    '4 pp=2 zero=3 schedule=zb-h1 batch.micro=1 memory.recompute=selective')
+    '4 pp=2 zero=3 schedule=zb-h1 batch.micro=1 memory.recompute=attention')
 [ -n "${TEST_LONG:-}" ] || experts=("${experts[0]}" "${experts[1]}")
 family=experts
 for ((i = 0; i < ${#experts[@]}; i++)); do

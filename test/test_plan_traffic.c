@@ -32,7 +32,8 @@ static void test_tensor_bytes_are_counted(void **state)
 {
     (void)state;
     const ModelShape *const shapes[] = {&gpt, &llama, &wide, &biased};
-    const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL};
+    const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL,
+                                   RECOMPUTE_ATTENTION};
     Rng rng = rng_make(7, "layouts", 0);
     for (uint64_t i = 0; i < 40; i++) {
         const ModelShape *s = shapes[rng_below(rng, 4 * i, 4)];
@@ -41,17 +42,17 @@ static void test_tensor_bytes_are_counted(void **state)
         ModelShape deep = *s;
         deep.layers = 1 + i % 4;
         Case c = {.shape = &deep, .ranks = ranks, .micro = micro, .sequence = rng_below(rng, 4 * i + 3, 2),
-                  .recompute = {.mode = modes[i % 4]}};
+                  .recompute = {.mode = modes[i % 5]}};
         Outcome r = run(c);
         PlanJob job = job_of(&deep, T, ranks, 1, 1, 1);
         job.batch = SAMPLES, job.layout.micro = (long)micro, job.layout.sp = c.sequence;
-        job.layout.recompute = modes[i % 4];
+        job.layout.recompute = modes[i % 5];
         PlanTraffic t = plan_traffic(&job);
         for (int k = 0; k < COMM_KINDS; k++) {
             if (sent(&t, "tp", (CommKind)k) != r.count[k].sent)
                 fail_msg("layout %d: %d ranks, %zu layers, micro %zu, %s, mode %d: %s: planned %zu, counted %zu",
                          (int)i,
-                         ranks, deep.layers, micro, c.sequence ? "sp" : "no sp", (int)modes[i % 4],
+                         ranks, deep.layers, micro, c.sequence ? "sp" : "no sp", (int)modes[i % 5],
                          comm_kind_name((CommKind)k), sent(&t, "tp", (CommKind)k), r.count[k].sent);
         }
         release(&r);
@@ -83,6 +84,10 @@ static void test_context_bytes(void **state)
         PlanTraffic t = plan_traffic(&job);
         size_t each = cp_bytes(cp, 4, 2, 64, 2, 6, false) + cp_bytes(cp, 4, 2, 64, 2, 6, true);
         assert_int_equal(sent(&t, "cp", COMM_SEND), (size_t)cp * 3 * llama.layers * each);
+        size_t again = cp_bytes(cp, 4, 2, 64, 2, 6, false) * (llama.layers - 1); // all but the last block
+        job.layout.recompute = RECOMPUTE_ATTENTION;
+        PlanTraffic more = plan_traffic(&job);
+        assert_int_equal(sent(&more, "cp", COMM_SEND), (size_t)cp * 3 * (llama.layers * each + again));
         assert_true(sent(&t, "dp", COMM_ALL_REDUCE) > 0); // the ranks of a sequence are replicas too
     }
 }

@@ -10,6 +10,7 @@ static const struct {
 } modes[] = {
     {"none", {.mode = RECOMPUTE_NONE}},
     {"selective", {.mode = RECOMPUTE_SELECTIVE}},
+    {"attention", {.mode = RECOMPUTE_ATTENTION}},
     {"sqrt", {.mode = RECOMPUTE_SQRT}},
     {"every 1", {.mode = RECOMPUTE_EVERY, .every = 1}},
     {"every 2", {.mode = RECOMPUTE_EVERY, .every = 2}},
@@ -210,10 +211,11 @@ static Counter count(const ModelShape *shape, RecomputePolicy policy, Params *pa
 static const struct {
     RecomputeMode mode;
     size_t every, layers;
-    int again[8], down[8];
+    int again[8], down[8]; // RECOMPUTE_ATTENTION: q, k, v and attention alone
 } runs[] = {
     {RECOMPUTE_NONE, 0, 5, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}},
     {RECOMPUTE_SELECTIVE, 0, 5, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}},
+    {RECOMPUTE_ATTENTION, 0, 5, {2, 2, 2, 2, 1}, {1, 1, 1, 1, 1}},
     {RECOMPUTE_FULL, 0, 5, {2, 2, 2, 2, 1}, {1, 1, 1, 1, 1}},
     {RECOMPUTE_FULL, 0, 1, {1}, {1}},
     {RECOMPUTE_EVERY, 2, 5, {2, 2, 2, 2, 1}, {2, 1, 2, 1, 1}},
@@ -232,17 +234,19 @@ static void check_runs(const ModelShape *family)
         Unit *unit, *same_unit;
         Counter none = count(&shape, (RecomputePolicy){0}, &params, &unit);
         Counter c = count(&shape, policy, &same, &same_unit);
-        bool read = shape.norm_place == NORM_OF_OUTPUT; // the down-projection's output, by its norm's backward
+        // of the down-projection the output too, where its norm's backward reads it
+        bool alone = policy.mode == RECOMPUTE_ATTENTION, read = shape.norm_place == NORM_OF_OUTPUT;
         for (size_t l = 0; l < shape.layers; l++) {
             assert_int_equal(c.by_site[unit[1 + l].row[W_QKV]], runs[i].again[l]);
-            assert_int_equal(c.by_site[unit[1 + l].row[W_FFN_IN]], runs[i].again[l]);
-            assert_int_equal(c.by_site[unit[1 + l].row[W_FFN_DOWN]], read ? runs[i].again[l] : runs[i].down[l]);
+            assert_int_equal(c.by_site[unit[1 + l].row[W_FFN_IN]], alone ? 1 : runs[i].again[l]);
+            assert_int_equal(c.by_site[unit[1 + l].row[W_FFN_DOWN]],
+                             read && !alone ? runs[i].again[l] : runs[i].down[l]);
         }
         assert_int_equal(c.by_site[unit[shape.layers + 1].row[W_HEAD]], 1); // its chunk, in backward
         // what plan flops and MFU say, and nothing else: whole numbers, below 2^53
         assert_true(none.flops + none.back == N * model_flops_per_token(&shape, T) && c.back == none.back);
         assert_true(c.flops - none.flops == N * recompute_extra_flops(&shape, policy, T));
-        if (policy.mode == RECOMPUTE_SELECTIVE)
+        if (recompute_restores(policy.mode))
             assert_int_equal(c.norms - none.norms, read ? 0 : 2 * (shape.layers - 1));
         free(unit), free(same_unit);
         params_free(&params), params_free(&same);
@@ -315,6 +319,9 @@ static void test_bytes_are_the_formula(void **state)
                      4 * N * (6 * 12 + (A - 12) + 12 + 2));
     assert_int_equal(recompute_bytes(&gpt, dev, (RecomputePolicy){.mode = RECOMPUTE_SELECTIVE}, B, T),
                      4 * N * (5 * (A - 2 * 12 - 20) + 2 * 12 + 20 + 2 * 12 + 2));
+    // attention: nor q, k, v and the output of attention, of which one set is left
+    assert_int_equal(recompute_bytes(&gpt, dev, (RecomputePolicy){.mode = RECOMPUTE_ATTENTION}, B, T),
+                     4 * N * (5 * (A - 2 * 12 - 20 - 4 * 12) + 2 * 12 + 20 + 4 * 12 + 2 * 12 + 2));
     // two ranks that share the rows of the stream: streams, resid and the statistics of norms have half the rows
     ModelShape shared = gpt;
     shared.cut.rows = 2;
@@ -375,7 +382,8 @@ static void test_table(void **state)
     assert_non_null(out);
     recompute_print(&big, dev, &counting, 4, 2048, out);
     assert_int_equal(fclose(out), 0);
-    const char *rows[] = {"\nnone ", "\nselective ", "\nevery 2 ", "\nsqrt ", "\nfull ", "\nint8 ", "\nfull, int8 "};
+    const char *rows[] = {"\nnone ", "\nselective ", "\nattention ", "\nevery 2 ",
+                          "\nsqrt ", "\nfull ", "\nint8 ", "\nfull, int8 "};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_non_null(strstr(text, rows[i]));
     free(text);
     dev_cpu_free(dev);
@@ -400,7 +408,7 @@ static void test_compressed_gradients_are_near(void **state)
         double d = distance(&packed, &exact);
         assert_true(d > 0 && d <= 0.06);
         // A segment that runs again packs the same numbers.
-        for (int i = 2; i < MODES; i++) {
+        for (int i = 3; i < MODES; i++) {
             step.options.recompute = modes[i].policy;
             step.options.recompute.compress = true;
             Result r = run_step(families[f], step);

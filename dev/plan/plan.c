@@ -259,12 +259,13 @@ __attribute__((format(printf, 3, 4))) static void formula(PlanLetters *l, const 
 static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy, const char *mark, const char *F,
                           bool experts)
 {
-    bool selective = policy.mode == RECOMPUTE_SELECTIVE;
+    bool selective = recompute_restores(policy.mode), attention = policy.mode == RECOMPUTE_ATTENTION;
     const char *qk = s->qk_norm ? " + (H + 2G) D" : "", *qk_groups = s->qk_norm ? " + ceil((H + 2G) D / 256)" : "";
     const char *two = s->swiglu ? "2 " : "";
     bool outputs = s->norm_place == NORM_OF_OUTPUT; // which its norms read
     char name[4][8];
     for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "%c%s", "KERZ"[i], mark);
+    if (attention && !*mark) formula(l, "Q", "(2 H + 2 G) D"); // q, k, v and the output of attention
     formula(l, name[0], "(H + 2G) D + H D + %sC + %s%s%s", outputs ? "3 " : "", two, F, experts ? " + 2 k Fx" : "");
     formula(l, name[1], "2 C + %s%s%s", F, experts ? " + k Fx" : "", qk);
     formula(l, name[2], "4 (H + 4)%s%s", s->qk_norm == QK_NORM_HEAD ? " + 4 (H + G)" : s->qk_norm ? " + 8" : "",
@@ -274,8 +275,9 @@ static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy p
     char cheap[80], own[80];
     snprintf(cheap, sizeof cheap, " + 2 ceil(C / 256) + ceil(%s / 256)%s", F, experts ? " + ceil(k Fx / 256)" : "");
     snprintf(own, sizeof own, "ceil(%s%s / 256)%s", two, F, experts ? " + ceil(2 k Fx / 256)" : "");
-    formula(l, name[3], "%s%s%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + %sceil(C / 256) + %s%s%s)", name[0],
-            selective ? "" : " + ", selective ? "" : name[1], outputs ? "3 " : "", own,
+    formula(l, name[3], "%s%s%s + 4 (%s%sceil(C / 256) + %s%s%s)", name[0],
+            attention ? " - Q" : selective ? "" : " + ", selective ? "" : name[1],
+            attention ? "" : "ceil((H + 2G) D / 256) + ceil(H D / 256) + ", outputs ? "3 " : "", own,
             selective ? "" : cheap, selective ? "" : qk_groups);
 }
 
@@ -498,11 +500,12 @@ static void communication(char *out, size_t n_out, const Config *cfg)
 
 static void activations(char *out, size_t n_out, const ModelShape *s, RecomputePolicy policy, bool segments)
 {
-    bool selective = policy.mode == RECOMPUTE_SELECTIVE, experts = s->experts.n > 0;
+    bool selective = recompute_restores(policy.mode), attention = policy.mode == RECOMPUTE_ATTENTION, experts = s->experts.n > 0;
     char kept[3][24], all[120];
     const char *mark[] = {"", "x", "m"}, *m = experts ? "m" : "";
     for (int i = 0; i < 3; i++) {
         if (policy.compress) snprintf(kept[i], sizeof kept[i], "Z%s", mark[i]);
+        else if (attention) snprintf(kept[i], sizeof kept[i], "x (K%s - Q)", mark[i]);
         else if (selective) snprintf(kept[i], sizeof kept[i], "x K%s", mark[i]);
         else snprintf(kept[i], sizeof kept[i], "x (K%s + E%s)", mark[i], mark[i]);
     }
@@ -511,6 +514,7 @@ static void activations(char *out, size_t n_out, const ModelShape *s, RecomputeP
     else snprintf(all, sizeof all, "(L - Lx) (%s + R) + Lx (%s + Rx)", kept[0], kept[1]);
     char shared[40] = "";
     if (policy.compress) snprintf(shared, sizeof shared, " + x (K%s + E%s)", m, m);
+    else if (attention) snprintf(shared, sizeof shared, " + x (E%s + Q)", m);
     else if (selective) snprintf(shared, sizeof shared, " + x E%s", m);
     snprintf(out, n_out, "N (%s%s + x C (%s) + 8)", all, shared, segments ? "ceil(L / S) + S + 1" : "L + 2");
 }

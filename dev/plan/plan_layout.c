@@ -439,12 +439,11 @@ void plan_layout_must(const PlanJob *job, bool memory)
 
 void plan_layout_text(const PlanJob *job, char *text, size_t n)
 {
-    static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
     const PlanLayout *l = &job->layout;
     bool said = l->schedule == (l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B); // by the chunks
     char ep[24] = "";
     if (l->ep > 1) snprintf(ep, sizeof ep, " ep %d", l->ep);
     snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d micro %ld recompute %s", l->dp, l->tp,
              l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
-             ep, l->zero, l->micro, mode[l->recompute]);
+             ep, l->zero, l->micro, recompute_name(l->recompute));
 }

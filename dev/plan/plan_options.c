@@ -32,7 +32,7 @@ const char *const plan_options_help =
     "  --micro N           sequences of a micro-batch (batch.micro)\n"
     "  --batch N           sequences of a step (batch.tokens / model.context)\n"
     "  --zero N            stage (parallel.zero)\n"
-    "  --recompute MODE    none, selective, full (memory.recompute)\n"
+    "  --recompute MODE    none, selective, attention, sqrt, full (memory.recompute)\n"
     "  --attention KIND    fused, plain (all T x T scores in memory)\n"
     "  --overlap LIST      none, or some of tp,pp,dp (pp,dp)\n"
     "  --link NAME         between nodes (plan machines lists them)\n"
@@ -157,9 +157,10 @@ static RecomputeMode recompute_named(const char *text)
 {
     if (!strcmp(text, "none")) return RECOMPUTE_NONE;
     if (!strcmp(text, "selective")) return RECOMPUTE_SELECTIVE;
+    if (!strcmp(text, "attention")) return RECOMPUTE_ATTENTION;
     if (!strcmp(text, "sqrt")) return RECOMPUTE_SQRT;
     if (!strcmp(text, "full")) return RECOMPUTE_FULL;
-    die("--recompute: '%s' (none, selective, sqrt or full)", text);
+    die("--recompute: '%s' (none, selective, attention, sqrt or full)", text);
 }
 
 static void set_overlap(PlanLayout *l, const char *list)
@@ -255,7 +256,7 @@ static void make_job(PlanOptions *o, const Given *g)
     l->reshard = cfg->parallel.reshard;
     l->recompute = g->recompute ? recompute_named(g->recompute) : cfg->memory.recompute;
     if (l->recompute == RECOMPUTE_EVERY)
-        die("memory.recompute: every N is not planned for time (none, selective, sqrt, full)");
+        die("memory.recompute: every N is not planned for time (none, selective, attention, sqrt, full)");
     if (g->attention && strcmp(g->attention, "fused") && strcmp(g->attention, "plain"))
         die("--attention: '%s' (fused or plain)", g->attention);
     l->fused_attention = !g->attention || !strcmp(g->attention, "fused");

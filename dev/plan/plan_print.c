@@ -340,13 +340,12 @@ static void print_optimizers(Config *cfg, FILE *out)
 
 static void print_activations(Config *cfg, FILE *out)
 {
-    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
     print_head(out, "`memory.recompute`");
     for (int compress = 0; compress < 2; compress++) {
-        for (int mode = 0; mode < 5; mode++) {
+        for (int mode = 0; mode <= RECOMPUTE_FULL; mode++) {
             char every[24] = "";
             if (mode == RECOMPUTE_EVERY) snprintf(every, sizeof every, " %ld", cfg->memory.recompute_every);
-            fprintf(out, "| `%s`%s%s |", name[mode], every, compress ? ", `memory.compress` = `int8`" : "");
+            fprintf(out, "| `%s`%s%s |", recompute_name((RecomputeMode)mode), every, compress ? ", `memory.compress` = `int8`" : "");
             for (int d = 0; d < DTYPES; d++) {
                 cfg->numerics.dtype = d;
                 cfg->memory.recompute = mode;
@@ -419,7 +418,6 @@ static Fit largest(Config *cfg, double limit)
 
 void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
 {
-    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
     double limit = PLAN_LAYOUT_USABLE * machine->memory;
     Config *copy = malloc(sizeof *copy);
     if (!copy) die("plan: no memory for the settings");
@@ -434,7 +432,7 @@ void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
         copy->memory.recompute = mode;
         size_t own = fullest(copy);
         Fit fit = largest(copy, limit);
-        fprintf(out, "| %s | %.3f | %s |", name[mode], (double)own / 1e9, (double)own <= limit ? "yes" : "no");
+        fprintf(out, "| %s | %.3f | %s |", recompute_name(mode), (double)own / 1e9, (double)own <= limit ? "yes" : "no");
         if (fit.micro) fprintf(out, " %ld | %.3f |\n", fit.micro, (double)fit.n_bytes / 1e9);
         else fprintf(out, " none | |\n");
     }
@@ -482,6 +480,7 @@ void recompute_print(const ModelShape *s, Dev *dev, const Mem *counting, size_t 
         } row[] = {
             {{"none", "int8"}, {.mode = RECOMPUTE_NONE}},
             {{"selective", "selective, int8"}, {.mode = RECOMPUTE_SELECTIVE}},
+            {{"attention", "attention, int8"}, {.mode = RECOMPUTE_ATTENTION}},
             {{"every 2", "every 2, int8"}, {.mode = RECOMPUTE_EVERY, .every = 2}},
             {{"sqrt", "sqrt, int8"}, sqrt_policy},
             {{"full", "full, int8"}, {.mode = RECOMPUTE_FULL}},

@@ -191,7 +191,6 @@ static void write_key(Config *cfg, const char *key, const char *value)
 // configuration does not have are written in a comment.
 static void write_config(const PlanOptions *o, const PlanJob *job)
 {
-    static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
     static Config cfg; // large
     const PlanLayout *l = &job->layout;
     struct { const char *key; long value; bool needed; } size[] = {
@@ -212,7 +211,7 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
     if (l->ep > 1 && job->shape.experts.room > 0) write_key(&cfg, "moe.room", number);
     if (l->sp) write_key(&cfg, "parallel.sp", "true");
     if (l->pp > 1) write_key(&cfg, "parallel.schedule", pipeline_table_name(l->schedule));
-    write_key(&cfg, "memory.recompute", mode[l->recompute]);
+    write_key(&cfg, "memory.recompute", recompute_name(l->recompute));
     write_key(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32");
     config_set_derived(&cfg, "parallel.ranks", l->gpus);
     if (!*absent) config_resolve(&cfg); // dies, before anything is written, where train would refuse

@@ -81,7 +81,7 @@ static void tensor_times(const PlanJob *job, PlanTime *t)
     if (x->n) t->tensor[1] += layers * plan_traffic_seconds(&where, COMM_ALL_REDUCE, gates, NULL);
     // recomputation repeats the forward sums except the last
     if (l->recompute >= RECOMPUTE_SQRT) t->tensor[1] += l->sp ? 2 * gather + scatter : sum;
-    if (l->recompute == RECOMPUTE_SELECTIVE && l->sp && l->fused_attention) t->tensor[1] += 2 * gather;
+    if (recompute_restores(l->recompute) && l->sp && l->fused_attention) t->tensor[1] += 2 * gather;
     for (int i = 0; i < 2; i++) t->tensor[i] *= l->overlap_tp ? 1 - tensor_hidden : 1;
 }
 
@@ -142,7 +142,7 @@ static void expert_times(const PlanJob *job, PlanTime *t)
         // backward meets the last product first
         t->experts[back] = share * numbers + beyond(there, back ? down : in) + beyond(home, back ? in : down);
     }
-    if (l->recompute == RECOMPUTE_SELECTIVE) t->experts[1] += share * numbers, t->rows[1] += share * numbers;
+    if (recompute_restores(l->recompute)) t->experts[1] += share * numbers, t->rows[1] += share * numbers;
     if (l->recompute >= RECOMPUTE_SQRT) t->experts[1] += t->experts[0], t->rows[1] += t->rows[0];
 }
 

@@ -163,7 +163,7 @@ static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, 
 }
 
 // What a stage recomputes in a step, over all its micro-batches: blocks run forward again; of those, ends of segments,
-// which skip their last matmul (not where a norm reads it); blocks whose cheap parts are restored (selective).
+// which skip their last matmul (not where a norm reads it); blocks some of whose buffers are restored.
 typedef struct {
     size_t blocks, ends, restored;
 } AgainCount;
@@ -182,10 +182,10 @@ static void add_block(Again *again, const PlanJob *job, size_t layer, AgainCount
 static void add_again(Again *again, const PlanJob *job, ModelPiece p, size_t segment, bool fresh)
 {
     size_t last = segment ? (p.layers - 1) / segment * segment : 0; // where the last segment begins
-    bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE, skips = job->shape.norm_place == NORM_OF_INPUT;
+    bool restores = recompute_restores(job->layout.recompute), skips = job->shape.norm_place == NORM_OF_INPUT;
     for (size_t i = 0; i < p.layers; i++) {
         bool runs = segment && (!fresh || i < last), behind = i + 1 == p.layers;
-        add_block(again, job, p.first + i, (AgainCount){.blocks = runs, .restored = selective && !(fresh && behind),
+        add_block(again, job, p.first + i, (AgainCount){.blocks = runs, .restored = restores && !(fresh && behind),
                                                         .ends = skips && runs && ((i + 1) % segment == 0 || behind)});
     }
 }
@@ -200,16 +200,16 @@ static void play_again(Again *again, const PlanJob *job, const PipelineTable *t,
         most = layers > most ? layers : most;
     }
     size_t segment = recompute_segment((RecomputePolicy){.mode = job->layout.recompute}, most);
-    bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE;
+    bool restores = recompute_restores(job->layout.recompute);
     for (int i = 0; i < t->n[stage]; i++) {
         const PipelineAction *a = &t->action[stage][i];
         ModelPiece p = plan_layout_piece(job, stage, a->chunk);
         bool fresh = a->micro == micro && a->chunk == chunk;
         if (a->op == PIPELINE_F) micro = a->micro, chunk = a->chunk;
         if (a->op == PIPELINE_B) add_again(again, job, p, segment, fresh);
-        for (size_t k = 0; a->op == PIPELINE_W && selective && k < p.layers; k++)
+        for (size_t k = 0; a->op == PIPELINE_W && restores && k < p.layers; k++)
             add_block(again, job, p.first + k, (AgainCount){.restored = 1});
-        if (a->op == PIPELINE_B ? !fresh : a->op == PIPELINE_W && selective) micro = chunk = -1;
+        if (a->op == PIPELINE_B ? !fresh : a->op == PIPELINE_W && restores) micro = chunk = -1;
     }
 }
 
@@ -275,7 +275,7 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
         size_t layers = plan_layout_layers(job, stage), forward = 2 * again[stage].all.blocks - again[stage].all.ends;
         size_t norms = l->sp ? 2 * again[stage].all.blocks : forward;
         // the norms' outputs are gathered again, except a last block's that is still in memory
-        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * again[stage].all.restored;
+        if (l->sp && recompute_restores(l->recompute)) norms = 2 * again[stage].all.restored;
         gather += 4 * m * layers + norms, scatter += 4 * m * layers + forward;
         outputs += m * plan_layout_routed(job, stage) + again[stage].routed.blocks - again[stage].routed.ends;
         size_t own = 4 * m * layers + (norms + forward) / 2;
@@ -427,7 +427,9 @@ static void context_flows(PlanTraffic *t, const PlanJob *job)
     PlanGroup where = plan_traffic_group(job, MESH_CP);
     size_t m = (size_t)plan_layout_micros(job), L = job->shape.layers, again = 0;
     Again *of_stage = run_again(job);
-    for (int stage = 0; stage < l->pp; stage++) again += of_stage[stage].all.blocks;
+    bool attention = l->recompute == RECOMPUTE_ATTENTION;
+    for (int stage = 0; stage < l->pp; stage++)
+        again += attention ? of_stage[stage].all.restored : of_stage[stage].all.blocks;
     free(of_stage);
     size_t B = (size_t)l->micro;
     size_t forward = cp_bytes(l->cp, job->x_bytes, B, job->T, part.kv_heads, part.head_size, false);
@@ -495,8 +497,8 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
             block[i] = (routed ? u.routed : u.block) + unit_has_values(&job->shape, p.first + i) * u.values;
             experts[i] = routed ? u.experts : 0;
             if (split) is->later += block[i], is->experts_later += experts[i];
-            bool norms = split && l->zero == 3 && l->recompute == RECOMPUTE_SELECTIVE; // computed again in W
-            if (norms) is->again += block[i], is->experts_again += experts[i];
+            bool read = split && l->zero == 3 && recompute_restores(l->recompute); // computed again in W
+            if (read) is->again += block[i], is->experts_again += experts[i];
         }
         first += chunk.n, chunk.block = block;
         if (l->zero == 3) is->again += sharding_again(chunk, segment, overlap);

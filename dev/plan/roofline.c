@@ -221,13 +221,14 @@ Roofline roofline_block(const RooflineCase *c)
     const ModelShape *s = &c->part;
     double N = tokens(c), R = own_rows(c), C = (double)s->channels, D = (double)s->head_size, F = (double)s->ffn;
     double H = (double)s->heads, G = (double)s->kv_heads, x = (double)c->x_bytes;
-    bool full = c->recompute >= RECOMPUTE_SQRT, cheap = full || c->recompute == RECOMPUTE_SELECTIVE;
+    bool full = c->recompute >= RECOMPUTE_SQRT, cheap = full || recompute_restores(c->recompute);
+    bool attention = full || c->recompute == RECOMPUTE_ATTENTION;
     // Norm with the residual sum before it: reads two, writes two; back: reads three, writes one. Eager: see above.
     loop(&r, c, "norms", 2 * (c->eager ? 21 : 4) * x * R * C, 2 * (c->eager ? 43 : 4) * x * R * C, cheap);
-    linear(&r, c, "q, k, v", N, (H + 2 * G) * D, C, full);
+    linear(&r, c, "q, k, v", N, (H + 2 * G) * D, C, attention);
     double turned = (c->eager ? 10 : 2) * x * N * (H + G) * D;
-    if (s->rope) loop(&r, c, "rope", turned, turned, full);
-    if (c->fused_attention) fused_attention(&r, c, N, full);
+    if (s->rope) loop(&r, c, "rope", turned, turned, attention);
+    if (c->fused_attention) fused_attention(&r, c, N, attention);
     else plain_attention(&r, c, N, cheap); // what "selective" means without a fused kernel
     linear(&r, c, "attention's output", N, C, H * D, full);
     double share = experts_share(s), dense = share < 1 ? N * (1 - share) : 0;

@@ -117,7 +117,7 @@ static void add_stage(ShardingCase *is, const Run *run)
         is->again += sharding_again(chunk, m->pool.segment, overlap);
         chunk.block = experts, chunk.apart = true;
         is->experts_again += sharding_again(chunk, m->pool.segment, overlap);
-        for (size_t k = 0; split && m->pool.policy.mode == RECOMPUTE_SELECTIVE && k < piece->layers; k++)
+        for (size_t k = 0; split && recompute_restores(m->pool.policy.mode) && k < piece->layers; k++)
             is->again += block[k], is->experts_again += experts[k]; // W computes the norms' outputs again
     }
     params_unit_range(&m->params, 0, &begin, &end);

@@ -54,6 +54,7 @@ typedef enum { PRODUCTS_AUTO, PRODUCTS_HARDWARE, PRODUCTS_WIDENED } Bf16Products
 typedef enum {
     RECOMPUTE_NONE,      // all activations are kept
     RECOMPUTE_SELECTIVE, // outputs of norms and activation functions are recomputed: no matmul, no attention
+    RECOMPUTE_ATTENTION, // those, and attention with the product that makes q, k and v
     RECOMPUTE_SQRT,      // segments of ceil(sqrt(layers)) blocks (Chen et al., arXiv 1604.06174)
     RECOMPUTE_EVERY,     // segments of `every` blocks: the residual stream is kept at their starts, the rest recomputed
     RECOMPUTE_FULL       // segments of one block

@@ -262,9 +262,9 @@ static const ConfigKey TABLE[] = {
     ROW(numerics, fp8_keep, CONFIG_STRING, "", "", "", "numerics.dtype=fp8",
         "matrices that stay bf16: parts of their names, with commas; embedding and head always do"),
 
-    ONE_OF(memory, recompute, "none", "none|selective|sqrt|every|full",
-        "activations that are recomputed in backward: none; norms and activation functions; segments of "
-        "sqrt(layers), of recompute_every blocks, of one"),
+    ONE_OF(memory, recompute, "none", "none|selective|attention|sqrt|every|full",
+        "activations that are recomputed in backward: none; norms and activation functions; those, q, k, v and "
+        "attention; segments of sqrt(layers), of recompute_every blocks, of one"),
     INT(memory, recompute_every, "2", "[1, 100000]", "blocks", "memory.recompute=every", "blocks of a segment"),
     ONE_OF(memory, compress, "none", "none|int8",
         "activations that wait for backward: as they are, or in 8 bits (which changes gradients a little)"),

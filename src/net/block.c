@@ -13,7 +13,7 @@
 // to the residual stream.
 //
 // The invariant: backward reads only `inp`, `saved` and the weights, and differentiates forward line by line, last line
-// first. restore recomputes the cheap part of `saved` by the same calls as forward. q, k and v are one matmul because
+// first. restore recomputes the cheap part of `saved`, or attention too, by the same calls as forward. q, k and v are one matmul because
 // their rows are adjacent in the parameter table; so are gate and up. RoPE works in place: its backward rotates the
 // gradient back, and needs nothing saved.
 //
@@ -55,8 +55,8 @@ static BufferList saved_of(const Dev *dev, const ModelShape *s, size_t N, size_t
     unit_list_add(&list, "norm1", BUFFER_CHEAP, N * s->channels, x);
     unit_list_add_shared(&list, "mean1", BUFFER_STAT, N, f);
     unit_list_add_shared(&list, "rstd1", BUFFER_STAT, N, f);
-    unit_list_add(&list, "qkv", BUFFER_ACT, N * qkv_width(s), x);
-    unit_list_add(&list, "attn", BUFFER_ACT, N * s->heads * s->head_size, x);
+    unit_list_add(&list, "qkv", BUFFER_ATTENTION, N * qkv_width(s), x);
+    unit_list_add(&list, "attn", BUFFER_ATTENTION, N * s->heads * s->head_size, x);
     unit_list_add(&list, "lse", BUFFER_STAT, N * s->heads, f);
     unit_list_add_shared(&list, "attn_out", BUFFER_ACT, outputs, x);
     unit_list_add_shared(&list, "resid", BUFFER_ACT, N * s->channels, x);
@@ -333,13 +333,14 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
 }
 
 static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved,
-                          const Batch *batch)
+                          const Batch *batch, bool attention)
 {
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
     size_t F = ffn_width(ctx, unit);
     attn_norm(ctx, unit, inp, saved, batch);
-    if (s->qk_norm) prepare_qk(ctx, unit, saved, batch);
+    if (attention) attention_part_forward(ctx, unit, saved, batch);
+    else if (s->qk_norm) prepare_qk(ctx, unit, saved, batch);
     ffn_norm(ctx, unit, (X *)saved[RESID], NULL, saved, batch);
     if (F && s->swiglu) dev->swiglu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N, F);
     else if (F) dev->gelu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * F);

@@ -5,6 +5,8 @@
 //   none        every stream and every saved buffer is kept
 //   selective   outputs of norms and activation functions are one buffer for all blocks; each block's
 //               `restore` fills it again before its backward. Cost: reading and writing, no matmul
+//   attention   the same of q, k, v and the output of attention, which `restore` recomputes from the block's input.
+//               Cost: the product that makes q, k, v, and attention forward
 //   segments    of S blocks (full: 1; sqrt: ceil(sqrt L); every: given). The streams at the starts of segments are
 //               kept; S sets of saved buffers and S - 1 inner streams serve all segments in turn. Before a segment's
 //               backward its blocks run forward again, except for the last segment, whose forward has just run
@@ -20,8 +22,8 @@
 // Compression is independent of the mode: units work in one set of full buffers, and the kept activations of each block
 // are stored as 8-bit copies. (Gradients are then not bit-identical: see elements.c.)
 //
-// Rejected: recomputing the attention core, the "selective" of Korthikanti et al. (arXiv 2205.05198): the T x T matrix
-// that it saves is never stored here. Segments that include embedding and head: the embedding keeps nothing, and the
+// Rejected: recomputing the attention core alone, the "selective" of Korthikanti et al. (arXiv 2205.05198): the T x T
+// matrix that it saves is never stored here, and what is left, the output, is a third of what q, k and v are. Segments that include embedding and head: the embedding keeps nothing, and the
 // head's backward runs right after its forward. A choice for each buffer under a memory budget: twelve switches whose
 // combinations are hard to predict.
 #include "net/model.h"
@@ -32,6 +34,13 @@
 #include <stdlib.h>
 
 // ---- bytes and operations of a policy
+
+const char *recompute_name(RecomputeMode mode)
+{
+    static const char *const name[] = {"none", "selective", "attention", "sqrt", "every", "full"};
+    check(mode < sizeof name / sizeof *name);
+    return name[mode];
+}
 
 size_t recompute_segment(RecomputePolicy policy, size_t layers)
 {
@@ -76,7 +85,8 @@ BufferList recompute_widest(const Dev *dev, const ModelShape *s)
 // they share the full one.
 static bool is_dropped(BufferKind kind, RecomputePolicy policy)
 {
-    return kind == BUFFER_CHEAP && policy.mode == RECOMPUTE_SELECTIVE;
+    return (kind == BUFFER_CHEAP && recompute_restores(policy.mode)) ||
+        (kind == BUFFER_ATTENTION && policy.mode == RECOMPUTE_ATTENTION);
 }
 
 static bool is_packed(BufferKind kind, RecomputePolicy policy)
@@ -142,9 +152,12 @@ size_t recompute_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy poli
 double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t T)
 {
     size_t L = s->layers, segment = recompute_segment(policy, L);
-    if (!segment) return 0;
+    double flops = 0, H = (double)s->heads, D = (double)s->head_size, G = (double)s->kv_heads;
+    bool attention = policy.mode == RECOMPUTE_ATTENTION;
+    for (size_t l = 0; attention && l < L - !policy.compress; l++) // without compression the last block's are unchanged
+        flops += 2 * (H + 2 * G) * D * (double)s->channels + 2 * H * D * unit_window_keys(s, l, T);
+    if (!segment) return flops;
     size_t segments = (L + segment - 1) / segment, again = (segments - 1) * segment; // blocks: all but the last's
-    double flops = 0, H = (double)s->heads, D = (double)s->head_size;
     for (size_t l = 0; l < again; l++) {
         flops += 2 * model_layer_params(s, l) + 2 * H * D * unit_window_keys(s, l, T);
         if ((l + 1) % segment || s->norm_place == NORM_OF_OUTPUT) continue;
@@ -335,10 +348,11 @@ void recompute_again(Activations *acts, const UnitContext *ctx, int u, size_t ro
 void recompute_restore(const Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
                        const Batch *batch)
 {
-    if (acts->policy.mode != RECOMPUTE_SELECTIVE || !is_block(acts, u)) return;
+    if (!recompute_restores(acts->policy.mode) || !is_block(acts, u)) return;
     // with compression restore runs anyway: the last block's buffers hold exact values, not the 8-bit ones
     if (is_last_block(acts, u) && acts->pool->fresh == acts->slot && !acts->policy.compress) return;
-    acts->unit[u].kind->restore(ctx, &acts->unit[u], model_stream_at(acts, acts->stream[u], row), saved, batch);
+    acts->unit[u].kind->restore(ctx, &acts->unit[u], model_stream_at(acts, acts->stream[u], row), saved, batch,
+                                acts->policy.mode == RECOMPUTE_ATTENTION);
 }
 
 void recompute_keep_reads(const Activations *acts, Dev *dev, int u, const RecomputeLate *late, size_t row, size_t N,
@@ -355,7 +369,7 @@ void recompute_keep_reads(const Activations *acts, Dev *dev, int u, const Recomp
 void recompute_backward_later(Activations *acts, const UnitContext *ctx, size_t row, const RecomputeLate *late,
                               const Batch *batch)
 {
-    bool drop = acts->policy.mode == RECOMPUTE_SELECTIVE;
+    bool drop = recompute_restores(acts->policy.mode), attention = acts->policy.mode == RECOMPUTE_ATTENTION;
     if (drop) acts->pool->fresh = -1;
     for (int u = acts->n_units - 1; u >= 0; u--) {
         const Unit *unit = &acts->unit[u];
@@ -368,7 +382,8 @@ void recompute_backward_later(Activations *acts, const UnitContext *ctx, size_t 
                 saved[i] = late->read[u][i] ? (char *)late->read[u][i] + row * acts->row[u].n_bytes[i] : NULL;
         } else {
             convert(acts, ctx->dev, u, row, batch->N, saved, false);
-            if (drop) unit->kind->restore(ctx, unit, model_stream_at(acts, acts->stream[u], row), saved, batch);
+            const X *inp = model_stream_at(acts, acts->stream[u], row);
+            if (drop) unit->kind->restore(ctx, unit, inp, saved, batch, attention);
         }
         linear_backward_later(ctx, unit, saved, kept, batch->N);
         unit_after(ctx, unit, PASS_LATER);

@@ -27,7 +27,7 @@ typedef struct {
     bool train;
     bool all_kept;  // nothing is recomputed or compressed: every unit has its own buffers; no other field is used
     size_t segment; // blocks that are run again together; 0: none are
-    void *work[UNIT_MAX_SAVED];          // of one block: buffers that are recomputed (selective) or compressed
+    void *work[UNIT_MAX_SAVED];          // of one block: buffers that are restored or compressed
     size_t sets;                         // of a segment's blocks:
     X **inner;                           // their inputs
     void *(*saved)[UNIT_MAX_SAVED];
@@ -63,6 +63,13 @@ typedef struct {
     void *(*read)[UNIT_MAX_SAVED]; // NULL: still in the slot
 } RecomputeLate;
 
+// The mode's name in the configuration.
+const char *recompute_name(RecomputeMode mode);
+// Whether blocks keep their own buffers, but for some that their `restore` recomputes.
+static inline bool recompute_restores(RecomputeMode mode)
+{
+    return mode == RECOMPUTE_SELECTIVE || mode == RECOMPUTE_ATTENTION;
+}
 // Blocks of a segment, 1 .. layers; 0: no block is run again.
 size_t recompute_segment(RecomputePolicy policy, size_t layers);
 // Bytes tagged MEM_ACTS of a training model for micro-batches of B sequences of T tokens, from the formula of
@@ -101,7 +108,7 @@ void recompute_keep(const Activations *acts, Dev *dev, int u, size_t row, size_t
 // Before unit u's backward, and before its weights are gathered: runs a segment again, decompresses.
 void recompute_again(Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
                      const Batch *batch);
-// The same, when its weights are available: recomputes the buffers that need no matmul.
+// The same, when its weights are available: recomputes the buffers that no block keeps (recompute_restores).
 void recompute_restore(const Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
                        const Batch *batch);
 // UnitContext.later of unit u, in `out`; NULL: none of its weight gradients can be deferred.

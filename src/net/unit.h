@@ -187,8 +187,9 @@ typedef struct {
 enum { UNIT_MAX_SAVED = 24, UNIT_MAX_SCRATCH = 12 };
 
 // BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
-// that the unit's `restore` recomputes from the others, without a matmul or attention.
-typedef enum { BUFFER_STAT, BUFFER_ACT, BUFFER_CHEAP } BufferKind;
+// that the unit's `restore` recomputes from the others, without a matmul or attention. BUFFER_ATTENTION: those of the
+// attention branch, which it recomputes on request from the unit's input.
+typedef enum { BUFFER_STAT, BUFFER_ACT, BUFFER_CHEAP, BUFFER_ATTENTION } BufferKind;
 
 // Names, kinds and sizes (bytes for N rows) of n buffers, which the planner counts and the model allocates; one of 0
 // bytes is not there. shared: the buffer holds N / shape->cut.rows rows.
@@ -208,8 +209,8 @@ typedef struct Linear Linear; // linear.h
 typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_LATER } UnitPass;
 
 // Called before and after every unit, so that weights and gradients can be sent to other ranks (ddp.h, zero.h).
-// `before`: the unit is about to read its weights (in PASS_LATER only with
-// RECOMPUTE_SELECTIVE) and, in PASS_BACKWARD and PASS_LATER, to add to
+// `before`: the unit is about to read its weights (in PASS_LATER only where
+// recompute_restores) and, in PASS_BACKWARD and PASS_LATER, to add to
 // its gradients; for a tied head also those of the embedding. `after`: it has. NULL: no hook.
 typedef struct {
     void *self;
@@ -256,8 +257,10 @@ typedef struct {
     // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients.
     void (*backward)(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
                      const Batch *batch);
-    // Recomputes the BUFFER_CHEAP ones of `saved`, to the bit, from inp and the others. NULL: it has none.
-    void (*restore)(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch);
+    // Recomputes the BUFFER_CHEAP ones of `saved`, and with `attention` the BUFFER_ATTENTION ones, to the bit, from inp
+    // and the others. NULL: it has none.
+    void (*restore)(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch,
+                    bool attention);
 } UnitKind;
 
 struct Unit {

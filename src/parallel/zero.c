@@ -432,10 +432,10 @@ static void grads_before(Zero *z, int unit)
 
 // ---- the borders of units
 
-// Deferred gradients of weights read weights where the norms' outputs are computed again first (recompute.h).
+// Deferred gradients of weights read weights where buffers are restored first (recompute.h).
 static bool reads_weights(const Zero *z, UnitPass pass)
 {
-    return pass != PASS_LATER || z->model->pool.policy.mode == RECOMPUTE_SELECTIVE;
+    return pass != PASS_LATER || recompute_restores(z->model->pool.policy.mode);
 }
 
 static void before(void *self, int unit, UnitPass pass)
