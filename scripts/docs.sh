@@ -82,6 +82,16 @@ gen_presets() {
     done
 }
 
+gen_examples() { # of other programs
+    local file
+    echo '| example | what it is | ranks | here |'
+    echo '|---|---|---:|---:|'
+    for file in scripts/examples/*.toml; do
+        echo "| [$(basename "$file" .toml)](${up}$file) | $(sed -nE '1s/^# [a-z0-9-]*: (.*)[.]$/\1/p' "$file") |" \
+            "$(sed -n 's/^# full:  *\([0-9]*\) .*/\1/p' "$file") | $(sed -n 's/^# small: *\([0-9]*\) .*/\1/p' "$file") |"
+    done
+}
+
 gen_config() { "$build/train" --help-markdown; }
 gen_targets() { fenced sed -nE 's/^###? //p' Makefile; }
 
@@ -149,6 +159,12 @@ gen_four-answers() {
     say 'layout llama2-7b --gpus 8 --gpu A100-80' '/^| step, s/,+5p'
     say 'layout llama2-7b --gpus 512 --tokens 2e12' '/^| step, s/,+2p; /^  days/p; /^  accelerator hours/p; /^  cost/p'
     echo '```'
+}
+gen_strategies() { BUILD=$build scripts/strategies.sh; }
+gen_packing-padded() { # the stories are the same on every machine
+    "$build/stories" --bytes 4000000 --seed 1 --out "$tmp/stories" >/dev/null &&
+        "$build/prepare" tokens --train "$tmp/stories/train.txt" --val-file "$tmp/stories/val.txt" --vocab 4096 --out "$tmp/stories" >/dev/null 2>&1 &&
+        "$build/packing" "$tmp/stories/train_000000.bin" padded 128 256 512 1024 2048 4096
 }
 gen_guides-missing() { "$build/plan" guides missing; }
 gen_guides-agrees() { "$build/plan" guides agrees; }
