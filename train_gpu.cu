@@ -19,6 +19,7 @@ static Dev *open_gpu(const Config *cfg, int device, int threads)
     DevCudaOptions options = {};
     options.device = device;
     options.fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8;
+    options.tf32 = cfg->numerics.dtype == CONFIG_DTYPE_TF32;
     options.scaling = cfg->numerics.fp8_scaling;
     options.history = (int)cfg->numerics.amax_history;
     options.x_type = cfg->numerics.dtype == CONFIG_DTYPE_BF16 || options.fp8 ? X_BF16

@@ -136,7 +136,11 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"noise", {"--run.noise_every=1", "--run.norms_every=1"}, 1},
                        {"offload", {"--optim.name=adamw", "--memory.offload=disk"}, 1},
                        {"outputs", {"--model.norm_place=output"}, 1},
+<<<<<<< HEAD
                        {"zero init", {"--model.zero_init=true"}, 1}},
+=======
+                       {"tf32", {"--numerics.dtype=tf32"}, 1}},
+>>>>>>> d18195815e5f4a2c600bc4651b8cdfb047dd1208
     [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
                       {"18 sequences", {"--batch.tokens=576"}, 1}},
 };

@@ -108,6 +108,7 @@ bf16 lion sqrt gpt
 bf16 adamw8bit every llama --numerics.deterministic=true --data.document_mask=true
 fp16 adam selective llama --memory.compress=int8 --data.document_mask=true
 fp16 sgd attention gpt --memory.compress=int8 --batch.ramp_from=256 --batch.ramp_tokens=4096 --model.dropout=0.1
+tf32 adamw attention llama
 fp8 momentum full gpt --data.document_mask=true
 fp8 adamw sqrt llama --optim.agc=0.01 --optim.clip=0
 END

@@ -84,6 +84,7 @@ static const struct { const char *key, *text; int value; } choices[] = {
     {"optim.agc_unit", "row", CLIP_ROW}, {"optim.agc_unit", "tensor", CLIP_TENSOR},
     {"numerics.dtype", "fp32", CONFIG_DTYPE_FP32}, {"numerics.dtype", "bf16", CONFIG_DTYPE_BF16},
     {"numerics.dtype", "fp16", CONFIG_DTYPE_FP16}, {"numerics.dtype", "fp8", CONFIG_DTYPE_FP8},
+    {"numerics.dtype", "tf32", CONFIG_DTYPE_TF32},
     {"numerics.bf16_products", "auto", PRODUCTS_AUTO}, {"numerics.bf16_products", "hardware", PRODUCTS_HARDWARE},
     {"numerics.bf16_products", "widened", PRODUCTS_WIDENED},
     {"numerics.fp8_scaling", "current", FP8_CURRENT},

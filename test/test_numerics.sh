@@ -111,6 +111,14 @@ fp16_takes_over() {
     sed -n '/"loss_scale"/,/\]/p' "$(checkpoint over 5)/manifest.json" | tr -d ' \n' | grep -q '4096'
 }
 
+tf32_resumes() { # alone, and from a run in fp32, which stores the same
+    resumes llama tf32 --numerics.dtype=tf32
+    brief gpt wide --run.stop_at=5
+    brief gpt rounds --run.stop_at=3
+    brief gpt rounds --run.stop_at=5 --ckpt.resume=true --numerics.dtype=tf32
+    differ "$(weights wide 5)" "$(weights rounds 5)"
+}
+
 fp8_resumes() { # the history of 4 steps is full before the stop, and its last row matters for 4 steps after it
     resumes llama fp8 --numerics.dtype=fp8 --numerics.amax_history=4
     extras fp8 | grep -q 'fp8\.amax'
@@ -308,6 +316,7 @@ passes 'bf16: products by hardware are the widened ones' bf16_products
 passes 'bench --bf16: --ops changes no bit' measured_ops
 passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
 deeper passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
+passes 'tf32: the same, and after fp32' tf32_resumes
 passes 'fp8, delayed scales: the same' fp8_resumes
 deeper passes 'fp8: the updates that measure the speed are forgotten' fp8_measured
 passes 'a batch ramp: the same' ramp_resumes

@@ -137,8 +137,8 @@ static void test_every_combination(void **state)
                                             "--batch.tokens=36"};
     static const char *const llama[] = {"model.norm=rmsnorm", "model.activation=swiglu", "model.position=rope",
                                         "model.bias=false", "model.qk_norm=true"};
-    for (int i = 0; i < 4 * OPTIM_NAMES * 5; i++) {
-        int d = i % 4, name = i / 4 % OPTIM_NAMES, m = i / (4 * OPTIM_NAMES);
+    for (int i = 0; i < 5 * OPTIM_NAMES * 6; i++) {
+        int d = i % 5, name = i / 5 % OPTIM_NAMES, m = i / (5 * OPTIM_NAMES);
         bool is_llama = (i / 3) % 2, compress = (i / 5) % 2, documents = (i / 7) % 2, fixed = (i / 11) % 2;
         configure(options);
         cfg.numerics.dtype = d, cfg.optim.name = name, cfg.memory.recompute = m;

@@ -1,4 +1,4 @@
-// test_precision: a tiny model in bf16, fp16 and fp8 against itself in fp32: one gradient, a short
+// test_precision: a tiny model in tf32, bf16, fp16 and fp8 against itself in fp32: one gradient, a short
 // training, the sum over micro-batches, and loss scaling where fp16 needs it.
 //
 // How far may a gradient be off? Every stored array is rounded: its elements move by d x, |d| <= u, and if
@@ -18,6 +18,8 @@
 //   3 eps^2 = K u^2 + casts          u = 2^-8 in bf16, 2^-11 in fp16
 //   casts   = L (8 u43^2 + 8 (u52^2 + u43^2))     in fp8: of the 4 matmuls of a block, forward casts both operands to
 //             E4M3 (u43 = 2^-4), and the two products of backward one to E5M2 (u52 = 2^-3) and one to E4M3
+//   tf32      nothing is rounded where it is stored, but both operands of the three products of 4 L matrices and of the
+//             head are: 3 eps^2 = (24 L + 6) u^2,  u = 2^-11
 //
 // It must hold for each matrix. (Not for vectors: softmax does not depend on the bias of k, whose gradient is
 // rounding error alone.)
@@ -38,8 +40,8 @@
 
 enum { V = 61, T = 32, B = 4, N = B * T, LAYERS = 2, LAST = 5 };
 
-typedef enum { D_FP32, D_BF16, D_FP16, D_FP8_CURRENT, D_FP8_DELAYED, DTYPES } Dtype;
-static const char *const dtype_name[] = {"fp32", "bf16", "fp16", "fp8 current", "fp8 delayed"};
+typedef enum { D_FP32, D_TF32, D_BF16, D_FP16, D_FP8_CURRENT, D_FP8_DELAYED, DTYPES } Dtype;
+static const char *const dtype_name[] = {"fp32", "tf32", "bf16", "fp16", "fp8 current", "fp8 delayed"};
 
 typedef struct {
     Dev *cpu, *dev;
@@ -63,7 +65,8 @@ static void open_case(Case *c, Dtype dtype, bool llama, RecomputePolicy recomput
     ModelShape shape = shape_of(llama);
     memset(c, 0, sizeof *c);
     c->dev = c->cpu = dev_cpu_create(1);
-    if (dtype != D_FP32)
+    c->cpu->tf32 = dtype == D_TF32;
+    if (dtype > D_TF32)
         c->dev = narrow_create(c->cpu, (NarrowOptions){.x_type = dtype == D_FP16 ? X_FP16 : X_BF16,
                                                        .fp8 = dtype >= D_FP8_CURRENT,
                                                        .scaling = dtype == D_FP8_DELAYED ? FP8_DELAYED : FP8_CURRENT,
@@ -116,12 +119,12 @@ static double gradient(Case *c, int step, float scale)
 
 static double roundoff(Dtype d)
 {
-    return d == D_FP16 ? 0x1p-11 : 0x1p-8;
+    return d == D_FP16 || d == D_TF32 ? 0x1p-11 : 0x1p-8;
 }
 
 static double eps_bound(Dtype d)
 {
-    double u = roundoff(d), K = 25 * LAYERS + 9, u43 = 0x1p-4, u52 = 0x1p-3;
+    double u = roundoff(d), K = d == D_TF32 ? 24 * LAYERS + 6 : 25 * LAYERS + 9, u43 = 0x1p-4, u52 = 0x1p-3;
     double casts = d >= D_FP8_CURRENT ? LAYERS * (8 * u43 * u43 + 8 * (u52 * u52 + u43 * u43)) : 0;
     return sqrt((K * u * u + casts) / 3);
 }
@@ -158,7 +161,7 @@ static void test_one_gradient(void **state)
         Case exact;
         open_case(&exact, D_FP32, llama, (RecomputePolicy){0}, NULL);
         double want = gradient(&exact, 0, 1);
-        for (Dtype d = D_BF16; d < DTYPES; d++) {
+        for (Dtype d = D_TF32; d < DTYPES; d++) {
             Case c;
             open_case(&c, d, llama, (RecomputePolicy){0}, NULL);
             float scale = d == D_FP16 ? 65536 : 1;
@@ -169,7 +172,7 @@ static void test_one_gradient(void **state)
                 const float *g = exact.m->grads + row->offset;
                 double size = norm_of(g, NULL, 1, row->n_elems);
                 double off = norm_of(c.m->grads + row->offset, g, 1 / scale, row->n_elems) / size;
-                if (row->ndim == 2 && !(off <= eps && size > 0))
+                if (row->ndim == 2 && !(off <= eps && size > 0 && off > 0))
                     fail_msg("%s: gradient of %s is off by %.2e, bound %.2e", dtype_name[d], row->name, off, eps);
             }
             close_case(&c);
@@ -207,7 +210,7 @@ static void test_training(void **state)
         open_case(&exact, D_FP32, llama, (RecomputePolicy){0}, NULL);
         double want = train(&exact, STEPS, &none, &first, &skips);
         assert_true(first - want > 1); // it learns, or the comparison says nothing
-        for (Dtype d = D_BF16; d < DTYPES; d++) {
+        for (Dtype d = D_TF32; d < DTYPES; d++) {
             Case c;
             LossScaler scaler = d == D_FP16 ? grads_scaler_create(65536, 10) : grads_scaler_none();
             open_case(&c, d, llama, (RecomputePolicy){0}, NULL);
@@ -231,7 +234,7 @@ static void test_gradients_add_up_in_fp32(void **state)
 {
     (void)state;
     enum { PARTS = 64 };
-    for (Dtype d = D_BF16; d < DTYPES; d++) {
+    for (Dtype d = D_TF32; d < DTYPES; d++) {
         Case one, many;
         float scale = d == D_FP16 ? 65536 * 16 : 1; // far from fp16's denormals
         open_case(&one, d, true, (RecomputePolicy){0}, NULL);
@@ -323,7 +326,7 @@ static void test_recomputation_is_exact(void **state)
 {
     (void)state;
     const RecomputePolicy policy[] = {{.mode = RECOMPUTE_SELECTIVE}, {.mode = RECOMPUTE_EVERY, .every = 2}};
-    for (Dtype d = D_BF16; d < DTYPES; d++)
+    for (Dtype d = D_TF32; d < DTYPES; d++)
         for (int i = 0; i < 4; i++) {
             Case keep, again;
             open_case(&keep, d, i % 2, (RecomputePolicy){0}, NULL);
@@ -365,11 +368,11 @@ static void test_bytes_per_parameter(void **state)
         Case c;
         open_case(&c, d, false, (RecomputePolicy){0}, NULL);
         size_t n = c.m->params.n_elems, stat = 4 * (LAYERS * (4 + 4) + 2) * (size_t)N; // fp32 means, rstds, lse
-        assert_int_equal(c.mem.tag_bytes[MEM_PARAMS], (d ? 2 : 4) * n);
+        assert_int_equal(c.mem.tag_bytes[MEM_PARAMS], (d > D_TF32 ? 2 : 4) * n);
         assert_int_equal(c.mem.tag_bytes[MEM_GRADS], 4 * n);
-        assert_int_equal(c.mem.tag_bytes[MEM_OPTIM], (d ? 4 + 8 : 8) * n);
+        assert_int_equal(c.mem.tag_bytes[MEM_OPTIM], (d > D_TF32 ? 4 + 8 : 8) * n);
         if (d == D_FP32) acts32 = c.mem.tag_bytes[MEM_ACTS] - stat;
-        else assert_int_equal(c.mem.tag_bytes[MEM_ACTS] - stat, acts32 / 2);
+        else assert_int_equal(c.mem.tag_bytes[MEM_ACTS] - stat, d == D_TF32 ? acts32 : acts32 / 2);
         close_case(&c);
     }
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_train_gpu.sh: train_gpu on the CUDA emulation: the losses of build/train within a derived bound; every op of
-# live training within its bound of the CPU's (numerics.check), in fp32, bf16, fp16, fp8, on 1 and 4 ranks; the same
+# live training within its bound of the CPU's (numerics.check), in fp32, tf32, bf16, fp16, fp8, on 1 and 4 ranks; the same
 # bytes in any order of threads and streams; no host code that touches device memory; one line for each error; seeded
 # bugs are named.
 #
@@ -101,6 +101,7 @@ checked() { # CONFIG NAME [OPTION...]
     gpu "$@" --numerics.check=true && grep -aqE '[0-9]+ ops, 0 beyond their bound' "$log"
 }
 step 'checked: GPT, fp32' checked gpt c1
+step 'checked: LLaMA, tf32' checked llama c10 --numerics.dtype=tf32
 step 'checked: LLaMA, bf16' checked llama c2 --numerics.dtype=bf16
 deeper step 'checked: GPT, fp16, dropout' checked gpt c3 --numerics.dtype=fp16 --model.dropout=0.1
 deeper step 'checked: LLaMA, documents, recomputation, 8-bit activations' checked llama c4 --data.document_mask=true \

@@ -13,6 +13,9 @@
 // product, from each operand before the sum (the CPU) or from the sum (a GPU): 6 roundings at most. The fast device
 // says itself what a tensor core loses beyond fp32 (gpu.h).
 //
+// TF32: both devices round the operands to 11 bits, so a product has 22 and is exact in fp32. Rounded operands are at
+// most 2^-11 larger, less than the 1%. A GPU says itself how much its rounding may differ from the specification's (gpu.h).
+//
 // Attention, whole and in pieces:
 //
 // u = 2^-24, r = u_X where a tensor core rounds P and dS (16 bits; else 0), n keys, S the largest size that a row's
@@ -83,6 +86,7 @@ static X *sizes(DevCheckCall *c, const X *host, size_t n, int site, Fp8Role role
 static double *errors(DevCheckCall *c, const float *size, size_t n, size_t K, int site)
 {
     double *err = dev_check_d(c, n), more = in_fp8(c, site) ? c->fast->fp8_error + 2 * 6 * U : 0;
+    if (c->fast->tf32) more = c->fast->tf32_error; // the products themselves are exact in fp32
     for (size_t i = 0; i < n; i++) err[i] = 1.01 * (2 * ((double)K + 2) * U + more) * size[i];
     return err;
 }

@@ -432,7 +432,7 @@ PlanLetters plan_letters(const Run *run)
     RecomputePolicy policy = policy_of(&run->cfg);
     PlanLetters l = {.n = 0};
     size_t N = m->max_batch * m->max_tokens;
-    size(&l, "x", run->cfg.numerics.dtype == CONFIG_DTYPE_FP32 ? 4 : 2, "bytes of a weight or an activation");
+    size(&l, "x", config_stores_fp32(&run->cfg) ? 4 : 2, "bytes of a weight or an activation");
     size(&l, "P", m->params.n_elems, "parameters");
     size(&l, "L", s->layers, "layers");
     size(&l, "C", s->channels, "channels");
@@ -500,7 +500,8 @@ static void communication(char *out, size_t n_out, const Config *cfg)
 
 static void activations(char *out, size_t n_out, const ModelShape *s, RecomputePolicy policy, bool segments)
 {
-    bool selective = recompute_restores(policy.mode), attention = policy.mode == RECOMPUTE_ATTENTION, experts = s->experts.n > 0;
+    bool selective = recompute_restores(policy.mode), attention = policy.mode == RECOMPUTE_ATTENTION;
+    bool experts = s->experts.n > 0;
     char kept[3][24], all[120];
     const char *mark[] = {"", "x", "m"}, *m = experts ? "m" : "";
     for (int i = 0; i < 3; i++) {
@@ -553,7 +554,7 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
         break;
     case MEM_OPTIM: // beside weights of 2 bytes, their fp32 master copy
         if (away) snprintf(text, n_text, "4096 (2 ceil(Ou / 4096) + 1)");
-        else snprintf(text, n_text, "%s%s", cfg->numerics.dtype == CONFIG_DTYPE_FP32 ? "" : master, state);
+        else snprintf(text, n_text, "%s%s", config_stores_fp32(cfg) ? "" : master, state);
         break;
     case MEM_HOST:
         snprintf(text, n_text, "%s%s", cfg->memory.offload != OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps",

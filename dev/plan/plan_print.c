@@ -272,7 +272,7 @@ void plan_report_flops(const Run *run, bool json, FILE *out)
 
 // ---- other settings side by side
 
-static const char *const dtype_name[] = {"fp32", "bf16", "fp16", "fp8"}; // in the order of CONFIG_DTYPE_*
+static const char *const dtype_name[] = {"fp32", "bf16", "fp16", "fp8"}; // in the order of CONFIG_DTYPE_*; tf32 is as fp32
 enum { DTYPES = sizeof dtype_name / sizeof *dtype_name };
 
 typedef struct {
@@ -345,7 +345,8 @@ static void print_activations(Config *cfg, FILE *out)
         for (int mode = 0; mode <= RECOMPUTE_FULL; mode++) {
             char every[24] = "";
             if (mode == RECOMPUTE_EVERY) snprintf(every, sizeof every, " %ld", cfg->memory.recompute_every);
-            fprintf(out, "| `%s`%s%s |", recompute_name((RecomputeMode)mode), every, compress ? ", `memory.compress` = `int8`" : "");
+            fprintf(out, "| `%s`%s%s |", recompute_name((RecomputeMode)mode), every,
+                    compress ? ", `memory.compress` = `int8`" : "");
             for (int d = 0; d < DTYPES; d++) {
                 cfg->numerics.dtype = d;
                 cfg->memory.recompute = mode;
@@ -432,7 +433,8 @@ void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
         copy->memory.recompute = mode;
         size_t own = fullest(copy);
         Fit fit = largest(copy, limit);
-        fprintf(out, "| %s | %.3f | %s |", recompute_name(mode), (double)own / 1e9, (double)own <= limit ? "yes" : "no");
+        fprintf(out, "| %s | %.3f | %s |", recompute_name(mode), (double)own / 1e9,
+                (double)own <= limit ? "yes" : "no");
         if (fit.micro) fprintf(out, " %ld | %.3f |\n", fit.micro, (double)fit.n_bytes / 1e9);
         else fprintf(out, " none | |\n");
     }

@@ -676,7 +676,7 @@ static void refuse_offloaded(const Config *cfg)
 {
     if (cfg->memory.offload == OFFLOAD_NONE || !cfg->run.norms_every) return;
     bool shards = cfg->parallel.zero == 3 && cfg->parallel.dp * cfg->parallel.cp > 1;
-    if (shards || cfg->numerics.dtype != CONFIG_DTYPE_FP32)
+    if (shards || !config_stores_fp32(cfg))
         die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away in stage 3 of ZeRO and "
             "beside 16-bit ones (try --memory.offload=none)", where(cfg, "run.norms_every"));
 }

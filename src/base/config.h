@@ -43,7 +43,7 @@ typedef enum { CONFIG_RAMP_LR_NONE, CONFIG_RAMP_LR_SQRT } ConfigRampLr;
 // What adaptive clipping compares the norms of: rows of a matrix, which are its output units (Brock et al.), or whole
 // tensors.
 typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
-typedef enum { CONFIG_DTYPE_FP32, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP16, CONFIG_DTYPE_FP8 } ConfigDtype;
+typedef enum { CONFIG_DTYPE_FP32, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP16, CONFIG_DTYPE_FP8, CONFIG_DTYPE_TF32 } ConfigDtype;
 typedef enum { X_FP32, X_BF16, X_FP16 } XType; // storage of weights and activations, which follows from the dtype
 typedef enum {
     FP8_CURRENT, // scale from the tensor itself: exact, but needs a pass over the tensor before the cast
@@ -280,6 +280,11 @@ void config_resolve(Config *cfg);
 long config_micro_grain(const Config *cfg);
 // Whether in deterministic mode a replica's number of sequences may be no power of two (parallel/deal.h).
 bool config_deals(const Config *cfg);
+// Whether weights and activations are stored in 4 bytes, so that there are no master weights beside them.
+static inline bool config_stores_fp32(const Config *cfg)
+{
+    return cfg->numerics.dtype == CONFIG_DTYPE_FP32 || cfg->numerics.dtype == CONFIG_DTYPE_TF32;
+}
 
 // True when a preset, a file or the command line set the key.
 bool config_is_set(const Config *cfg, const char *section_key);

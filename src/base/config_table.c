@@ -237,9 +237,9 @@ static const ConfigKey TABLE[] = {
     INT(optim, mup_base_head, "0", "[0, 1000000]", "", "optim.mup_base>0",
         "its head size, where that grows with the width; 0: it does not"),
 
-    ONE_OF(numerics, dtype, "fp32", "fp32|bf16|fp16|fp8",
+    ONE_OF(numerics, dtype, "fp32", "fp32|bf16|fp16|fp8|tf32",
         "storage of weights and activations; master weights, gradients and optimizer stay fp32. fp8: bf16, with the "
-        "blocks' matmuls in 8 bits"),
+        "blocks' matmuls in 8 bits. tf32: fp32, with the operands of matmuls rounded to 10 bits of mantissa"),
     CHOICE(numerics, bf16_products, "auto", "auto|hardware|widened", "numerics.dtype=bf16",
         "products of matrices and of attention on a CPU: by its bf16 instruction, or widened to fp32; auto: by the "
         "instruction where there is one"),

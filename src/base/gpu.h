@@ -108,6 +108,15 @@ inline void gpu_check(cudaError_t error, const char *what, const char *file, int
 #define GPU_FP8_ERROR 0
 #endif
 
+// The same of TF32. The specification rounds an operand x to nearest even; a tensor core may cut x off instead, which
+// is at most a unit of the last of 10 bits apart, 2^-10 |x|: so a product is at most 2 2^-10 + 2^-19 of |a b| apart.
+// The emulation rounds as the specification does.
+#ifdef __CUDACC__
+#define GPU_TF32_ERROR (2 * 0x1p-10 + 0x1p-19)
+#else
+#define GPU_TF32_ERROR 0
+#endif
+
 #ifdef __CUDACC__
 #define GPU_SHARED_ADDRESS(p) ((unsigned)__cvta_generic_to_shared(p))
 #endif

@@ -64,7 +64,8 @@ static void check_gpu(int device, bool fp8)
 
 Dev *dev_cuda_create(DevCudaOptions o)
 {
-    check(o.threads % 32 == 0 && o.threads >= 0 && o.threads <= 1024 && (!o.fp8 || o.x_type == X_BF16));
+    check(o.threads % 32 == 0 && o.threads >= 0 && o.threads <= 1024 && (!o.fp8 || o.x_type == X_BF16) &&
+          (!o.tf32 || o.x_type == X_FP32));
     check_gpu(o.device, o.fp8);
     GPU_CHECK(cudaSetDevice(o.device));
     if (LAUNCH_TRY(nothing, 1, 1, 0, nullptr) != cudaSuccess)
@@ -76,7 +77,7 @@ Dev *dev_cuda_create(DevCudaOptions o)
     d->threads = o.threads ? o.threads : 256;
     GPU_CHECK(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, o.device));
     GPU_CHECK(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
-    dev->name = o.fp8 ? "cuda fp8" : o.x_type == X_FP32 ? "cuda" : o.x_type == X_BF16 ? "cuda bf16" : "cuda fp16";
+    dev->name = o.fp8 ? "cuda fp8" : o.tf32 ? "cuda tf32" : o.x_type == X_FP32 ? "cuda" : o.x_type == X_BF16 ? "cuda bf16" : "cuda fp16";
     dev->x_type = o.x_type;
     dev->x_bytes = o.x_type == X_FP32 ? 4 : 2;
     dev->threads = o.cpu_threads ? o.cpu_threads : 1;
@@ -84,6 +85,8 @@ Dev *dev_cuda_create(DevCudaOptions o)
     matmul_cuda_open(dev);
     if (o.fp8) fp8_cuda_open(d, o.scaling, o.history);
     dev->fp8_error = GPU_FP8_ERROR;
+    dev->tf32 = o.tf32;
+    dev->tf32_error = GPU_TF32_ERROR;
     dev->raw_alloc = gpu_alloc;
     dev->raw_free = gpu_release;
     dev->wait = dev_cuda_wait;

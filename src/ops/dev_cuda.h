@@ -20,7 +20,7 @@ extern "C" {
 typedef struct {
     int device;      // which GPU, from 0
     XType x_type;    // how activations and weights are stored
-    bool tf32;       // fp32 only: matmuls on tensor cores, which see 10 bits of mantissa
+    bool tf32;       // X_FP32: becomes dev->tf32, with cuBLASLt's products on tensor cores
     bool plain;      // attention by the plain kernels alone, not by tensor cores
     int threads;     // per block, where the op does not decide; 0: 256. A multiple of 32
     int cpu_threads; // becomes dev->threads, for code that runs on the CPU beside the device; 0: one

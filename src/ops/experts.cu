@@ -15,7 +15,8 @@
 // so g is found by bisection, and a block without a tile ends. Rows of no expert are those of the group behind the
 // last, whose output is zero. A gradient has a launch for each source. (Sums in parts: the order is free here, dev.h.)
 // Tiles of 16-bit numbers go through tensor cores: tiles of both operands, DEPTH terms deep, are double-buffered in
-// shared memory (cp.async). Other tiles, which have fp32 on one side, are multiplied by fused multiply-adds.
+// shared memory (cp.async). Other tiles, which have fp32 on one side, are multiplied by fused multiply-adds;
+// on a device that uses TF32, of the experts' operands rounded to it, which are exactly the CPU's.
 //
 // The invariant: no atomic additions of floats; each sum has one order, which follows from the sizes alone.
 // Rejected: a product per expert by cuBLASLt (the host would wait for `offset`, in each layer); padding each expert to
@@ -452,7 +453,15 @@ template <class A, class B, class O> struct Tile {
     size_t lda, ldb, ldo;
     bool add;  // to what is in `out`
     bool wide; // all rows begin at multiples of 16 bytes and are as long
+    bool tf32; // fp32 operands are rounded
 };
+
+// x rounded to TF32, to nearest, ties to even.
+__device__ inline float rounded_tf32(float x)
+{
+    uint32_t u = __float_as_uint(x);
+    return isnan(x) ? x : __uint_as_float((u + 0xfffu + (u >> 13 & 1)) & ~0x1fffu);
+}
 
 // Does the tile go through tensor cores? And its sizes: TILE rows and columns, DEPTH terms at a time.
 template <class A, class B> constexpr bool TENSOR = sizeof(A) == 2 && sizeof(B) == 2;
@@ -511,7 +520,7 @@ template <class E, bool TA, bool TB> struct TensorSum {
     typedef Operand<E, TB ? SIDE : D, TB ? D : SIDE> PlaceB;
     float sum[4][4][4] = {};
 
-    __device__ void add(const E *a, const E *b)
+    __device__ void add(const E *a, const E *b, bool)
     {
         int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES, row = warp / 4 * 64, col = warp % 4 * 32;
 #pragma unroll
@@ -563,7 +572,7 @@ template <class A, class B, bool TA, bool TB> struct PlainSum {
     typedef Operand<float, TB ? SIDE : D, TB ? D : SIDE> PlaceB;
     float sum[4][4] = {};
 
-    __device__ void add(const float *a, const float *b)
+    __device__ void add(const float *a, const float *b, bool tf32)
     {
         int y = (int)threadIdx.x / 16, x = (int)threadIdx.x % 16;
         for (int k = 0; k < D; k++) {
@@ -572,6 +581,7 @@ template <class A, class B, bool TA, bool TB> struct PlainSum {
             for (int i = 0; i < 4; i++) {
                 left[i] = TA ? a[k * PlaceA::LD + y + 16 * i] : a[(y + 16 * i) * PlaceA::LD + k];
                 right[i] = TB ? b[(x + 16 * i) * PlaceB::LD + k] : b[k * PlaceB::LD + x + 16 * i];
+                if (tf32) left[i] = rounded_tf32(left[i]), right[i] = rounded_tf32(right[i]);
             }
 #pragma unroll
             for (int i = 0; i < 16; i++) sum[i / 4][i % 4] = fmaf(left[i / 4], right[i % 4], sum[i / 4][i % 4]);
@@ -610,7 +620,7 @@ template <bool TA, bool TB, class A, class B, class O> __device__ inline void mu
         cp_async_wait<0>();
         __syncthreads(); // this tile is complete, and the other buffer free
         if (t.k - k0 > D) fetch(now ^ 1, k0 + D);
-        sum.add(a[now], b[now]);
+        sum.add(a[now], b[now], t.tf32);
     }
     sum.store_to(t);
 }
@@ -622,7 +632,7 @@ template <class A, class B, class O> struct Products {
     O *out;
     const int32_t *offset; // NULL: one expert with all rows
     size_t E, R, stride, sources; // as DevExperts
-    bool add, wide;
+    bool add, wide, tf32;
 };
 
 // out rows (W) = a rows (K) b_e. Block (x, y): tile x of rows, tile y of columns.
@@ -645,7 +655,7 @@ __global__ void __launch_bounds__(THREADS, 2) experts_rows_kernel(Products<A, B,
     bool none = p.offset && g == groups; // of no expert: a sum without terms
     const B *b = p.b + (none ? 0 : g % p.E * p.stride);
     multiply<false, TB>(Tile<A, B, O>{p.a + first * K, b + (TB ? col * K : col), p.out + first * W + col, end - first,
-                                      W - col, none ? 0 : K, K, TB ? K : W, W, p.add, p.wide});
+                                      W - col, none ? 0 : K, K, TB ? K : W, W, p.add, p.wide, p.tf32});
 }
 
 // out_e (H, W) = the sum over its rows of a (H) times b (W). Block (x, y, z): tile (x, y) of expert z, or without
@@ -660,7 +670,7 @@ __global__ void __launch_bounds__(THREADS, 2) experts_sum_kernel(Products<A, B, 
     if (begin == end && p.add) return;
     multiply<true, false>(Tile<A, B, float>{p.a + begin * H + row, p.b + begin * W + col,
                                             p.out + e * p.stride + row * W + col, H - row, W - col, end - begin, H, W,
-                                            W, p.add, p.wide});
+                                            W, p.add, p.wide, p.tf32});
 }
 
 template <class... P> bool wide_rows(size_t C, size_t OC, size_t stride, const P *...p)
@@ -692,7 +702,7 @@ void experts_forward(Dev *dev, X *out, const X *inp, const X *weight, size_t C, 
 {
     bool wide = wide_rows(C, OC, x.stride, out, inp, weight);
     launch_rows<true>(dev_cuda(dev), Products<E, E, E>{ops_as<E>(inp), ops_as<E>(weight), ops_as<E>(out), x.offset, x.E,
-                                                       x.R, x.stride, x.sources, false, wide}, C, OC);
+                                                       x.R, x.stride, x.sources, false, wide, dev->tf32}, C, OC);
 }
 
 template <class E>
@@ -700,7 +710,7 @@ void experts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, s
 {
     bool wide = wide_rows(C, OC, x.stride, dinp, dout, weight);
     launch_rows<false>(dev_cuda(dev), Products<E, E, E>{ops_as<E>(dout), ops_as<E>(weight), ops_as<E>(dinp), x.offset,
-                                                        x.E, x.R, x.stride, x.sources, false, wide}, OC, C);
+                                                        x.E, x.R, x.stride, x.sources, false, wide, dev->tf32}, OC, C);
 }
 
 template <class E>
@@ -709,7 +719,7 @@ void experts_backward_weight(Dev *dev, float *dweight, const X *dout, const X *i
     bool wide = wide_rows(C, OC, x.stride, dout, inp, dweight);
     for (size_t i = 0; i < x.sources; i++)
         launch_sum(dev_cuda(dev), Products<E, E, float>{ops_as<E>(dout), ops_as<E>(inp), dweight, x.offset + i * x.E,
-                                                        x.E, x.R, x.stride, 1, true, wide}, OC, C, x.E);
+                                                        x.E, x.R, x.stride, 1, true, wide, dev->tf32}, OC, C, x.E);
 }
 
 // The router's matrix is small, so its gradient is summed over several ranges of rows, and then over the ranges.
@@ -720,9 +730,9 @@ void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlogits, co
     DevCuda *d = dev_cuda(dev);
     size_t n = n_experts * C, ranges = N / 1024 < 1 ? 1 : N / 1024 < 64 ? N / 1024 : 64;
     launch_rows<false>(d, Products<float, E, E>{dlogits, ops_as<E>(weight), ops_as<E>(dinp), nullptr, 1, N, 0, 1, true,
-                                                false}, n_experts, C);
+                                                false, false}, n_experts, C);
     float *part = (float *)dev_cuda_scratch(d, ranges * n * sizeof *part);
-    launch_sum(d, Products<float, E, float>{dlogits, ops_as<E>(inp), part, nullptr, 1, N, n, 1, false, false},
+    launch_sum(d, Products<float, E, float>{dlogits, ops_as<E>(inp), part, nullptr, 1, N, n, 1, false, false, false},
                n_experts, C, ranges);
     sums_columns(d, dweight, part, ranges, n, n, nullptr);
 }

@@ -26,6 +26,8 @@
 // and where there is none with fmaf, which is right everywhere and slow.
 #include "ops/gemm.h"
 
+#include "base/formats.h"
+
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>
@@ -238,13 +240,21 @@ static void block_times_panel(float *C, size_t ldc, BlockA a, const float *b_pac
     }
 }
 
-void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float beta, float *C, size_t ldc)
+// A packed panel, in place.
+static void round_panel(float *panel, size_t n, float alpha)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        panel[i] = alpha * formats_decode(FORMAT_TF32, formats_encode(FORMAT_TF32, panel[i], false));
+}
+
+ALWAYS_INLINE void serial(bool tf32, bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha,
+                          const float *A, size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {
     float a_pack[MC * KC + LANES] __attribute__((aligned(64))), b_pack[KC * NR] __attribute__((aligned(64)));
     if (M == 0 || N == 0) return;
     size_t height = ceil_div(ceil_div(M, ceil_div(M, MC)), MR) * MR; // blocks of about equal height
-    bool as_it_is = alpha == 1 && (N <= FEW_PANELS * NR || (!trans_a && K <= 64));
+    bool as_it_is = !tf32 && alpha == 1 && (N <= FEW_PANELS * NR || (!trans_a && K <= 64));
     for (size_t i0 = 0; i0 < M; i0 += height) {
         size_t m = min_size(M - i0, height);
         for (size_t k0 = 0; k0 == 0 || k0 < K; k0 += KC) { // once for K = 0, too: C = beta C
@@ -254,17 +264,31 @@ void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float
             for (size_t i = 0; i < m; i += MR) {
                 size_t n = min_size(m - i, MR);
                 if (as_it_is && n == MR && N % NR == 0) continue;
-                if (trans_a) pack_across(a_pack + i * kc, MR, at + i, lda, n, kc, alpha);
-                else pack_along(a_pack + i * kc, MR, at + i * lda, lda, n, kc, alpha);
+                if (trans_a) pack_across(a_pack + i * kc, MR, at + i, lda, n, kc, tf32 ? 1 : alpha);
+                else pack_along(a_pack + i * kc, MR, at + i * lda, lda, n, kc, tf32 ? 1 : alpha);
+                if (tf32) round_panel(a_pack + i * kc, MR * kc, alpha);
             }
             for (size_t j = 0; j < N; j += NR) {
                 size_t n = min_size(N - j, NR);
                 if (trans_b) pack_along(b_pack, NR, B + j * ldb + k0, ldb, n, kc, 1);
                 else pack_across(b_pack, NR, B + k0 * ldb + j, ldb, n, kc, 1);
+                if (tf32) round_panel(b_pack, NR * kc, 1);
                 block_times_panel(C + i0 * ldc + j, ldc, a, b_pack, n, k0 == 0 ? beta : 1);
             }
         }
     }
+}
+
+void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float beta, float *C, size_t ldc)
+{
+    serial(false, trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+}
+
+void gemm_tf32(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+               const float *B, size_t ldb, float beta, float *C, size_t ldc)
+{
+    serial(true, trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
 }
 
 // The cost: rounds of h w products and COPY (h + w) copies per k.

@@ -32,6 +32,10 @@ typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, floa
                   const float *B, size_t ldb, float beta, float *C, size_t ldc);
 Gemm gemm_serial;
 
+// The same of operands that are first rounded to TF32 (10 bits of mantissa, to nearest, ties to even): alpha multiplies
+// the rounded A. With alpha 1 a product of two has 22 bits, so only the sums round.
+Gemm gemm_tf32;
+
 // How to cut C (M, N) into equal tiles, one a thread at a time, so that the slowest thread is done soonest: multiples
 // of `unit`, at most `most`. The grid may depend on the number of threads, because the bits of a product do not.
 typedef struct {

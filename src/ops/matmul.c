@@ -14,7 +14,9 @@
 //
 // Small products are gemm.c's, which copies less and does not pass over C to set it to zero. Its bits do not depend on
 // the tile, so the grid may follow from the number of threads. A deterministic device uses it for all products: with
-// OpenBLAS a row's bits depend on how many rows the batch has.
+// OpenBLAS a row's bits depend on how many rows the batch has. So does one that rounds operands to TF32 (dev->tf32),
+// which gemm.c does where it packs them. The router's products are never rounded: a choice of experts hangs on their
+// last bits, and they are small.
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
@@ -62,7 +64,7 @@ static Grid grid_ours(const Dev *dev, size_t M, size_t N)
 {
     GemmTile tile = gemm_tile(M, N, dev->threads);
     return (Grid){.M = M, .N = N, .rows = tile.h, .cols = tile.w, .n_rows = (M + tile.h - 1) / tile.h,
-                  .n_cols = (N + tile.w - 1) / tile.w, .gemm = gemm_serial};
+                  .n_cols = (N + tile.w - 1) / tile.w, .gemm = dev->tf32 ? gemm_tf32 : gemm_serial};
 }
 
 // The product of an output (M, N) whose elements are sums of K terms. With short sums, or short rows, gemm.c is faster
@@ -70,7 +72,7 @@ static Grid grid_ours(const Dev *dev, size_t M, size_t N)
 static Grid grid_make(const Dev *dev, size_t M, size_t N, size_t K)
 {
     bool small = gemm_has_vectors() && (K <= SHORT_SUM || N <= NARROW);
-    return dev->deterministic || small ? grid_ours(dev, M, N) : grid_blas(M, N);
+    return dev->deterministic || dev->tf32 || small ? grid_ours(dev, M, N) : grid_blas(M, N);
 }
 
 // Tile i covers rows [r0, r0 + h) and columns [c0, c0 + w).
@@ -114,7 +116,7 @@ FEW_ROWS_OF(fp32, float)
 static void forward(Dev *dev, float *out, float *pre, const float *inp, const float *weight, const float *bias,
                     size_t N, size_t C, size_t OC, bool gelu)
 {
-    if (N <= FEW_ROWS && !dev->deterministic) {
+    if (N <= FEW_ROWS && !dev->deterministic && !dev->tf32) {
         few_rows_of_fp32(dev->threads, out, inp, weight, bias, N, C, OC);
         if (gelu) epilogue_row(out, pre, NULL, N * OC, true);
         return;
@@ -185,6 +187,7 @@ enum { MAX_DEPTH = 8 }; // of the tree: 2^8 parts
 typedef struct {
     DevParts parts;
     bool trans_b;
+    Gemm *gemm;
     const float *a, *b, *bias; // of the tile's first row and column; bias may be NULL
     size_t lda, ldb, b_step, h, w;
 } PartsTile;
@@ -195,8 +198,8 @@ static void sum_parts(PartsTile t, size_t p, size_t n, float *out, size_t ld, fl
     if (n == 1) {
         const DevRange *range = t.parts.range + p * t.parts.each;
         for (size_t i = 0; i < t.parts.each; i++, range++)
-            gemm_serial(false, t.trans_b, t.h, t.w, range->end - range->begin, 1, t.a + range->begin, t.lda,
-                        t.b + range->begin * t.b_step, t.ldb, i > 0, out, ld);
+            t.gemm(false, t.trans_b, t.h, t.w, range->end - range->begin, 1, t.a + range->begin, t.lda,
+                   t.b + range->begin * t.b_step, t.ldb, i > 0, out, ld);
         for (size_t r = 0; p == 0 && t.bias && r < t.h; r++) epilogue_row(out + r * ld, NULL, t.bias, t.w, false);
         return;
     }
@@ -228,8 +231,8 @@ static void matmul_parts(Dev *dev, float *out, const float *a, const float *b, b
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        PartsTile t = {.parts = parts, .trans_b = trans_b, .a = a + r0 * K, .b = trans_b ? b + c0 * K : b + c0,
-                       .bias = bias ? bias + c0 : NULL, .lda = K, .ldb = trans_b ? K : W,
+        PartsTile t = {.parts = parts, .trans_b = trans_b, .gemm = g.gemm, .a = a + r0 * K,
+                       .b = trans_b ? b + c0 * K : b + c0, .bias = bias ? bias + c0 : NULL, .lda = K, .ldb = trans_b ? K : W,
                        .b_step = trans_b ? 1 : W, .h = h, .w = w};
         sum_parts(t, 0, parts.n, out + r0 * W + c0, W, room ? spare + (size_t)omp_get_thread_num() * room : NULL);
     }
@@ -329,8 +332,8 @@ static void experts_rows(Dev *dev, float *out, const float *a, const float *b, b
         size_t g = group_of(&all, i), first = (size_t)x.offset[g], r0, h, c0, w;
         grid_tile(all.grid[g], i - all.first[g], &r0, &h, &c0, &w);
         const float *rows = a + (first + r0) * K, *weight = b + g % x.E * x.stride + (trans_b ? c0 * K : c0);
-        PartsTile t = {.parts = x.parts, .trans_b = trans_b, .a = rows, .b = weight, .lda = K, .ldb = trans_b ? K : W,
-                       .b_step = trans_b ? 1 : W, .h = h, .w = w};
+        PartsTile t = {.parts = x.parts, .trans_b = trans_b, .gemm = dev->tf32 ? gemm_tf32 : gemm_serial, .a = rows,
+                       .b = weight, .lda = K, .ldb = trans_b ? K : W, .b_step = trans_b ? 1 : W, .h = h, .w = w};
         float *to = out + (first + r0) * W + c0;
         if (x.parts.n) sum_parts(t, 0, x.parts.n, to, W, room ? spare + (size_t)omp_get_thread_num() * room : NULL);
         else all.grid[g].gemm(false, trans_b, h, w, K, 1, rows, K, weight, t.ldb, 0, to, W);
@@ -373,13 +376,17 @@ static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, con
 
 static void router_forward(Dev *dev, float *logits, const X *inp, const X *weight, size_t N, size_t C, size_t E)
 {
-    matmul_forward(dev, (X *)logits, inp, weight, NULL, N, C, E, -1);
+    Dev exact = *dev;
+    exact.tf32 = false;
+    matmul_forward(&exact, (X *)logits, inp, weight, NULL, N, C, E, -1);
 }
 
 static void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlogits, const X *inp, const X *weight,
                             size_t N, size_t C, size_t E)
 {
-    Grid g = grid_make(dev, N, C, E);
+    Dev exact = *dev;
+    exact.tf32 = false;
+    Grid g = grid_make(&exact, N, C, E);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
@@ -387,7 +394,7 @@ static void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlog
         g.gemm(false, false, h, w, E, 1, dlogits + r0 * E, E, (const float *)weight + c0, C, 1,
                        (float *)dinp + r0 * C + c0, C);
     }
-    matmul_backward_weight(dev, dweight, NULL, (const X *)dlogits, inp, N, C, E, -1);
+    matmul_backward_weight(&exact, dweight, NULL, (const X *)dlogits, inp, N, C, E, -1);
 }
 
 void matmul_cpu_fill(Dev *dev)

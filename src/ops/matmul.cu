@@ -17,6 +17,9 @@
 // sum by 1 / scale of both. Its D scale and amax are not used, because D has 16 or 32 bits. cuBLAS has no E5M2 x E5M2
 // product, and backward never needs one.
 //
+// TF32 (options.tf32): the operands of fp32 products are rounded by the tensor cores. Not those of the router and of
+// Muon, which stay fp32 as on the CPU.
+//
 // The invariant: one workspace, used by one stream, so the same call gives the same bits. When cuBLASLt has no
 // algorithm for an epilogue, a kernel does it, with one more rounding.
 // Rejected: cublasGemmEx (no epilogues, no choice of reduction); fp16 or bf16 sums.
@@ -59,6 +62,7 @@ struct Product {
     float alpha, beta;
     cublasLtEpilogue_t epilogue;
     const void *bias, *aux; // aux (m, n), ld m
+    bool exact; // fp32 operands are never rounded to TF32
     const float *scale_a, *scale_b; // on the GPU, of fp8: what A and B are multiplied by
 };
 
@@ -125,10 +129,10 @@ static bool product(DevCuda *dev, const Product &p)
 {
     if (p.m == 0 || p.n == 0) return true;
     MatmulCuda *m = dev->matmul;
-    bool tf32 = dev->options.tf32 && p.in == CUDA_R_32F;
+    bool tf32 = dev->options.tf32 && p.in == CUDA_R_32F && !p.exact;
     Shape shape = {alignment(p.a), alignment(p.b), alignment(p.beta != 0 ? p.c : p.d), alignment(p.d),
                    (int64_t)p.m, (int64_t)p.n, (int64_t)p.k, (int64_t)p.lda, (int64_t)p.ldb, (int64_t)p.ldd,
-                   p.in + 100 * p.in_b, p.to, p.ta + 2 * p.tb, p.beta != 0, p.epilogue, 0};
+                   p.in + 100 * p.in_b + 10000 * tf32, p.to, p.ta + 2 * p.tb, p.beta != 0, p.epilogue, 0};
     // The bias and the matrix beside it are part of the choice too.
     shape[15] = alignment(p.bias) * 1000 + alignment(p.aux);
     Description x = describe(p, tf32);
@@ -188,7 +192,7 @@ void matmul_cuda_rows(DevCuda *dev, bool tx, bool ty, size_t M, size_t N, size_t
     p.in = p.in_b = p.to = CUDA_R_32F, p.ta = ty, p.tb = tx, p.m = N, p.n = M, p.k = K, p.a = y, p.b = x;
     p.c = c, p.d = z;
     p.lda = ty ? K : N, p.ldb = tx ? M : K, p.ldd = N, p.alpha = alpha, p.beta = beta;
-    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.exact = true;
     product_or_stop(dev, p);
 }
 
@@ -320,7 +324,7 @@ void router_forward(Dev *dev, float *logits, const X *inp, const X *weight, size
     Product p = {};
     p.in = p.in_b = type_of<E>(), p.to = CUDA_R_32F, p.ta = true, p.m = n_experts, p.n = N, p.k = C;
     p.a = weight, p.b = inp, p.d = logits, p.lda = C, p.ldb = C, p.ldd = n_experts, p.alpha = 1;
-    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.exact = true;
     product_or_stop(dev_cuda(dev), p);
 }
 

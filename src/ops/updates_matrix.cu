@@ -10,8 +10,8 @@
 //   normuon     then a block a row: row_i, and X / sqrt(row_i); then X's norm as it was
 //
 // The invariant: a whole tensor at a time, and nothing goes to the host. When a kernel needs a sum over all elements,
-// the kernel before it leaves a few partial sums, which every block adds in the same order. Products are fp32 (TF32
-// when the device is told to use it). So the same call gives the same bits.
+// the kernel before it leaves a few partial sums, which every block adds in the same order. Products are fp32,
+// on a device that uses TF32 too. So the same call gives the same bits.
 #include "ops/dev_cuda.h"
 
 #include <cmath>

@@ -331,7 +331,8 @@ static void add_arrays(Run *run, Dump *dump, DumpKind kind, int s)
 static void dump_loaded(void *self, Run *run, long step, int64_t rows)
 {
     static const char *const dtype[] = {[CONFIG_DTYPE_FP32] = "fp32", [CONFIG_DTYPE_BF16] = "bf16",
-                                        [CONFIG_DTYPE_FP16] = "fp16", [CONFIG_DTYPE_FP8] = "fp8"};
+                                        [CONFIG_DTYPE_FP16] = "fp16", [CONFIG_DTYPE_FP8] = "fp8",
+                                        [CONFIG_DTYPE_TF32] = "tf32"};
     DumpState *d = self;
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;

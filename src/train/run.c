@@ -71,7 +71,8 @@ ModelShape run_shape(const Config *cfg)
 Dev *run_device(const Config *cfg, Dev *cpu)
 {
     cpu->deterministic = cfg->numerics.deterministic;
-    if (cfg->numerics.dtype == CONFIG_DTYPE_FP32) return cpu;
+    cpu->tf32 = cfg->numerics.dtype == CONFIG_DTYPE_TF32;
+    if (config_stores_fp32(cfg)) return cpu;
     return narrow_create(cpu, (NarrowOptions){
         .x_type = cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_BF16,
         .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,

@@ -1,11 +1,12 @@
 // table: every entry of the CUDA device's op table against the CPU's, in all three storage types, by dev_check, whose
 // bounds are derived; and each again by itself, which must give the same bytes. Builds with nvcc unmodified.
 //
-// usage: table [TYPE [OP]]     fp32, bf16, fp16, fp8; only the ops whose cases begin so. -v: the table as well
+// usage: table [TYPE [OP]]     fp32, tf32, bf16, fp16, fp8; only the ops whose cases begin so. -v: the table as well
 //
 // Sizes are multiples of nothing, or of 16 bytes, so that both ways of moving memory are taken; more rows than a block
 // has threads; documents, dropout, grouped heads, cached keys, pieces of sequences; outputs on top of inputs, gradients
 // that are not zero before, NULL wherever dev.h allows it. A table entry without a case fails.
+// tf32: products and attention alone.
 // fp8: its products alone, with scales that are current, delayed but unknown, known, and too small for the tensor.
 #include "compare.h"
 #include "dev/check/dev_check.h"
@@ -900,6 +901,22 @@ static void run_type(XType type, const char *only, bool table)
     end_pair(both, cuda, ref, cpu, table);
 }
 
+// Operands rounded to TF32: the emulation rounds as the CPU does, so the bounds are those of fp32 sums.
+static void run_tf32(const char *only, bool table)
+{
+    DevCudaOptions options = {};
+    options.x_type = X_FP32, options.threads = 64, options.tf32 = true;
+    Dev *cuda = dev_cuda_create(options), *cpu = dev_cpu_create(1);
+    cpu->tf32 = true;
+    Dev *both = dev_check_create(cuda, cpu);
+    for (auto &c : cases)
+        for (const char *kind :
+             {"matmul", "experts_forward", "experts_backward", "router", "muon", "attention_forward"})
+            if (!strncmp(c.name, kind, strlen(kind)) && !strncmp(c.name, only, strlen(only)))
+                run_twice(c, "tf32", both, cuda, -1);
+    end_pair(both, cuda, cpu, cpu, table);
+}
+
 // Products in 8 bits. Delayed scales: the first step has no history; the second has, and the third one's, made too
 // small here, saturates what is larger.
 static void run_fp8(Fp8Scaling scaling, const char *only, bool table)
@@ -943,6 +960,7 @@ int main(int argc, char **argv)
     const char *only = argc > 2 ? argv[2] : "";
     for (int t = 0; t < 3; t++)
         if (argc < 2 || strcmp(argv[1], names[t]) == 0) run_type((XType)t, only, table);
+    if (argc < 2 || strcmp(argv[1], "tf32") == 0) run_tf32(only, table);
     if (argc < 2 || strcmp(argv[1], "fp8") == 0) run_fp8(FP8_CURRENT, only, table), run_fp8(FP8_DELAYED, only, table);
     return failures != 0;
 }
