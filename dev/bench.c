@@ -227,8 +227,8 @@ TIMED(rope_backward, "backward", 0, 0, 0, each * 2 * N * heads * D,
       (X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope),
       (dx, pos, N, heads, D, ld, rope))
 TIMED(softmax_xent, "backward", 0, 0, 0, each * (dlogits ? 2 : 1) * N * V, // the loss is in the head's backward pass
-      (float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V, float scale),
-      (loss, dlogits, logits, target, N, V, scale))
+      (float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V, float scale, float cap),
+      (loss, dlogits, logits, target, N, V, scale, cap))
 TIMED(copy, "other", 0, 0, 0, each * 2 * rows * width,
       (X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp),
       (out, inp, rows, width, ld_out, ld_inp))

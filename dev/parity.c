@@ -135,7 +135,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"noise", {"--run.noise_every=1", "--run.norms_every=1"}, 1},
                        {"offload", {"--optim.name=adamw", "--memory.offload=disk"}, 1},
                        {"outputs", {"--model.norm_place=output"}, 1},
-                       {"zero init", {"--model.zero_init=true"}, 1}},
+                       {"zero init", {"--model.zero_init=true"}, 1},
+                       {"cap", {"--model.logit_cap=2"}, 1}},
     [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
                       {"18 sequences", {"--batch.tokens=576"}, 1}},
 };

@@ -348,6 +348,9 @@ static void test_refusals(void **state)
         expect_status(i ? "values --to llm.c --out x" : "values --to hf --out x", 1);
         expect("model.value_embeddings = v: no class of other programs has such tables (use --to safetensors)");
     }
+    save("capped", GPT, GPT2 "logit_cap = 30\n");
+    expect_status("capped --to hf --out x", 1);
+    expect("model.logit_cap = 30: no class that export writes caps its logits (use --to safetensors)");
     expect_status("plain --to ggml --out x", 2);
     expect("--to ggml: unknown (hf, gguf, llm.c, safetensors or state)");
     expect_status("plain --to safetensors --out x --type BF16", 2);

@@ -419,32 +419,38 @@ static void test_attention_window(void **state)
 typedef struct {
     size_t N, V;
     const int32_t *target;
-    double *logits;
+    double *logits, cap;
 } Xent;
 
 static void xent(double *out, void *args)
 {
     Xent *a = args;
-    ref_xent(out, NULL, NULL, NULL, a->logits, a->target, a->N, a->V, 1);
+    ref_xent(out, NULL, NULL, NULL, a->logits, a->target, a->N, a->V, 1, a->cap);
 }
 
-static void test_xent(void **state)
+static void xent_case(double cap)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 7, V = 19;
     float scale = 0.37f, c[7], loss[7];
     const int32_t *target = run_ints(&r, "target", N, -1, (int)V);
     const float *logits = run_in(&r, "logits", N * V);
     for (size_t n = 0; n < N; n++) c[n] = scale;
-    Xent a = {N, V, target, run_wide(&r, logits, N * V)};
+    Xent a = {N, V, target, run_wide(&r, logits, N * V), cap};
     Functional l = functional(&r, xent, &a, c, N);
     float *dlogits = run_out(&r, N * V);
     double *ref = run_zeros(&r, N * V), *err = run_zeros(&r, N * V), *loss_ref = run_zeros(&r, N);
-    r.dev->softmax_xent(r.dev, loss, XM(dlogits), XC(logits), target, N, V, scale);
-    ref_xent(loss_ref, NULL, ref, err, a.logits, target, N, V, scale);
+    r.dev->softmax_xent(r.dev, loss, XM(dlogits), XC(logits), target, N, V, scale, (float)cap);
+    ref_xent(loss_ref, NULL, ref, err, a.logits, target, N, V, scale, cap);
     check_input(&r, "xent", &l, a.logits, dlogits, err, N * V);
     run_end(&r);
+}
+
+static void test_xent(void **state)
+{
+    (void)state;
+    xent_case(0);
+    xent_case(1.5);
 }
 
 // The method itself must see a gradient that is off by one part in a hundred in one element, and a NaN.
@@ -487,8 +493,8 @@ static void test_xent_of_large_logits(void **state)
         low[i] = (float)(i * 37 % 101) / 8;
         high[i] = low[i] + 512;
     }
-    r.dev->softmax_xent(r.dev, loss[0], XM(dlogits[0]), XC(low), target, N, V, 1);
-    r.dev->softmax_xent(r.dev, loss[1], XM(dlogits[1]), XC(high), target, N, V, 1);
+    r.dev->softmax_xent(r.dev, loss[0], XM(dlogits[0]), XC(low), target, N, V, 1, 0);
+    r.dev->softmax_xent(r.dev, loss[1], XM(dlogits[1]), XC(high), target, N, V, 1, 0);
     for (int n = 0; n < N; n++) assert_true(loss[0][n] > 0 && loss[0][n] < 20);
     assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
     assert_memory_equal(dlogits[0], dlogits[1], sizeof dlogits[0]);

@@ -232,7 +232,8 @@ class Program:
         for i in range(self.m["layers"]):
             x = self.block(i, self.stream(f"layers.{i}", x))
         x = self.keep("head.norm", self.norm(self.stream("head", x), "final_norm"))
-        return F.linear(x, self.p["embed.tokens.weight" if self.m["tie"] else "head.weight"])
+        z, cap = F.linear(x, self.p["embed.tokens.weight" if self.m["tie"] else "head.weight"]), self.m.get("logit_cap", 0)
+        return cap * torch.tanh(z / cap) if cap else z
 
     # ---- the update
 

@@ -132,7 +132,7 @@ typedef struct {
         bool bias, tie, zero_init;
         QkNorm qk_norm;
         NormPlace norm_place;
-        double dropout;
+        double dropout, logit_cap;
         long experts, experts_active, experts_ffn, experts_shared, experts_dense, experts_every;
         long experts_groups, experts_groups_active;
         MoeScore experts_score;

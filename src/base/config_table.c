@@ -140,6 +140,9 @@ static const ConfigKey TABLE[] = {
         "both norms of a block: of what attention and the feed-forward network read, or of what they give (OLMo 2)"),
     NUM(model, dropout, "0", "[0, 1)", "", "",
         "part of the embedding, of attention and of both branches that is dropped in training"),
+    NUM(model, logit_cap, "0", "[0, 1e6]", "", "",
+        "the logits z become cap tanh(z / cap), in training, evaluation and samples (Gemma 2: 30); 0: they stay as they "
+        "are"),
     INT(model, experts, "0", "[0, 100000]", "", "",
         "mixture of experts: feed-forward networks of a layer, of which each token uses some; 0: one, used by all"),
     INT(model, experts_active, "2", "[1, 100000]", "", "model.experts>0", "experts that a token uses"),

@@ -548,7 +548,7 @@ static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, c
 // ---- softmax and cross-entropy
 
 static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target,
-                         size_t N, size_t V, float scale)
+                         size_t N, size_t V, float scale, float cap)
 {
     Narrow *n = (Narrow *)dev;
     Lanes l = lanes_make(n, N, V, 1);
@@ -556,7 +556,7 @@ static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, con
     for (size_t r = 0; r < N; r += l.rows) {
         size_t h = part_of(N, r, l.rows);
         float *z = lane_read(n, &l, 0, logits, r * V, h * V);
-        n->inner->softmax_xent(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, h, V, scale);
+        n->inner->softmax_xent(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, h, V, scale, cap);
         if (dlogits) lane_write(n, dlogits, r * V, z, h * V);
     }
 }
@@ -571,25 +571,25 @@ static void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
 }
 
 static void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
-                     size_t N, size_t V, DevParts parts)
+                     size_t N, size_t V, DevParts parts, float cap)
 {
     Narrow *n = (Narrow *)dev;
     size_t rows = narrow_rows(n, N, V);
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
         float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
-        n->inner->xent_sum(n->inner, total + r, hit + r, (X *)z, target + r, top + r, h, V, parts);
+        n->inner->xent_sum(n->inner, total + r, hit + r, (X *)z, target + r, top + r, h, V, parts, cap);
     }
 }
 
 static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
-                      const float *total, const float *hit, size_t N, size_t V, float scale)
+                      const float *total, const float *hit, size_t N, size_t V, float scale, float cap)
 {
     Narrow *n = (Narrow *)dev;
     size_t rows = narrow_rows(n, N, V);
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
         float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
         n->inner->xent_loss(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, top + r, total + r,
-                            hit + r, h, V, scale);
+                            hit + r, h, V, scale, cap);
         if (dlogits) narrow_write(n, narrow_to(dlogits, r * V), z, h, V, V);
     }
 }

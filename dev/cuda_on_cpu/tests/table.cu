@@ -652,10 +652,12 @@ static void softmax_xent(Env &e)
     for (auto &s : LOSSES) {
         X *z = e.x(s[0] * s[1], 3), *odd = e.x(s[0] * s[1], 3, 1);
         int32_t *y = e.ints(s[0], -1, (int)s[1]);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), z, y, s[0], s[1], 0.125f);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), nullptr, z, y, s[0], s[1], 0.125f);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), z, z, y, s[0], s[1], 0.125f);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), odd, y, s[0], s[1], 0.125f);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), z, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), nullptr, z, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), z, z, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), odd, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), odd, y, s[0], s[1], 0.125f, 2.5f);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), odd, odd, y, s[0], s[1], 0.125f, 2.5f);
     }
     std::vector<float> masked = e.normal(64); // forbidden words, and a row that is broken
     for (size_t i = 0; i < 20; i++) masked[i] = -INFINITY;
@@ -663,7 +665,7 @@ static void softmax_xent(Env &e)
     X *z = e.out_x(64);
     e.cuda->to_x(e.cuda, z, (float *)e.device(masked.data(), 256), 64);
     float *loss = e.out_f(2), back[2];
-    e.cuda->softmax_xent(e.cuda, loss, nullptr, z, e.i({31, 2}), 2, 32, 1);
+    e.cuda->softmax_xent(e.cuda, loss, nullptr, z, e.i({31, 2}), 2, 32, 1, 0);
     e.cuda->to_host(e.cuda, back, loss, sizeof back);
     EXPECT(std::isfinite(back[0]) && std::isnan(back[1]));
 }
@@ -679,21 +681,23 @@ static void xent_sum(Env &e)
         int32_t *y = e.ints(s[0], -1, (int)s[1] + 3); // some are another rank's
         std::vector<DevRange> range = halves(s[1]);
         e.cuda->xent_max(e.cuda, top, z, s[0], s[1]);
-        e.dev->xent_sum(e.dev, e.out_f(s[0]), e.out_f(s[0]), z, y, top, s[0], s[1], {range.data(), 2, 1});
+        for (float cap : {0.0f, 2.5f})
+            e.dev->xent_sum(e.dev, e.out_f(s[0]), e.out_f(s[0]), z, y, top, s[0], s[1], {range.data(), 2, 1}, cap);
     }
 }
 static void xent_loss(Env &e)
 {
-    for (auto &s : LOSSES) {
-        X *z = e.x(s[0] * s[1], 3);
-        float *top = e.out_f(s[0]), *total = e.out_f(s[0]), *hit = e.out_f(s[0]);
-        int32_t *y = e.ints(s[0], -1, (int)s[1] + 3);
-        std::vector<DevRange> range = halves(s[1]);
-        e.cuda->xent_max(e.cuda, top, z, s[0], s[1]);
-        e.cuda->xent_sum(e.cuda, total, hit, z, y, top, s[0], s[1], {range.data(), 2, 1});
-        e.dev->xent_loss(e.dev, e.out_f(s[0]), nullptr, z, y, top, total, hit, s[0], s[1], 0.125f);
-        e.dev->xent_loss(e.dev, e.out_f(s[0]), z, z, y, top, total, hit, s[0], s[1], 0.125f);
-    }
+    for (auto &s : LOSSES)
+        for (float cap : {0.0f, 2.5f}) {
+            X *z = e.x(s[0] * s[1], 3);
+            float *top = e.out_f(s[0]), *total = e.out_f(s[0]), *hit = e.out_f(s[0]);
+            int32_t *y = e.ints(s[0], -1, (int)s[1] + 3);
+            std::vector<DevRange> range = halves(s[1]);
+            e.cuda->xent_max(e.cuda, top, z, s[0], s[1]);
+            e.cuda->xent_sum(e.cuda, total, hit, z, y, top, s[0], s[1], {range.data(), 2, 1}, cap);
+            e.dev->xent_loss(e.dev, e.out_f(s[0]), nullptr, z, y, top, total, hit, s[0], s[1], 0.125f, cap);
+            e.dev->xent_loss(e.dev, e.out_f(s[0]), z, z, y, top, total, hit, s[0], s[1], 0.125f, cap);
+        }
 }
 
 // ---- optimizers
@@ -796,7 +800,7 @@ static void empty(Env &e)
     e.cuda->value_embed_backward(e.cuda, x, f, x, i, x, x, 0, 1, 4, 4);
     e.cuda->norm_forward(e.cuda, x, x, f, f, x, x, x, x, 0, 4, NORM_LAYERNORM, 1e-5f);
     e.cuda->norm_backward(e.cuda, x, f, f, x, x, x, f, f, x, 0, 4, NORM_LAYERNORM);
-    e.cuda->softmax_xent(e.cuda, f, x, x, i, 0, 4, 1);
+    e.cuda->softmax_xent(e.cuda, f, x, x, i, 0, 4, 1, 0);
     e.cuda->adamw(e.cuda, f, f, f, f, 0, update(1));
     e.cuda->accumulate(e.cuda, f, f, 0);
     e.cuda->copy(e.cuda, x, x, 0, 4, 4, 4);
