@@ -29,6 +29,13 @@ static void check_elementwise(Env *e)
     dev->gelu_forward(dev, XO(out), XI(a), n);
     same_bits("gelu", out, rounded(e, z, n), N16(n));
 
+    cpu->relu2_forward(cpu, XO(z), XI(x), n);
+    dev->relu2_forward(dev, XO(out), XI(a), n);
+    same_bits("relu2", out, rounded(e, z, n), N16(n));
+    cpu->relu2_backward(cpu, XO(z), XI(y), XI(x), n);
+    dev->relu2_backward(dev, XO(out), XI(b), XI(a), n);
+    same_bits("relu2 back", out, rounded(e, z, n), N16(n));
+
     cpu->swiglu_forward(cpu, XO(z), XI(x), N, F);
     dev->swiglu_forward(dev, XO(out), XI(a), N, F);
     same_bits("swiglu", out, rounded(e, z, N * F), N16(N * F));

@@ -56,6 +56,8 @@ static const Row rows[] = {
     ROW(dropout, NULL, NULL, 300007), // n
     ROW(gelu_forward, NULL, NULL, 7, 13, 19), // N, C, OC of the matmul before it
     ROW(gelu_forward, NULL, NULL, 201, 97, 333),
+    ROW(relu2_forward, NULL, NULL, 1003),
+    ROW(relu2_backward, NULL, NULL, 1003),
     ROW(compress, NULL, NULL, 7, 19), // N, w
     ROW(compress, NULL, NULL, 131, 3 * DEV_GROUP),
     ROW(compress, NULL, NULL, 131, DEV_GROUP + 1),

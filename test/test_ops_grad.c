@@ -152,6 +152,34 @@ static void test_matmul(void **state)
     run_end(&r);
 }
 
+// ---- squared ReLU
+typedef struct {
+    size_t n;
+    double *pre;
+} Relu2;
+
+static void relu2(double *out, void *args)
+{
+    Relu2 *a = args;
+    for (size_t i = 0; i < a->n; i++) out[i] = a->pre[i] > 0 ? a->pre[i] * a->pre[i] : 0;
+}
+
+static void test_relu2(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t n = 45;
+    const float *pre = run_in(&r, "pre", n), *dout = run_in(&r, "dout", n);
+    Relu2 a = {n, run_wide(&r, pre, n)};
+    Functional l = functional(&r, relu2, &a, dout, n);
+    float *dpre = run_out(&r, n);
+    double *err = run_zeros(&r, n);
+    r.dev->relu2_backward(r.dev, XM(dpre), XC(dout), XC(pre), n);
+    for (size_t i = 0; i < n; i++) err[i] = U * fabs(2.0 * dout[i] * pre[i]);
+    check_input(&r, "relu2", &l, a.pre, dpre, err, n);
+    run_end(&r);
+}
+
 // ---- swiglu
 typedef struct {
     size_t N, F;
@@ -623,6 +651,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_differences_see_an_error),
         cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_relu2),
         cmocka_unit_test(test_swiglu),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_value_embed),

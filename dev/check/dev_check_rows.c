@@ -8,7 +8,7 @@
 //   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of
 //              that relative to var + eps, and 4 u; backward: xhat is off by rstd u (|mean| + |x - mean|) + 3 u |xhat|
 //   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|), times the amplitude
-//   exact      embedding forward (one addition), compression (the same arithmetic), the largest logit
+//   exact      squared ReLU (one product), embedding forward (one addition), compression (the same arithmetic), the largest logit
 //
 // Softmax with cross-entropy, whole and in its three steps:
 //
@@ -78,6 +78,27 @@ static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n)
     double *err = dev_check_d(&c, n);
     for (size_t i = 0; i < n; i++) err[i] = 9 * U * fabs((double)z[i]);
     dev_check_expect_x(&c, "out", want, out, 1, n, n, err);
+    dev_check_end(&c);
+}
+
+// One rounding on either device, of the same product.
+static void relu2_forward(Dev *dev, X *out, const X *pre, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "relu2_forward");
+    X *want = room(&c, n);
+    c.ref->relu2_forward(c.ref, want, dev_check_x(&c, pre, n), n);
+    c.fast->relu2_forward(c.fast, out, pre, n);
+    dev_check_expect_x(&c, "out", want, out, 1, n, n, NULL);
+    dev_check_end(&c);
+}
+
+static void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "relu2_backward");
+    X *want = room(&c, n);
+    c.ref->relu2_backward(c.ref, want, dev_check_x(&c, dout, n), dev_check_x(&c, pre, n), n);
+    c.fast->relu2_backward(c.fast, dpre, dout, pre, n);
+    dev_check_expect_x(&c, "dpre", want, dpre, 1, n, n, NULL);
     dev_check_end(&c);
 }
 
@@ -810,6 +831,8 @@ void dev_check_rows_fill(Dev *dev)
 {
     dev->copy = copy;
     dev->gelu_forward = gelu_forward;
+    dev->relu2_forward = relu2_forward;
+    dev->relu2_backward = relu2_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;

@@ -212,7 +212,7 @@ class Program:
         if m["activation"] == "swiglu":
             act = self.swiglu(keep(at + "gate", self.linear(b, at + "ffn.gate")), up, at)
         else:
-            act = self.gelu(up, at)
+            act = F.relu(up) ** 2 if m["activation"] == "relu2" else self.gelu(up, at)
         return keep(at + "out", add(x, "ffn", self.linear(keep(at + "act", act), at + "ffn.down")))
 
     def values(self, at):

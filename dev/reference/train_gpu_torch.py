@@ -64,6 +64,8 @@ def read_run(path):
     for key, value in supported.items():
         if m.get(key, value) != value:
             refuse(f"model.{key} = {m[key]} (only {value})")
+    if m["activation"] == "relu2":
+        refuse("model.activation = relu2 (only gelu and swiglu)")
     if config["data"]["shuffle"] or config["data"]["document_mask"]:
         refuse("the run shuffled its text or masked documents (data.shuffle = false, data.document_mask = false)")
     if config["optim"]["name"] != "adamw" or config["numerics"]["dtype"] not in ("fp32", "bf16"):

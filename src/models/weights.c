@@ -242,7 +242,7 @@ WeightsStyle weights_hf_style(const ModelShape *s)
 WeightsFamily weights_family(const ModelShape *s, const char *path)
 {
     bool llama = s->norm == NORM_RMSNORM && s->swiglu && s->rope;
-    bool gpt2 = s->norm == NORM_LAYERNORM && !s->swiglu && !s->rope && s->bias && s->kv_heads == s->heads &&
+    bool gpt2 = s->norm == NORM_LAYERNORM && !s->swiglu && !s->relu2 && !s->rope && s->bias && s->kv_heads == s->heads &&
                 s->head_size * s->heads == s->channels;
     if ((!llama && !gpt2) || (s->qk_norm && (!llama || s->bias)))
         die("%s: neither GPT-2's family nor LLaMA's nor Qwen3's can express this model (norm, activation, position, "

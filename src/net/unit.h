@@ -55,7 +55,8 @@ typedef struct {
     NormKind norm;
     float norm_eps;
     Rope rotary; // where rope is
-    bool swiglu, rope, bias, tie;
+    bool swiglu, relu2; // neither: gelu
+    bool rope, bias, tie;
     bool zero_init; // projections into the residual stream start at 0
     QkNorm qk_norm;
     NormPlace norm_place;

@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 6 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 7 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -179,6 +179,11 @@ struct Dev {
 
     // ---- out = gelu(pre), n elements: the same bits as matmul_gelu_forward computes from its pre
     void (*gelu_forward)(Dev *, X *out, const X *pre, size_t n);
+
+    // ---- squared ReLU (So et al., arXiv 2109.08668), n elements: out = max(pre, 0)^2; dpre = dout 2 max(pre, 0), which
+    // may equal dout
+    void (*relu2_forward)(Dev *, X *out, const X *pre, size_t n);
+    void (*relu2_backward)(Dev *, X *dpre, const X *dout, const X *pre, size_t n);
 
     // ---- out = a + b over n elements; out may equal a or b
     void (*add)(Dev *, X *out, const X *a, const X *b, size_t n);

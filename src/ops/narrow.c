@@ -223,6 +223,28 @@ static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n_elems)
     }
 }
 
+static void relu2_forward(Dev *dev, X *out, const X *pre, size_t n_elems)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t chunk = narrow_rows(n, n_elems, 1);
+    for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
+        float *x = narrow_read(n, 0, narrow_at(pre, i), 1, w, w);
+        n->inner->relu2_forward(n->inner, (X *)x, (X *)x, w);
+        narrow_write(n, narrow_to(out, i), x, 1, w, w);
+    }
+}
+
+static void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n_elems)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t chunk = narrow_rows(n, n_elems, 1);
+    for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
+        float *x = narrow_read(n, 0, narrow_at(pre, i), 1, w, w), *dy = narrow_read(n, 1, narrow_at(dout, i), 1, w, w);
+        n->inner->relu2_backward(n->inner, (X *)dy, (X *)dy, (X *)x, w);
+        narrow_write(n, narrow_to(dpre, i), dy, 1, w, w);
+    }
+}
+
 static void swiglu_forward(Dev *dev, X *out, const X *gate_up, size_t N, size_t F)
 {
     Narrow *n = (Narrow *)dev;
@@ -988,6 +1010,8 @@ static void fill(Dev *dev)
     dev->add = add;
     dev->dropout = dropout;
     dev->gelu_forward = gelu_forward;
+    dev->relu2_forward = relu2_forward;
+    dev->relu2_backward = relu2_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;

@@ -158,6 +158,18 @@ static void swiglu_backward(Env &e)
     e.dev->swiglu_backward(e.dev, e.out_x(7 * 22), e.x(7 * 11), e.x(7 * 22, 3), 7, 11);
     e.dev->swiglu_backward(e.dev, e.out_x(9 * 80), e.x(9 * 40), e.x(9 * 80, 3), 9, 40);
 }
+static void relu2_forward(Env &e)
+{
+    e.dev->relu2_forward(e.dev, e.out_x(1003), e.x(1003, 3), 1003);
+    e.dev->relu2_forward(e.dev, e.out_x(64), e.x(64, 3, 1), 64);
+}
+static void relu2_backward(Env &e)
+{
+    X *pre = e.x(1003, 3), *dout = e.x(1003), *odd = e.x(64, 3, 1);
+    e.dev->relu2_backward(e.dev, e.out_x(1003), dout, pre, 1003);
+    e.dev->relu2_backward(e.dev, dout, dout, pre, 1003);
+    e.dev->relu2_backward(e.dev, e.out_x(64), odd, pre, 64);
+}
 static void gelu_forward(Env &e)
 {
     e.dev->gelu_forward(e.dev, e.out_x(1003), e.x(1003, 3), 1003);
@@ -827,7 +839,7 @@ static const struct Case {
 #define CASE(name) {#name, name}
     CASE(matmul_forward), CASE(matmul_gelu_forward), CASE(matmul_backward_input), CASE(matmul_gelu_backward_input),
     CASE(matmul_backward_weight), CASE(matmul_parts_forward), CASE(matmul_parts_backward_input), CASE(swiglu_forward),
-    CASE(swiglu_backward), CASE(gelu_forward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
+    CASE(swiglu_backward), CASE(gelu_forward), CASE(relu2_forward), CASE(relu2_backward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
     CASE(to_x), CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(value_embed_forward),
     CASE(value_embed_backward), CASE(norm_forward), CASE(norm_backward),
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
