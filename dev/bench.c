@@ -196,6 +196,9 @@ TIMED(matmul_gelu_backward_input, "backward", OC, C, 2 * N * C * OC, each * (2 *
 TIMED(matmul_backward_weight, "backward", C, OC, 2 * N * C * OC, each * (N * C + N * OC) + 8 * C * OC,
       (float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C, size_t OC, int site),
       (dweight, dbias, dout, inp, N, C, OC, site))
+TIMED(relu2_forward, "forward", 0, 0, 0, each * 2 * n, (X *out, const X *pre, size_t n), (out, pre, n))
+TIMED(relu2_backward, "backward", 0, 0, 0, each * 3 * n, (X *dpre, const X *dout, const X *pre, size_t n),
+      (dpre, dout, pre, n))
 TIMED(swiglu_forward, "forward", 0, 0, 0, each * 3 * N * F, (X *out, const X *gate_up, size_t N, size_t F),
       (out, gate_up, N, F))
 TIMED(swiglu_backward, "backward", 0, 0, 0, each * 5 * N * F,
@@ -227,8 +230,8 @@ TIMED(rope_backward, "backward", 0, 0, 0, each * 2 * N * heads * D,
       (X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope),
       (dx, pos, N, heads, D, ld, rope))
 TIMED(softmax_xent, "backward", 0, 0, 0, each * (dlogits ? 2 : 1) * N * V, // the loss is in the head's backward pass
-      (float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V, float scale),
-      (loss, dlogits, logits, target, N, V, scale))
+      (float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V, float scale, float cap),
+      (loss, dlogits, logits, target, N, V, scale, cap))
 TIMED(copy, "other", 0, 0, 0, each * 2 * rows * width,
       (X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp),
       (out, inp, rows, width, ld_out, ld_inp))
@@ -280,6 +283,7 @@ static Timed timed_create(Dev *cpu)
 #define ENTRY(op) t.dev.op = timed_##op
     ENTRY(matmul_forward), ENTRY(matmul_gelu_forward), ENTRY(matmul_backward_input);
     ENTRY(matmul_gelu_backward_input), ENTRY(matmul_backward_weight), ENTRY(swiglu_forward), ENTRY(swiglu_backward);
+    ENTRY(relu2_forward), ENTRY(relu2_backward);
     ENTRY(add), ENTRY(embed_forward), ENTRY(embed_backward), ENTRY(norm_forward), ENTRY(norm_backward);
     ENTRY(head_norm_forward), ENTRY(head_norm_backward), ENTRY(rope_forward), ENTRY(rope_backward);
     ENTRY(softmax_xent), ENTRY(copy), ENTRY(adamw), ENTRY(muon), ENTRY(sum_squares);

@@ -136,11 +136,10 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"noise", {"--run.noise_every=1", "--run.norms_every=1"}, 1},
                        {"offload", {"--optim.name=adamw", "--memory.offload=disk"}, 1},
                        {"outputs", {"--model.norm_place=output"}, 1},
-<<<<<<< HEAD
-                       {"zero init", {"--model.zero_init=true"}, 1}},
-=======
-                       {"tf32", {"--numerics.dtype=tf32"}, 1}},
->>>>>>> d18195815e5f4a2c600bc4651b8cdfb047dd1208
+                       {"zero init", {"--model.zero_init=true"}, 1},
+                       {"tf32", {"--numerics.dtype=tf32"}, 1},
+                       {"cap", {"--model.logit_cap=2"}, 1},
+                       {"relu2", {"--model.activation=relu2"}, 1}},
     [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
                       {"18 sequences", {"--batch.tokens=576"}, 1}},
 };
@@ -182,6 +181,8 @@ static const char *refused(const ParityLayout *l)
     if (l->value[PARITY_ROUTE] && l->fast) return "the bound is of the main loss alone";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
     if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
+    if (l->family == PARITY_EXPERTS && !strcmp(value_of(l, PARITY_RECIPE)->name, "relu2"))
+        return "experts are SwiGLU networks";
     if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
     return NULL;
 }

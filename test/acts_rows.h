@@ -49,6 +49,30 @@ static void row_gelu_forward(Run *r)
     expect_ref(r, "out", out, ref, err, n);
 }
 
+// One rounding of a product: the reference's own, to the bit. NaN stays NaN, and dpre may be dout.
+static void row_relu2_forward(Run *r)
+{
+    size_t n = r->dim[0];
+    const float *pre = run_in(r, "pre", n), strange[] = {NAN, INFINITY, -INFINITY, 0, -1e30f};
+    float *out = run_out(r, n), *of_strange = run_out(r, 5);
+    r->dev->relu2_forward(r->dev, XM(out), XC(pre), n);
+    for (size_t i = 0; i < n; i++) assert_true(out[i] == (pre[i] > 0 ? (float)((double)pre[i] * pre[i]) : 0));
+    r->dev->relu2_forward(r->dev, XM(of_strange), XC(strange), 5);
+    assert_true(isnan(of_strange[0]) && of_strange[1] == INFINITY);
+    for (int i = 2; i < 5; i++) assert_true(of_strange[i] == 0);
+}
+
+static void row_relu2_backward(Run *r)
+{
+    size_t n = r->dim[0];
+    const float *pre = run_in(r, "pre", n), *dout = run_in(r, "dout", n);
+    float *dpre = run_out(r, n), *in_place = run_copy(r, dout, n);
+    r->dev->relu2_backward(r->dev, XM(dpre), XC(dout), XC(pre), n);
+    for (size_t i = 0; i < n; i++) assert_true(dpre[i] == (pre[i] > 0 ? (float)(2.0 * dout[i] * pre[i]) : 0));
+    r->dev->relu2_backward(r->dev, XM(in_place), XC(in_place), XC(pre), n);
+    assert_memory_equal(in_place, dpre, n * sizeof *dpre);
+}
+
 // Inputs for the 8-bit copies: rows of w elements with an outlier, a group of zeros, one of the smallest numbers.
 static float *eight_bit_inputs(Run *r, size_t N, size_t w)
 {

@@ -416,30 +416,39 @@ static inline void ref_attention_back(double *dq, double *dk, double *dv, double
     ref_row_free(&r);
 }
 
-// ---- softmax + cross-entropy: as a row of attention with exact scores. dlogits and the errors may be NULL.
+// ---- softmax + cross-entropy: as a row of attention with exact scores. dlogits and the errors may be NULL. With a cap,
+// the scores are c = cap tanh(z / cap), off by (FN + 2) u |c|, and the slope dc / dz = 1 - (c / cap)^2 by (2 FN + 10) u.
 static inline void ref_xent(double *loss, double *loss_err, double *dlogits, double *dlogits_err,
-                            const double *logits, const int32_t *target, size_t N, size_t V, double scale)
+                            const double *logits, const int32_t *target, size_t N, size_t V, double scale, double cap)
 {
+#define CAPPED(x) (cap > 0 ? cap * tanh((x) / cap) : (x))
+    double of_cap = cap > 0 ? (FN + 2) * U : 0;
     for (size_t n = 0; n < N; n++) {
-        const double *z = logits + n * V;
+        const double *row = logits + n * V;
         double top = -INFINITY, sum = 0, e_sum = gam(V + 2);
-        for (size_t v = 0; v < V; v++) top = z[v] > top ? z[v] : top;
-        for (size_t v = 0; v < V; v++) sum += exp(z[v] - top);
-        for (size_t v = 0; v < V; v++)
-            e_sum += exp(z[v] - top) / sum * (2 * U * (fabs(z[v]) + fabs(top)) + FN * U);
+        for (size_t v = 0; v < V; v++) top = fmax(top, CAPPED(row[v]));
+        for (size_t v = 0; v < V; v++) sum += exp(CAPPED(row[v]) - top);
+        for (size_t v = 0; v < V; v++) {
+            double z = CAPPED(row[v]);
+            e_sum += exp(z - top) / sum * ((2 * U + of_cap) * (fabs(z) + fabs(top)) + FN * U);
+        }
         bool counted = target[n] >= 0;
-        double z_target = counted ? z[target[n]] : 0;
+        double z_target = counted ? CAPPED(row[target[n]]) : 0;
         loss[n] = counted ? top + log(sum) - z_target : 0;
         if (loss_err)
-            loss_err[n] = counted ? e_sum + FN * U * fabs(log(sum)) + 3 * U * (fabs(top) + fabs(z_target)) +
+            loss_err[n] = counted ? e_sum + FN * U * fabs(log(sum)) + (3 * U + of_cap) * (fabs(top) + fabs(z_target)) +
                                         U * loss[n]
                                   : 0;
         for (size_t v = 0; dlogits && v < V; v++) {
-            double p = exp(z[v] - top) / sum, e = 2 * U * (fabs(z[v]) + fabs(top)) + FN * U + e_sum + 3 * U;
-            dlogits[n * V + v] = counted ? scale * (p - (target[n] == (int32_t)v)) : 0;
-            dlogits_err[n * V + v] = counted ? fabs(scale) * p * e + U * fabs(dlogits[n * V + v]) : 0;
+            double z = CAPPED(row[v]), slope = cap > 0 ? 1 - z / cap * (z / cap) : 1, p = exp(z - top) / sum;
+            double e = (2 * U + of_cap) * (fabs(z) + fabs(top)) + FN * U + e_sum + 3 * U;
+            double d = counted ? scale * (p - (target[n] == (int32_t)v)) : 0;
+            dlogits[n * V + v] = d * slope;
+            dlogits_err[n * V + v] = counted ? (fabs(scale) * p * e + U * fabs(d)) * slope : 0;
+            if (cap > 0) dlogits_err[n * V + v] += fabs(d) * (2 * FN + 10) * U;
         }
     }
+#undef CAPPED
 }
 
 // ---- AdamW, one element. w, m, v hold the state before and after; err holds their three errors. The

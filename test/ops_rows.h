@@ -502,22 +502,22 @@ static void row_attention_backward(Run *r)
 static void row_softmax_xent(Run *r)
 {
     size_t N = r->dim[0], V = r->dim[1], n = N * V;
-    float scale = 0.125f;
+    float scale = 0.125f, cap = (float)r->dim[2];
     const float *logits = run_in(r, "logits", n);
     const int32_t *target = run_ints(r, "target", N, -1, (int)V);
     double *loss_ref = run_zeros(r, N), *loss_err = run_zeros(r, N), *ref = run_zeros(r, n),
            *err = run_zeros(r, n);
     float *loss = run_out(r, N), *alone = run_out(r, N), *dlogits = run_out(r, n),
           *in_place = run_copy(r, logits, n);
-    r->dev->softmax_xent(r->dev, loss, XM(dlogits), XC(logits), target, N, V, scale);
-    ref_xent(loss_ref, loss_err, ref, err, run_wide(r, logits, n), target, N, V, scale);
+    r->dev->softmax_xent(r->dev, loss, XM(dlogits), XC(logits), target, N, V, scale, cap);
+    ref_xent(loss_ref, loss_err, ref, err, run_wide(r, logits, n), target, N, V, scale, cap);
     expect(r, "loss", loss, loss_ref, loss_err, N);
     expect(r, "dlogits", dlogits, ref, err, n);
     for (size_t i = 0; i < N; i++) // what is not counted is exactly 0
         for (size_t v = 0; target[i] < 0 && v < V; v++) assert_true(loss[i] == 0 && dlogits[i * V + v] == 0);
-    r->dev->softmax_xent(r->dev, alone, NULL, XC(logits), target, N, V, scale);
+    r->dev->softmax_xent(r->dev, alone, NULL, XC(logits), target, N, V, scale, cap);
     expect(r, "loss", alone, loss_ref, loss_err, N);
-    r->dev->softmax_xent(r->dev, alone, XM(in_place), XC(in_place), target, N, V, scale);
+    r->dev->softmax_xent(r->dev, alone, XM(in_place), XC(in_place), target, N, V, scale, cap);
     assert_memory_equal(in_place, dlogits, n * sizeof *dlogits);
     assert_memory_equal(alone, loss, N * sizeof *loss);
 }
@@ -526,12 +526,12 @@ static void row_softmax_xent(Run *r)
 static void xent_steps(Run *r)
 {
     size_t N = r->dim[0], V = r->dim[1], cut = V / 3, width[2] = {cut, V - cut};
-    float scale = 0.125f;
+    float scale = 0.125f, cap = (float)r->dim[2];
     const float *logits = run_in(r, "logits", N * V);
     const int32_t *target = run_ints(r, "target", N, -1, (int)V);
     double *loss_ref = run_zeros(r, N), *loss_err = run_zeros(r, N), *ref = run_zeros(r, N * V),
            *err = run_zeros(r, N * V);
-    ref_xent(loss_ref, loss_err, ref, err, run_wide(r, logits, N * V), target, N, V, scale);
+    ref_xent(loss_ref, loss_err, ref, err, run_wide(r, logits, N * V), target, N, V, scale, cap);
     float *z[2], *loss[2], *top[2], *total[2], *hit[2], *dlogits = run_out(r, N * V);
     int32_t *own[2];
     for (int i = 0; i < 2; i++) {
@@ -553,16 +553,18 @@ static void xent_steps(Run *r)
         top[0][n] = top[1][n] = most;
     }
     for (int i = 0; i < 2; i++)
-        r->dev->xent_sum(r->dev, total[i], hit[i], XC(z[i]), own[i], top[i], N, width[i], run_parts(r, width[i], 5));
+        r->dev->xent_sum(r->dev, total[i], hit[i], XC(z[i]), own[i], top[i], N, width[i], run_parts(r, width[i], 5),
+                         cap);
     for (size_t n = 0; n < N; n++) {
         total[0][n] = total[1][n] = total[0][n] + total[1][n];
         assert_true(target[n] < 0 || hit[0][n] == 0 || hit[1][n] == 0);
         hit[0][n] = hit[1][n] = hit[0][n] + hit[1][n];
     }
     for (int i = 0; i < 2; i++) {
-        r->dev->xent_loss(r->dev, loss[i], NULL, XC(z[i]), own[i], top[i], total[i], hit[i], N, width[i], scale);
+        r->dev->xent_loss(r->dev, loss[i], NULL, XC(z[i]), own[i], top[i], total[i], hit[i], N, width[i], scale, cap);
         expect(r, "loss", loss[i], loss_ref, loss_err, N);
-        r->dev->xent_loss(r->dev, loss[i], XM(z[i]), XC(z[i]), own[i], top[i], total[i], hit[i], N, width[i], scale);
+        r->dev->xent_loss(r->dev, loss[i], XM(z[i]), XC(z[i]), own[i], top[i], total[i], hit[i], N, width[i], scale,
+                          cap);
         expect(r, "loss", loss[i], loss_ref, loss_err, N);
         for (size_t n = 0; n < N; n++)
             memcpy(dlogits + n * V + (i ? cut : 0), z[i] + n * width[i], width[i] * sizeof(float));

@@ -434,7 +434,7 @@ static void test_other_switches(void **state)
     assert_true(flat_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got));
     assert_int_equal(got.step, 1);
     snprintf(path, sizeof path, "%s/stderr", c->root);
-    const char *const other[5][2] = { // the checkpoint is older than rope_scaling, window and norm_place
+    const char *const other[6][2] = { // the checkpoint is older than rope_scaling, window, norm_place and logit_cap
         {"[model]\nheads = 8\n", "model.heads: the checkpoint was trained with 4, this run has 8"},
         {"[model]\nheads = 4\nrope_scaling = \"yarn\"\n",
          "model.rope_scaling: the checkpoint was trained with none, this run has yarn"},
@@ -442,8 +442,10 @@ static void test_other_switches(void **state)
          "model.qk_norm: the checkpoint was trained with true, this run has whole"},
         {"[model]\nheads = 4\nwindow = 5\n", "model.window: the checkpoint was trained with 0, this run has 5"},
         {"[model]\nheads = 4\nnorm_place = \"output\"\n",
-         "model.norm_place: the checkpoint was trained with input, this run has output"}};
-    for (int i = 0; i < 5; i++) {
+         "model.norm_place: the checkpoint was trained with input, this run has output"},
+        {"[model]\nheads = 4\nlogit_cap = 30\n",
+         "model.logit_cap: the checkpoint was trained with 0, this run has 30"}};
+    for (int i = 0; i < 6; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             got.config = other[i][0];

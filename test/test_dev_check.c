@@ -93,7 +93,7 @@ static void use(Dev *dev, Data *data)
     dev->embed_backward(dev, data->more, data->other, a, data->token, data->pos, N, C, 7);
     dev->value_embed_forward(dev, d, data->token, a, c, N, G, D, QKV);
     dev->value_embed_backward(dev, out, data->other, d, data->token, a, c, N, G, D, QKV);
-    dev->softmax_xent(dev, data->stat, out, b, data->target, N, V, 0.5f);
+    dev->softmax_xent(dev, data->stat, out, b, data->target, N, V, 0.5f, 2);
     for (int i = 0; i < ROOM; i++) data->stat[i] = fabsf(data->stat[i]);
     dev->adamw(dev, data->more, data->other, data->stat, data->more + 2000, 1000, u);
     use_experts(dev, data, a, b, d, out);
@@ -251,17 +251,17 @@ static void first_row_scale(Dev *dev, X *drow, float *dscale, const X *dv, const
     right->value_embed_backward(right, drow, dscale, dv, token, table, scale, 1, heads, d, ld);
 }
 static void uncounted(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t n, size_t v,
-                      float scale)
+                      float scale, float cap)
 {
     (void)dev;
-    right->softmax_xent(right, loss, dlogits, logits, target, n, v, scale);
+    right->softmax_xent(right, loss, dlogits, logits, target, n, v, scale, cap);
     loss[3] = 1e-6f; // the row whose target is not counted
 }
 static void nan_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t n, size_t v,
-                     float scale)
+                     float scale, float cap)
 {
     (void)dev;
-    right->softmax_xent(right, loss, dlogits, logits, target, n, v, scale);
+    right->softmax_xent(right, loss, dlogits, logits, target, n, v, scale, cap);
     loss[n - 1] = NAN;
 }
 static void first_step_again(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)

@@ -348,6 +348,13 @@ static void test_refusals(void **state)
         expect_status(i ? "values --to llm.c --out x" : "values --to hf --out x", 1);
         expect("model.value_embeddings = v: no class of other programs has such tables (use --to safetensors)");
     }
+    save("squares", GPT, MODEL "kv_heads = 2\nnorm = \"layernorm\"\nactivation = \"relu2\"\nposition = \"learned\"\n"
+                               "bias = true\ntie = true\nqk_norm = false\n");
+    expect_status("squares --to hf --out x", 1);
+    expect("neither GPT-2's family nor LLaMA's");
+    save("capped", GPT, GPT2 "logit_cap = 30\n");
+    expect_status("capped --to hf --out x", 1);
+    expect("model.logit_cap = 30: no class that export writes caps its logits (use --to safetensors)");
     expect_status("plain --to ggml --out x", 2);
     expect("--to ggml: unknown (hf, gguf, llm.c, safetensors or state)");
     expect_status("plain --to safetensors --out x --type BF16", 2);

@@ -29,6 +29,13 @@ static void check_elementwise(Env *e)
     dev->gelu_forward(dev, XO(out), XI(a), n);
     same_bits("gelu", out, rounded(e, z, n), N16(n));
 
+    cpu->relu2_forward(cpu, XO(z), XI(x), n);
+    dev->relu2_forward(dev, XO(out), XI(a), n);
+    same_bits("relu2", out, rounded(e, z, n), N16(n));
+    cpu->relu2_backward(cpu, XO(z), XI(y), XI(x), n);
+    dev->relu2_backward(dev, XO(out), XI(b), XI(a), n);
+    same_bits("relu2 back", out, rounded(e, z, n), N16(n));
+
     cpu->swiglu_forward(cpu, XO(z), XI(x), N, F);
     dev->swiglu_forward(dev, XO(out), XI(a), N, F);
     same_bits("swiglu", out, rounded(e, z, N * F), N16(N * F));
@@ -272,7 +279,7 @@ static void check_attention_of_pieces(Env *e)
 }
 
 // The three steps of the loss over a cut vocabulary; a target of V or more is another rank's.
-static void check_cut_loss(Env *e)
+static void check_cut_loss_of(Env *e, float cap)
 {
     size_t N = 67, V = 131, n = N * V;
     Dev *dev = e->dev, *cpu = e->cpu;
@@ -283,33 +290,45 @@ static void check_cut_loss(Env *e)
     for (int i = 0; i < 4; i++) want[i] = room(e, N * 4), got[i] = room(e, N * 4);
     cpu->xent_max(cpu, want[0], XI(z), N, V);
     dev->xent_max(dev, got[0], XI(logits), N, V);
-    cpu->xent_sum(cpu, want[1], want[2], XI(z), target, want[0], N, V, parts);
-    dev->xent_sum(dev, got[1], got[2], XI(logits), target, want[0], N, V, parts);
-    dev->xent_loss(dev, got[3], NULL, XI(logits), target, want[0], want[1], want[2], N, V, 0);
-    cpu->xent_loss(cpu, want[3], XO(z), XI(z), target, want[0], want[1], want[2], N, V, 0.125f);
+    cpu->xent_sum(cpu, want[1], want[2], XI(z), target, want[0], N, V, parts, cap);
+    dev->xent_sum(dev, got[1], got[2], XI(logits), target, want[0], N, V, parts, cap);
+    dev->xent_loss(dev, got[3], NULL, XI(logits), target, want[0], want[1], want[2], N, V, 0, cap);
+    cpu->xent_loss(cpu, want[3], XO(z), XI(z), target, want[0], want[1], want[2], N, V, 0.125f, cap);
     same_bits("cut loss alone", got[3], want[3], N * 4);
     forget_scratch(e);
-    dev->xent_loss(dev, got[3], XO(out), XI(logits), target, want[0], want[1], want[2], N, V, 0.125f);
+    dev->xent_loss(dev, got[3], XO(out), XI(logits), target, want[0], want[1], want[2], N, V, 0.125f, cap);
     for (int i = 0; i < 4; i++) same_bits("cut loss", got[i], want[i], N * 4);
     same_bits("dlogits of a cut loss", out, rounded(e, z, n), N16(n));
 }
 
-static void check_loss(Env *e)
+static void check_loss_of(Env *e, float cap)
 {
     size_t N = 67, V = 131, n = N * V;
     Dev *dev = e->dev, *cpu = e->cpu;
     uint16_t *logits = input(e, "logits", n), *out = output(e, n);
     int32_t *target = ints(e, "target", N, -1, (int)V);
     float *z = wide(e, logits, n), *loss = room(e, N * 4), *loss2 = room(e, N * 4);
-    dev->softmax_xent(dev, loss2, NULL, XI(logits), target, N, V, 0);
-    cpu->softmax_xent(cpu, loss, NULL, XI(z), target, N, V, 0);
+    dev->softmax_xent(dev, loss2, NULL, XI(logits), target, N, V, 0, cap);
+    cpu->softmax_xent(cpu, loss, NULL, XI(z), target, N, V, 0, cap);
     same_bits("loss alone", loss2, loss, N * 4);
-    cpu->softmax_xent(cpu, loss, XO(z), XI(z), target, N, V, 0.125f);
-    dev->softmax_xent(dev, loss2, XO(out), XI(logits), target, N, V, 0.125f);
+    cpu->softmax_xent(cpu, loss, XO(z), XI(z), target, N, V, 0.125f, cap);
+    dev->softmax_xent(dev, loss2, XO(out), XI(logits), target, N, V, 0.125f, cap);
     same_bits("loss", loss2, loss, N * 4);
     same_bits("dlogits", out, rounded(e, z, n), N16(n));
-    dev->softmax_xent(dev, loss2, XO(logits), XI(logits), target, N, V, 0.125f);
+    dev->softmax_xent(dev, loss2, XO(logits), XI(logits), target, N, V, 0.125f, cap);
     same_bits("dlogits in place", logits, out, N16(n));
+}
+
+static void check_cut_loss(Env *e)
+{
+    check_cut_loss_of(e, 0);
+    check_cut_loss_of(e, 2);
+}
+
+static void check_loss(Env *e)
+{
+    check_loss_of(e, 0);
+    check_loss_of(e, 2);
 }
 
 // ---- all of it

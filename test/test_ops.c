@@ -56,6 +56,8 @@ static const Row rows[] = {
     ROW(dropout, NULL, NULL, 300007), // n
     ROW(gelu_forward, NULL, NULL, 7, 13, 19), // N, C, OC of the matmul before it
     ROW(gelu_forward, NULL, NULL, 201, 97, 333),
+    ROW(relu2_forward, NULL, NULL, 1003),
+    ROW(relu2_backward, NULL, NULL, 1003),
     ROW(compress, NULL, NULL, 7, 19), // N, w
     ROW(compress, NULL, NULL, 131, 3 * DEV_GROUP),
     ROW(compress, NULL, NULL, 131, DEV_GROUP + 1),
@@ -165,9 +167,12 @@ static const Row rows[] = {
     ROW(experts_backward_weight, NULL, NULL, 701, 97, 133, 3, 4, 0),
     ROW(softmax_xent, "ops_loss", "xent", 9, 31), // N, V
     ROW(softmax_xent, NULL, NULL, 67, 1031),
+    ROW(softmax_xent, NULL, NULL, 67, 517, 2), // N, V, cap
     ROW(xent_max, NULL, NULL, 9, 31), // N, V
     ROW(xent_sum, NULL, NULL, 67, 1031),
+    ROW(xent_sum, NULL, NULL, 67, 517, 2),
     ROW(xent_loss, NULL, NULL, 131, 517),
+    ROW(xent_loss, NULL, NULL, 131, 517, 1),
     ROW(sum_squares, "ops_matmul", "sum_squares", 1003), // n
     ROW(sum_squares, NULL, NULL, 300007),
     ROW(sum_squares_exact, NULL, NULL, 300007),
@@ -227,6 +232,20 @@ static void test_exp_is_within_two_ulp(void **state)
     }
     assert_true(isnan(vmath_exp(NAN)));
     assert_true(vmath_exp(-INFINITY) < 2e-38f && vmath_exp(-INFINITY) >= 0 && vmath_exp(INFINITY) > 1e38f);
+}
+
+// All floats of an exponent's range in steps; the bound on both sides of the seam at 0.625 is 2 ULP, 4 u.
+static void test_tanh_is_within_two_ulp(void **state)
+{
+    (void)state;
+    for (int i = 0; i <= 1000000; i++)
+        for (int far = 0; far < 2; far++) {
+            float x = far ? -10 + (float)i * 2e-5f : (float)pow(2, -30 + (double)i * 3.2e-5), got = vmath_tanh(x);
+            double want = tanh((double)x);
+            if (!(fabs(got - want) <= 4 * U * fabs(want))) fail_msg("tanh(%.9g) is %.9g, should be %.9g", x, got, want);
+        }
+    assert_true(isnan(vmath_tanh(NAN)));
+    assert_true(vmath_tanh(INFINITY) == 1 && vmath_tanh(-INFINITY) == -1 && vmath_tanh(0) == 0);
 }
 
 static void test_every_op_has_a_row(void **state)
@@ -290,6 +309,7 @@ int main(void)
 {
     struct CMUnitTest tests[N_ROWS + 4] = {
         cmocka_unit_test(test_exp_is_within_two_ulp),
+        cmocka_unit_test(test_tanh_is_within_two_ulp),
         cmocka_unit_test(test_every_op_has_a_row),
         cmocka_unit_test(test_comparison_sees_nan),
         cmocka_unit_test(test_missing_op_is_named),

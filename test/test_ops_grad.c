@@ -152,6 +152,34 @@ static void test_matmul(void **state)
     run_end(&r);
 }
 
+// ---- squared ReLU
+typedef struct {
+    size_t n;
+    double *pre;
+} Relu2;
+
+static void relu2(double *out, void *args)
+{
+    Relu2 *a = args;
+    for (size_t i = 0; i < a->n; i++) out[i] = a->pre[i] > 0 ? a->pre[i] * a->pre[i] : 0;
+}
+
+static void test_relu2(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t n = 45;
+    const float *pre = run_in(&r, "pre", n), *dout = run_in(&r, "dout", n);
+    Relu2 a = {n, run_wide(&r, pre, n)};
+    Functional l = functional(&r, relu2, &a, dout, n);
+    float *dpre = run_out(&r, n);
+    double *err = run_zeros(&r, n);
+    r.dev->relu2_backward(r.dev, XM(dpre), XC(dout), XC(pre), n);
+    for (size_t i = 0; i < n; i++) err[i] = U * fabs(2.0 * dout[i] * pre[i]);
+    check_input(&r, "relu2", &l, a.pre, dpre, err, n);
+    run_end(&r);
+}
+
 // ---- swiglu
 typedef struct {
     size_t N, F;
@@ -419,32 +447,38 @@ static void test_attention_window(void **state)
 typedef struct {
     size_t N, V;
     const int32_t *target;
-    double *logits;
+    double *logits, cap;
 } Xent;
 
 static void xent(double *out, void *args)
 {
     Xent *a = args;
-    ref_xent(out, NULL, NULL, NULL, a->logits, a->target, a->N, a->V, 1);
+    ref_xent(out, NULL, NULL, NULL, a->logits, a->target, a->N, a->V, 1, a->cap);
 }
 
-static void test_xent(void **state)
+static void xent_case(double cap)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 7, V = 19;
     float scale = 0.37f, c[7], loss[7];
     const int32_t *target = run_ints(&r, "target", N, -1, (int)V);
     const float *logits = run_in(&r, "logits", N * V);
     for (size_t n = 0; n < N; n++) c[n] = scale;
-    Xent a = {N, V, target, run_wide(&r, logits, N * V)};
+    Xent a = {N, V, target, run_wide(&r, logits, N * V), cap};
     Functional l = functional(&r, xent, &a, c, N);
     float *dlogits = run_out(&r, N * V);
     double *ref = run_zeros(&r, N * V), *err = run_zeros(&r, N * V), *loss_ref = run_zeros(&r, N);
-    r.dev->softmax_xent(r.dev, loss, XM(dlogits), XC(logits), target, N, V, scale);
-    ref_xent(loss_ref, NULL, ref, err, a.logits, target, N, V, scale);
+    r.dev->softmax_xent(r.dev, loss, XM(dlogits), XC(logits), target, N, V, scale, (float)cap);
+    ref_xent(loss_ref, NULL, ref, err, a.logits, target, N, V, scale, cap);
     check_input(&r, "xent", &l, a.logits, dlogits, err, N * V);
     run_end(&r);
+}
+
+static void test_xent(void **state)
+{
+    (void)state;
+    xent_case(0);
+    xent_case(1.5);
 }
 
 // The method itself must see a gradient that is off by one part in a hundred in one element, and a NaN.
@@ -487,8 +521,8 @@ static void test_xent_of_large_logits(void **state)
         low[i] = (float)(i * 37 % 101) / 8;
         high[i] = low[i] + 512;
     }
-    r.dev->softmax_xent(r.dev, loss[0], XM(dlogits[0]), XC(low), target, N, V, 1);
-    r.dev->softmax_xent(r.dev, loss[1], XM(dlogits[1]), XC(high), target, N, V, 1);
+    r.dev->softmax_xent(r.dev, loss[0], XM(dlogits[0]), XC(low), target, N, V, 1, 0);
+    r.dev->softmax_xent(r.dev, loss[1], XM(dlogits[1]), XC(high), target, N, V, 1, 0);
     for (int n = 0; n < N; n++) assert_true(loss[0][n] > 0 && loss[0][n] < 20);
     assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
     assert_memory_equal(dlogits[0], dlogits[1], sizeof dlogits[0]);
@@ -617,6 +651,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_differences_see_an_error),
         cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_relu2),
         cmocka_unit_test(test_swiglu),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_value_embed),

@@ -32,6 +32,7 @@ static const char *const cases[][18] = {
     {GPT, "--model.vocab=37", "--model.tie=false", "--model.kv_heads=2", "--batch.micro=6"},
     {GPT, "--model.vocab=37", "--model.bias=false", "--model.qk_norm=true", "--model.head_size=10"},
     {GPT, "--model.vocab=70000", "--model.activation=swiglu", "--batch.micro=30", "--batch.tokens=600"},
+    {GPT, "--model.vocab=37", "--model.activation=relu2", "--batch.micro=3"},
     {LLAMA, "--model.vocab=37"},
     {LLAMA, "--model.vocab=37", "--model.kv_heads=1", "--model.qk_norm=true"},
     {LLAMA, "--model.vocab=37", "--model.kv_heads=2", "--model.qk_norm=whole"},

@@ -58,6 +58,9 @@ static void test_modes_agree_bit_for_bit(void **state)
     ModelShape plain = llama; // queries and keys are turned where they are saved
     plain.qk_norm = false;
     check_modes(&plain, NULL, 0.25f, true);
+    ModelShape squares = gpt;
+    squares.relu2 = true;
+    check_modes(&squares, NULL, 0.25f, true);
     for (int i = 0; i < 3; i++) {
         ModelShape outputs = with_layers(families[i], 4);
         outputs.norm_place = NORM_OF_OUTPUT;

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "net/model.h"
+#include "ops/vmath.h"
 #include "ops_ref.h"
 #include "base/rng.h"
 
@@ -229,7 +230,7 @@ static void run_head(Head *h, const ModelShape *s, const Params *params, const U
 
 // logits = norm W^T and the loss of each row in double from the rounded norm, with their bounds: an error e of the
 // logits moves the loss by at most 2 e, and the gradient by at most 2 e of its softmax.
-static void expect_head(const Head *h, const float *w_head, const float *grad_head, const char *what)
+static void expect_head(const Head *h, const float *w_head, const float *grad_head, double cap, const char *what)
 {
     size_t n_logits = (size_t)ROWS * V;
     double *norm = calloc(ROWS * C + V * C + 4 * n_logits + 2 * ROWS + 2 * V * C, sizeof *norm);
@@ -239,7 +240,7 @@ static void expect_head(const Head *h, const float *w_head, const float *grad_he
     for (size_t i = 0; i < ROWS * C; i++) norm[i] = h->norm[i];
     for (size_t i = 0; i < V * C; i++) w[i] = w_head[i];
     ref_matmul(z, z_err, norm, w, NULL, ROWS, C, V);
-    ref_xent(loss, loss_err, dz, dz_err, z, h->target, ROWS, V, 0.125);
+    ref_xent(loss, loss_err, dz, dz_err, z, h->target, ROWS, V, 0.125, cap);
     for (size_t n = 0; n < ROWS; n++) {
         double e = 0;
         for (size_t v = 0; v < V; v++) e = fmax(e, z_err[n * V + v]);
@@ -247,7 +248,7 @@ static void expect_head(const Head *h, const float *w_head, const float *grad_he
             fail_msg("%s: loss of row %zu: %.9g, not %.9g", what, n, h->loss[n], loss[n]);
         for (size_t v = 0; v < V; v++) {
             double p = h->target[n] < 0 ? 0 : fabs(dz[n * V + v]) + (h->target[n] == (int32_t)v ? 0.125 : 0);
-            dz_err[n * V + v] += 2 * e * p;
+            dz_err[n * V + v] += cap > 0 ? 0.125 * (2 * e + e / cap) : 2 * e * p; // the slope moves by e / cap at most
         }
     }
     ref_outer_sum(dw, dw_err, dz, norm, ROWS, V, C);
@@ -261,7 +262,8 @@ static void expect_head(const Head *h, const float *w_head, const float *grad_he
     free(norm);
 }
 
-// All rows in one batch (three chunks) or in batches of 100 (one chunk each), forward only and with backward: every row
+// All rows in one batch (three chunks) or in batches of 100 (one chunk each), and these with a cap of the logits,
+// forward only and with backward: every row
 // has the loss it has alone, and the weight gradient is the sum over all rows.
 static void test_chunks_do_not_show(void **state)
 {
@@ -280,22 +282,25 @@ static void test_chunks_do_not_show(void **state)
     for (size_t i = 0; i < (size_t)V * C; i++) weights[at + i] *= 50; // normal(0, 1): the softmax is not flat
     for (size_t i = 0; i < (size_t)ROWS * C; i++) h->x[i] = (float)rng_normal(rng_make(1, "x", 0), i);
     for (size_t n = 0; n < ROWS; n++) h->target[n] = n % 9 == 4 ? -1 : (int32_t)rng_below(rng_make(1, "y", 0), n, V);
-    const size_t sizes[] = {ROWS, 100};
-    for (int i = 0; i < 2; i++)
+    const size_t sizes[] = {ROWS, 100, 100};
+    for (int i = 0; i < 3; i++) {
+        s.logit_cap = i == 2 ? 3 : 0;
         for (int train = 0; train < 2; train++) {
             memset(h->grads, 0, params.n_elems * sizeof *h->grads);
             for (size_t n = 0; n < ROWS; n++) h->loss[n] = NAN;
             for (size_t first = 0; first < ROWS; first += sizes[i])
                 run_head(h, &s, &params, &unit[2], weights, first, sizes[i], train);
-            expect_head(h, weights + at, train ? h->grads + at : NULL, i ? "batches of 100" : "one batch");
+            expect_head(h, weights + at, train ? h->grads + at : NULL, s.logit_cap,
+                        s.logit_cap > 0 ? "capped" : i ? "batches of 100" : "one batch");
         }
+    }
     free(h);
     free(weights);
     free(unit);
     params_free(&params);
 }
 
-// ---- projections into the residual stream that start at 0
+// ---- logits of a new model: capped, and with projections into the residual stream that start at 0
 
 static void logits_at_start(const ModelShape *s, float *out)
 {
@@ -306,6 +311,63 @@ static void logits_at_start(const ModelShape *s, float *out)
     model_set_batch(m, token, NULL, token, 1, 9);
     model_logits(m, out);
     model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+// What samples are drawn from: the capped logits.
+static void test_capped_logits(void **state)
+{
+    (void)state;
+    float plain[9 * 31], capped[9 * 31];
+    ModelShape s = llama;
+    logits_at_start(&s, plain);
+    s.logit_cap = 0.125f;
+    logits_at_start(&s, capped);
+    double most = 0;
+    for (size_t i = 0; i < 9 * 31; i++) {
+        assert_true(capped[i] == vmath_cap(plain[i], s.logit_cap) && fabsf(capped[i]) <= s.logit_cap);
+        most = fmax(most, fabs(plain[i] - capped[i]));
+    }
+    assert_true(most > 0.001);
+}
+
+// The slope of a whole model's loss along its gradient g is |g|: by central differences of two steps, whose difference
+// tells the error of the method; and in each the rounding of two losses, 100 u of them (sums of at most 31 terms in three
+// layers).
+static void test_gradient_of_relu2(void **state)
+{
+    (void)state;
+    static const int32_t token[9] = {3, 30, 0, 3, 17, 9, 9, 21, 1}, target[9] = {30, 0, 3, 17, 9, 9, 21, 1, 5};
+    ModelShape s = gpt;
+    s.relu2 = true;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *m = model_create(&s, dev, &mem, 1, 9, 1, true);
+    size_t n = m->params.n_elems;
+    for (size_t i = 0; i < n; i++) m->weights[i] *= 5; // so that what the blocks add is not small
+    float *start = malloc(2 * n * sizeof *start), *grad = start + n;
+    assert_non_null(start);
+    model_set_batch(m, token, NULL, target, 1, 9);
+    model_forward_backward(m, 1.0f / 9);
+    model_step_finish(m);
+    memcpy(start, m->weights, n * sizeof *start), memcpy(grad, m->grads, n * sizeof *grad);
+    double size = 0, slope[2], loss[2];
+    for (size_t i = 0; i < n; i++) size += (double)grad[i] * grad[i];
+    size = sqrt(size);
+    for (int k = 0; k < 2; k++) {
+        double h = 0.001 * (k + 1);
+        for (int side = 0; side < 2; side++) {
+            for (size_t i = 0; i < n; i++) m->weights[i] = (float)(start[i] + (side ? -h : h) * grad[i] / size);
+            loss[side] = model_evaluate(m) / 9;
+        }
+        slope[k] = (loss[0] - loss[1]) / (2 * h);
+    }
+    double bound = fabs(slope[0] - slope[1]) + 100 * U * (loss[0] + loss[1]) / 0.001;
+    if (!(fabs(slope[0] - size) <= bound)) fail_msg("slope %.9g, |g| %.9g, bound %.3g", slope[0], size, bound);
+    if (!(size > 0.1 && bound < 0.01 * size)) fail_msg("|g| %g, bound %g", size, bound);
+    model_free(m);
+    free(start);
     mem_free_all(&mem);
     dev_cpu_free(dev);
 }
@@ -354,7 +416,9 @@ int main(void)
         cmocka_unit_test(test_dropout_of_a_part),
         cmocka_unit_test(test_chunk_size),
         cmocka_unit_test(test_chunks_do_not_show),
+        cmocka_unit_test(test_capped_logits),
         cmocka_unit_test(test_zero_init),
+        cmocka_unit_test(test_gradient_of_relu2),
     };
     return cmocka_run_group_tests_name("unit", tests, NULL, NULL);
 }

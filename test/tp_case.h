@@ -34,7 +34,8 @@ static const ModelShape gpt = { // a vocabulary that no number of ranks divides
 static const ModelShape llama = { // 4 ranks: two of them to a key/value head
     .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 20, .vocab = 33, .context = T,
     .value_embeddings = "-v",
-    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true,
+    .logit_cap = 0.25f};
 static const ModelShape wide = { // for 8 ranks
     .layers = 1, .channels = 10, .heads = 8, .kv_heads = 8, .head_size = 2, .ffn = 16, .vocab = 53, .context = T,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};

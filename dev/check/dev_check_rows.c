@@ -8,7 +8,7 @@
 //   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of
 //              that relative to var + eps, and 4 u; backward: xhat is off by rstd u (|mean| + |x - mean|) + 3 u |xhat|
 //   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|), times the amplitude
-//   exact      embedding forward (one addition), compression (the same arithmetic), the largest logit
+//   exact      squared ReLU (one product), embedding forward (one addition), compression (the same arithmetic), the largest logit
 //
 // Softmax with cross-entropy, whole and in its three steps:
 //
@@ -17,6 +17,9 @@
 //   total      sum_v e_v (2 u (|z_v| + |top|) + FN u) + gam(V + 2) total
 //   loss       that relative to the total, FN u |log total|, and the roundings of top, target and result
 //   dz         scale p times the relative errors of exp and the total; the rounding of the subtraction
+//
+// A capped logit c = cap tanh(z / cap) is off by (FN + 2) u |c|: the quotient moves the tanh by no more than its own
+// relative error. That joins the errors of exponents, top and target. The slope 1 - (c / cap)^2 is off by (2 FN + 10) u.
 //
 // xent_max is the largest of given numbers, and the target's logit is one of them, so both are equal on both devices.
 //
@@ -75,6 +78,27 @@ static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n)
     double *err = dev_check_d(&c, n);
     for (size_t i = 0; i < n; i++) err[i] = 9 * U * fabs((double)z[i]);
     dev_check_expect_x(&c, "out", want, out, 1, n, n, err);
+    dev_check_end(&c);
+}
+
+// One rounding on either device, of the same product.
+static void relu2_forward(Dev *dev, X *out, const X *pre, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "relu2_forward");
+    X *want = room(&c, n);
+    c.ref->relu2_forward(c.ref, want, dev_check_x(&c, pre, n), n);
+    c.fast->relu2_forward(c.fast, out, pre, n);
+    dev_check_expect_x(&c, "out", want, out, 1, n, n, NULL);
+    dev_check_end(&c);
+}
+
+static void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "relu2_backward");
+    X *want = room(&c, n);
+    c.ref->relu2_backward(c.ref, want, dev_check_x(&c, dout, n), dev_check_x(&c, pre, n), n);
+    c.fast->relu2_backward(c.fast, dpre, dout, pre, n);
+    dev_check_expect_x(&c, "dpre", want, dpre, 1, n, n, NULL);
     dev_check_end(&c);
 }
 
@@ -417,23 +441,37 @@ static void decompress(Dev *dev, X *out, const int8_t *q, const float *scale, si
 
 // ---- losses
 
-static double exp_err(double z, double top)
+static double capped(double z, double cap)
 {
-    return 2 * U * (fabs(z) + fabs(top)) + FN * U;
+    return cap > 0 ? cap * tanh(z / cap) : z;
 }
 
-// Error of dz = scale (p - hit), where p = exp(z - top) / total and the total is off by total_rel.
+// z and top as they are after the cap, if there is one.
+static double exp_err(double z, double top, double cap)
+{
+    return (2 + (cap > 0 ? FN + 2 : 0)) * U * (fabs(z) + fabs(top)) + FN * U;
+}
+
+// Error of dz = scale (p - hit), where p = exp(z - top) / total and the total is off by total_rel; with a cap, of that
+// times the slope. top is capped.
 static void gradient_errors(double *err, const float *z, size_t V, double top, double total, double total_rel,
-                            double scale, int32_t target)
+                            double scale, double cap, int32_t target)
 {
     for (size_t v = 0; v < V; v++) {
-        double p = exp(z[v] - top) / total, hit = target == (int32_t)v;
-        err[v] = fabs(scale) * p * (exp_err(z[v], top) + total_rel + 4 * U) + U * fabs(scale * (p - hit));
+        double c = capped(z[v], cap), p = exp(c - top) / total, size = fabs(scale * (p - (target == (int32_t)v)));
+        err[v] = fabs(scale) * p * (exp_err(c, top, cap) + total_rel + 4 * U) + U * size;
+        if (cap > 0) err[v] = err[v] * (1 - c / cap * (c / cap)) + size * (2 * FN + 10) * U;
     }
 }
 
+// Of top - hit, both capped.
+static double loss_err_of(double top, double hit, double cap)
+{
+    return (3 + (cap > 0 ? FN + 2 : 0)) * U * (fabs(top) + fabs(hit));
+}
+
 static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V,
-                         float scale)
+                         float scale, float cap)
 {
     DevCheckCall c = dev_check_begin(dev, "softmax_xent");
     const X *z = dev_check_x(&c, logits, N * V);
@@ -441,19 +479,22 @@ static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, con
     const float *wide = dev_check_wide(&c, z, N * V, false);
     X *want = dlogits ? (X *)dev_check_room(&c, N * V * c.fast->x_bytes) : NULL;
     float *want_loss = (float *)dev_check_room(&c, N * sizeof(float));
-    c.ref->softmax_xent(c.ref, want_loss, want, z, y, N, V, scale);
-    c.fast->softmax_xent(c.fast, loss, dlogits, logits, target, N, V, scale);
+    c.ref->softmax_xent(c.ref, want_loss, want, z, y, N, V, scale, cap);
+    c.fast->softmax_xent(c.fast, loss, dlogits, logits, target, N, V, scale, cap);
     double *err = dev_check_d(&c, N * V), *loss_err = dev_check_d(&c, N);
     for (size_t n = 0; n < N; n++) {
         const float *row = wide + n * V;
         double top = -INFINITY, total = 0, rel = gam(V + 2);
         if (y[n] < 0) continue; // exactly 0
-        for (size_t v = 0; v < V; v++) top = row[v] > top ? row[v] : top;
-        for (size_t v = 0; v < V; v++) total += exp(row[v] - top);
-        for (size_t v = 0; v < V; v++) rel += exp(row[v] - top) / total * exp_err(row[v], top);
-        double hit = row[y[n]], value = log(total) + (top - hit);
-        loss_err[n] = rel + FN * U * fabs(log(total)) + 3 * U * (fabs(top) + fabs(hit)) + U * fabs(value);
-        gradient_errors(err + n * V, row, V, top, total, rel, scale, y[n]);
+        for (size_t v = 0; v < V; v++) top = fmax(top, capped(row[v], cap));
+        for (size_t v = 0; v < V; v++) total += exp(capped(row[v], cap) - top);
+        for (size_t v = 0; v < V; v++) {
+            double z_v = capped(row[v], cap);
+            rel += exp(z_v - top) / total * exp_err(z_v, top, cap);
+        }
+        double hit = capped(row[y[n]], cap), value = log(total) + (top - hit);
+        loss_err[n] = rel + FN * U * fabs(log(total)) + loss_err_of(top, hit, cap) + U * fabs(value);
+        gradient_errors(err + n * V, row, V, top, total, rel, scale, cap, y[n]);
     }
     dev_check_expect_f(&c, "loss", want_loss, loss, N, loss_err);
     if (dlogits) dev_check_expect_x(&c, "dlogits", want, dlogits, N, V, V, err);
@@ -471,26 +512,28 @@ static void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
 }
 
 static void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
-                     size_t N, size_t V, DevParts parts)
+                     size_t N, size_t V, DevParts parts, float cap)
 {
     DevCheckCall c = dev_check_begin(dev, "xent_sum");
     const X *z = dev_check_x(&c, logits, N * V);
     const int32_t *y = dev_check_i(&c, target, N);
     const float *t = dev_check_f(&c, top, N), *wide = dev_check_wide(&c, z, N * V, false);
     float *want = (float *)dev_check_room(&c, N * sizeof(float)), *want_hit = (float *)dev_check_room(&c, N * 4);
-    c.ref->xent_sum(c.ref, want, want_hit, z, y, t, N, V, parts);
-    c.fast->xent_sum(c.fast, total, hit, logits, target, top, N, V, parts);
+    c.ref->xent_sum(c.ref, want, want_hit, z, y, t, N, V, parts, cap);
+    c.fast->xent_sum(c.fast, total, hit, logits, target, top, N, V, parts, cap);
     double *err = dev_check_d(&c, N);
     for (size_t n = 0; n < N; n++)
-        for (size_t v = 0; v < V; v++)
-            err[n] += exp((double)wide[n * V + v] - t[n]) * (exp_err(wide[n * V + v], t[n]) + gam(V + 2));
+        for (size_t v = 0; v < V; v++) {
+            double z_v = capped(wide[n * V + v], cap), most = capped(t[n], cap);
+            err[n] += exp(z_v - most) * (exp_err(z_v, most, cap) + gam(V + 2));
+        }
     dev_check_expect_f(&c, "total", want, total, N, err);
     dev_check_expect_f(&c, "hit", want_hit, hit, N, NULL);
     dev_check_end(&c);
 }
 
 static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
-                      const float *total, const float *hit, size_t N, size_t V, float scale)
+                      const float *total, const float *hit, size_t N, size_t V, float scale, float cap)
 {
     DevCheckCall c = dev_check_begin(dev, "xent_loss");
     const X *z = dev_check_x(&c, logits, N * V);
@@ -499,14 +542,15 @@ static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const 
     const float *wide = dev_check_wide(&c, z, N * V, false);
     X *want = dlogits ? (X *)dev_check_room(&c, N * V * c.fast->x_bytes) : NULL;
     float *want_loss = (float *)dev_check_room(&c, N * sizeof(float));
-    c.ref->xent_loss(c.ref, want_loss, want, z, y, t, sum, h, N, V, scale);
-    c.fast->xent_loss(c.fast, loss, dlogits, logits, target, top, total, hit, N, V, scale);
+    c.ref->xent_loss(c.ref, want_loss, want, z, y, t, sum, h, N, V, scale, cap);
+    c.fast->xent_loss(c.fast, loss, dlogits, logits, target, top, total, hit, N, V, scale, cap);
     double *err = dev_check_d(&c, N * V), *loss_err = dev_check_d(&c, N);
     for (size_t n = 0; n < N; n++) {
         if (y[n] < 0) continue;
-        loss_err[n] = FN * U * fabs(log((double)sum[n])) + 3 * U * (fabs((double)t[n]) + fabs((double)h[n])) +
+        double most = capped(t[n], cap);
+        loss_err[n] = FN * U * fabs(log((double)sum[n])) + loss_err_of(most, capped(h[n], cap), cap) +
                       2 * U * fabs((double)want_loss[n]);
-        gradient_errors(err + n * V, wide + n * V, V, t[n], sum[n], 0, scale, y[n]);
+        gradient_errors(err + n * V, wide + n * V, V, most, sum[n], 0, scale, cap, y[n]);
     }
     dev_check_expect_f(&c, "loss", want_loss, loss, N, loss_err);
     if (dlogits) dev_check_expect_x(&c, "dlogits", want, dlogits, N, V, V, err);
@@ -787,6 +831,8 @@ void dev_check_rows_fill(Dev *dev)
 {
     dev->copy = copy;
     dev->gelu_forward = gelu_forward;
+    dev->relu2_forward = relu2_forward;
+    dev->relu2_backward = relu2_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;

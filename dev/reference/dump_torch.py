@@ -212,7 +212,7 @@ class Program:
         if m["activation"] == "swiglu":
             act = self.swiglu(keep(at + "gate", self.linear(b, at + "ffn.gate")), up, at)
         else:
-            act = self.gelu(up, at)
+            act = F.relu(up) ** 2 if m["activation"] == "relu2" else self.gelu(up, at)
         return keep(at + "out", add(x, "ffn", self.linear(keep(at + "act", act), at + "ffn.down")))
 
     def values(self, at):
@@ -232,7 +232,8 @@ class Program:
         for i in range(self.m["layers"]):
             x = self.block(i, self.stream(f"layers.{i}", x))
         x = self.keep("head.norm", self.norm(self.stream("head", x), "final_norm"))
-        return F.linear(x, self.p["embed.tokens.weight" if self.m["tie"] else "head.weight"])
+        z, cap = F.linear(x, self.p["embed.tokens.weight" if self.m["tie"] else "head.weight"]), self.m.get("logit_cap", 0)
+        return cap * torch.tanh(z / cap) if cap else z
 
     # ---- the update
 

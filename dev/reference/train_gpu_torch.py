@@ -60,10 +60,12 @@ def read_run(path):
         config = tomllib.load(file)
     with open(os.path.join(path, "metrics.jsonl")) as file:
         rows = [row for row in map(json.loads, file) if row["event"] == "train"]
-    m, supported = config["model"], {"qk_norm": "false", "norm_place": "input", "dropout": 0, "window": 0}
+    m, supported = config["model"], {"qk_norm": "false", "norm_place": "input", "dropout": 0, "window": 0, "logit_cap": 0}
     for key, value in supported.items():
         if m.get(key, value) != value:
             refuse(f"model.{key} = {m[key]} (only {value})")
+    if m["activation"] == "relu2":
+        refuse("model.activation = relu2 (only gelu and swiglu)")
     if config["data"]["shuffle"] or config["data"]["document_mask"]:
         refuse("the run shuffled its text or masked documents (data.shuffle = false, data.document_mask = false)")
     if config["optim"]["name"] != "adamw" or config["numerics"]["dtype"] not in ("fp32", "bf16"):

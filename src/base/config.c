@@ -23,7 +23,7 @@
 // value from the whole line. The reader also counts the lines, which Debian's inih does not.
 //
 // Derived sizes, in the symbols of the glossary:
-//     G = H      D = C / H      F = 4C (gelu) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set
+//     G = H      D = C / H      F = 4C (gelu, relu2) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set
 //     accum = batch.tokens / (dp * micro * context)
 // With F = 8C/3 swiglu's three matrices have as many parameters as gelu's two with F = 4C (Shazeer, arXiv 2002.05202).
 //

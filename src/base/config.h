@@ -22,7 +22,7 @@ typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 // RMSNorm on queries and keys: none, of each head's, or of all heads' of a token together.
 typedef enum { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm;
 typedef enum { NORM_OF_INPUT, NORM_OF_OUTPUT } NormPlace; // of what a branch of a block reads, of what it gives
-typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU } ConfigActivation;
+typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU, CONFIG_ACTIVATION_RELU2 } ConfigActivation;
 typedef enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE } ConfigPosition;
 // The scores of experts: softmax over all, or each one's sigmoid. What keeps their loads even: a loss on each sequence,
 // or on the whole batch; or a bias on the choice, moved after each step. Which slots an expert drops that has too many.
@@ -134,7 +134,7 @@ typedef struct {
         bool bias, tie, zero_init;
         QkNorm qk_norm;
         NormPlace norm_place;
-        double dropout;
+        double dropout, logit_cap;
         long experts, experts_active, experts_ffn, experts_shared, experts_dense, experts_every;
         long experts_groups, experts_groups_active;
         MoeScore experts_score;

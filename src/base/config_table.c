@@ -99,7 +99,7 @@ static const ConfigKey TABLE[] = {
         "key/value heads; divides model.heads; 0: model.heads"),
     INT(model, head_size, "0", "[0, 100000]", "", "", "elements of one head; 0: channels / heads"),
     INT(model, ffn, "0", "[0, 10000000]", "", "",
-        "width of the feed-forward layer; 0: 4 * channels for gelu; for swiglu 8/3 * channels, "
+        "width of the feed-forward layer; 0: 4 * channels; for swiglu 8/3 * channels, "
         "rounded up to a multiple of 64"),
     INT(model, vocab, "0", "[0, 2147483647]", "tokens", "", "vocabulary size; 0: the tokenizer's"),
     INT(model, context, "128", "[1, 100000000]", "tokens", "", "sequence length"),
@@ -107,8 +107,8 @@ static const ConfigKey TABLE[] = {
         "normalisation before attention, feed-forward and head"),
     NUM(model, norm_eps, "1e-5", "(0, 1]", "", "",
         "added to the variance (layernorm) or mean square (rmsnorm)"),
-    ONE_OF(model, activation, "gelu", "gelu|swiglu",
-        "feed-forward: gelu (tanh form), or swiglu with a gate matrix"),
+    ONE_OF(model, activation, "gelu", "gelu|swiglu|relu2",
+        "feed-forward: gelu (tanh form), swiglu with a gate matrix, or relu2: max(x, 0)^2"),
     ONE_OF(model, position, "learned", "learned|rope",
         "learned position embedding, or rotary queries and keys"),
     NUM(model, rope_theta, "10000", "[1, inf)", "", "model.position=rope", "base of the rotary angles"),
@@ -140,6 +140,9 @@ static const ConfigKey TABLE[] = {
         "both norms of a block: of what attention and the feed-forward network read, or of what they give (OLMo 2)"),
     NUM(model, dropout, "0", "[0, 1)", "", "",
         "part of the embedding, of attention and of both branches that is dropped in training"),
+    NUM(model, logit_cap, "0", "[0, 1e6]", "", "",
+        "the logits z become cap tanh(z / cap), in training, evaluation and samples (Gemma 2: 30); 0: they stay as they "
+        "are"),
     INT(model, experts, "0", "[0, 100000]", "", "",
         "mixture of experts: feed-forward networks of a layer, of which each token uses some; 0: one, used by all"),
     INT(model, experts_active, "2", "[1, 100000]", "", "model.experts>0", "experts that a token uses"),

@@ -242,11 +242,14 @@ WeightsStyle weights_hf_style(const ModelShape *s)
 WeightsFamily weights_family(const ModelShape *s, const char *path)
 {
     bool llama = s->norm == NORM_RMSNORM && s->swiglu && s->rope;
-    bool gpt2 = s->norm == NORM_LAYERNORM && !s->swiglu && !s->rope && s->bias && s->kv_heads == s->heads &&
+    bool gpt2 = s->norm == NORM_LAYERNORM && !s->swiglu && !s->relu2 && !s->rope && s->bias && s->kv_heads == s->heads &&
                 s->head_size * s->heads == s->channels;
     if ((!llama && !gpt2) || (s->qk_norm && (!llama || s->bias)))
         die("%s: neither GPT-2's family nor LLaMA's nor Qwen3's can express this model (norm, activation, position, "
             "bias and qk_norm must be one family's; use --to safetensors)", path);
+    if (s->logit_cap > 0)
+        die("%s: model.logit_cap = %g: no class that export writes caps its logits (use --to safetensors)", path,
+            (double)s->logit_cap);
     if (strchr(s->value_embeddings, 'v'))
         die("%s: model.value_embeddings = %s: no class of other programs has such tables (use --to safetensors)", path,
             s->value_embeddings);

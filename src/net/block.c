@@ -289,6 +289,9 @@ static void ffn_in(const UnitContext *ctx, const Unit *unit, void *const *saved,
     if (s->swiglu) {
         linear_forward(ctx, unit, W_FFN_IN, pre, norm2, N);
         dev->swiglu_forward(dev, act, pre, N, F);
+    } else if (s->relu2) {
+        linear_forward(ctx, unit, W_FFN_IN, pre, norm2, N);
+        dev->relu2_forward(dev, act, pre, N * F);
     } else {
         dev->matmul_gelu_forward(dev, act, pre, norm2, unit_weight(ctx, unit, W_FFN_IN),
                                  unit_weight(ctx, unit, B_FFN_IN), N, s->channels, F, unit->row[W_FFN_IN]);
@@ -343,6 +346,7 @@ static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp
     else if (s->qk_norm) prepare_qk(ctx, unit, saved, batch);
     ffn_norm(ctx, unit, (X *)saved[RESID], NULL, saved, batch);
     if (F && s->swiglu) dev->swiglu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N, F);
+    else if (F && s->relu2) dev->relu2_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * F);
     else if (F) dev->gelu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * F);
     if (has_experts(unit)) experts_restore(ctx, unit, saved + EXPERTS, batch);
 }
@@ -359,6 +363,9 @@ static void ffn_backward_down(const UnitContext *ctx, const Unit *unit, X *dpre,
         X *dact = at_row(ctx, (X *)ctx->scratch[SCRATCH_WIDE], N, 2 * F); // scratch holds 3F a row
         linear_backward_input(ctx, unit, W_FFN_DOWN, dact, dbranch, N);
         dev->swiglu_backward(dev, dpre, dact, (X *)saved[PRE], N, F);
+    } else if (s->relu2) {
+        linear_backward_input(ctx, unit, W_FFN_DOWN, dpre, dbranch, N);
+        dev->relu2_backward(dev, dpre, dpre, (X *)saved[PRE], N * F);
     } else {
         dev->matmul_gelu_backward_input(dev, dpre, dbranch, unit_weight(ctx, unit, W_FFN_DOWN), (X *)saved[PRE], N, F,
                                         s->channels, unit->row[W_FFN_DOWN]);

@@ -124,7 +124,8 @@ static void plain_complete_floats(const UnitContext *ctx, float *x, size_t n)
 static void plain_xent(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target,
                        size_t rows, float scale)
 {
-    ctx->dev->softmax_xent(ctx->dev, loss, dlogits, logits, target, rows, ctx->shape->vocab, scale);
+    ctx->dev->softmax_xent(ctx->dev, loss, dlogits, logits, target, rows, ctx->shape->vocab, scale,
+                           ctx->shape->logit_cap);
 }
 
 static size_t plain_head_rows(const UnitContext *ctx, size_t n0, size_t N, size_t chunk)
@@ -435,14 +436,15 @@ void linear_xent_steps(const UnitContext *ctx, float *loss, X *dlogits, const X 
 {
     Dev *dev = ctx->dev;
     size_t V = ctx->shape->vocab;
+    float cap = ctx->shape->logit_cap;
     DevRange range[PARTS];
     float *top = (float *)ctx->scratch[SCRATCH_LOSS], *total = top + rows, *hit = total + rows;
     dev->xent_max(dev, top, logits, rows, V);
     if (combine) combine(ctx, top, rows, true);
-    dev->xent_sum(dev, total, hit, logits, target, top, rows, V, cut_vocab(ctx, range));
+    dev->xent_sum(dev, total, hit, logits, target, top, rows, V, cut_vocab(ctx, range), cap);
     if (combine) combine(ctx, total, rows, false);
     if (combine) combine(ctx, hit, rows, false); // one rank has it
-    dev->xent_loss(dev, loss, dlogits, logits, target, top, total, hit, rows, V, scale);
+    dev->xent_loss(dev, loss, dlogits, logits, target, top, total, hit, rows, V, scale, cap);
 }
 
 static void ordered_xent(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target,

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "ops/few_rows.h"
+#include "ops/vmath.h"
 
 #include <string.h>
 
@@ -378,6 +379,7 @@ static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, floa
         for (size_t r = 0; r < rows; r++) {
             float *row = logits + (i + r) * whole;
             m->dev->from_x(m->dev, row + own, (X *)((char *)out + r * V * m->dev->x_bytes), V);
+            for (size_t v = 0; v < V; v++) row[own + v] = vmath_cap(row[own + v], m->shape.logit_cap);
             if (m->parts.gather_logits) m->parts.gather_logits(m->parts.self, row);
         }
     }

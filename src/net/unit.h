@@ -55,10 +55,12 @@ typedef struct {
     NormKind norm;
     float norm_eps;
     Rope rotary; // where rope is
-    bool swiglu, rope, bias, tie;
+    bool swiglu, relu2; // neither: gelu
+    bool rope, bias, tie;
     bool zero_init; // projections into the residual stream start at 0
     QkNorm qk_norm;
     NormPlace norm_place;
+    float logit_cap; // logits become cap tanh(z / cap); 0: they stay as they are
     size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
     char window_pattern[CONFIG_TEXT]; // of the layers, repeated: s sliding, f full; "": all slide
     char value_embeddings[CONFIG_TEXT]; // of the layers, repeated: v with a value embedding, - without; "": none

@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 6 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 7 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -182,6 +182,11 @@ struct Dev {
     // ---- out = gelu(pre), n elements: the same bits as matmul_gelu_forward computes from its pre
     void (*gelu_forward)(Dev *, X *out, const X *pre, size_t n);
 
+    // ---- squared ReLU (So et al., arXiv 2109.08668), n elements: out = max(pre, 0)^2; dpre = dout 2 max(pre, 0), which
+    // may equal dout
+    void (*relu2_forward)(Dev *, X *out, const X *pre, size_t n);
+    void (*relu2_backward)(Dev *, X *dpre, const X *dout, const X *pre, size_t n);
+
     // ---- out = a + b over n elements; out may equal a or b
     void (*add)(Dev *, X *out, const X *a, const X *b, size_t n);
 
@@ -296,21 +301,23 @@ struct Dev {
 
     // ---- softmax + cross-entropy: loss[n] = -log softmax(logits[n])[target[n]] in nats; a target < 0 is not
     // counted (loss 0, gradient 0). dlogits = scale * (softmax - onehot); NULL: not wanted; may equal logits.
+    // cap > 0: softmax and loss are of c = cap tanh(z / cap) (Gemma 2, arXiv 2408.00118, section 2), and dlogits, the
+    // gradient of the given z, is times 1 - (c / cap)^2; c is not rounded to X.
     void (*softmax_xent)(Dev *, float *loss, X *dlogits, const X *logits, const int32_t *target,
-                         size_t N, size_t V, float scale);
+                         size_t N, size_t V, float scale, float cap);
 
     // ---- the same over a vocabulary that is divided over ranks: logits (N, V) are those of this rank's V tokens. The
     // results of the three steps are combined over the ranks in between (tp.h). A target >= V is another rank's token;
-    // it is counted.
+    // it is counted. top and hit are of the logits as they are given; xent_sum and xent_loss cap what they read of them.
     // top[n] = max of the row
     void (*xent_max)(Dev *, float *top, const X *logits, size_t N, size_t V);
     // total[n] = sum over the row of exp(z - top[n]), in parts; hit[n] = z[target], or 0 when another rank has it
     void (*xent_sum)(Dev *, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
-                     size_t N, size_t V, DevParts parts);
+                     size_t N, size_t V, DevParts parts, float cap);
     // loss = log(total) + top - hit; dlogits = scale (exp(z - top) / total - onehot); NULL: not wanted; may equal
     // logits
     void (*xent_loss)(Dev *, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
-                      const float *total, const float *hit, size_t N, size_t V, float scale);
+                      const float *total, const float *hit, size_t N, size_t V, float scale, float cap);
 
     // ---- optimizer and reductions
     double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count

@@ -211,7 +211,7 @@ static const DevOp OPS[] = {
     OP(attention_part_forward), OP(attention_part_backward), OP(attention_merge),
     OP(sgd), OP(adamw8bit), OP(lion), OP(adafactor), OP(muon),
     OP(to_device), OP(to_host), OP(zero), OP(copy), OP(dropout), OP(to_x), OP(from_x),
-    OP(gelu_forward), OP(compress), OP(decompress), OP(accumulate), OP(subtract),
+    OP(gelu_forward), OP(relu2_forward), OP(relu2_backward), OP(compress), OP(decompress), OP(accumulate), OP(subtract),
     OP(clip_units),
     OP(router_forward), OP(router_backward), OP(route_forward), OP(route_backward), OP(experts_count), OP(experts_sort),
     OP(experts_gather), OP(experts_combine), OP(experts_pick), OP(experts_forward), OP(experts_backward_input),

@@ -351,7 +351,7 @@ template <class X> void gelu_forward_cuda(X *out, const X *pre, size_t n, int bl
 // softmax_xent. One block of `threads` a row.
 template <class X>
 void softmax_xent_cuda(float *loss, X *dlogits, const X *logits, const int32_t *target, int N, int V, float scale,
-                       int threads, cudaStream_t stream);
+                       float cap, int threads, cudaStream_t stream);
 // adamw, and the weight rounded to X in `copy` (may be null).
 template <class X>
 void adamw_cuda(float *weight, X *copy, float *m, float *v, float *grad, size_t n, Update u, int blocks, int threads,

@@ -4,6 +4,7 @@
 //   dropout  out = inp / (1 - p) or 0: which of the two is drawn from the element's global index (dev.h)
 //   GELU     out = gelu(pre). In training it is applied within the matmul (matmul.c); alone it serves recomputation,
 //            which must give the same bits: both call vmath_gelu
+//   ReLU^2   (So et al., arXiv 2109.08668): out = max(pre, 0)^2, dpre = dout 2 max(pre, 0); NaN stays NaN
 //   SwiGLU   (Shazeer, arXiv 2002.05202): out = silu(gate) * up, silu(x) = x sigmoid(x)
 //            dgate = dout * up * s (1 + gate (1 - s)),  dup = dout * gate * s,  with s = sigmoid(gate)
 //            gate and up are the two halves of a row of (N, 2F): one matmul over the adjacent weights computes both
@@ -163,6 +164,22 @@ static void gelu_forward(Dev *dev, X *out_, const X *pre_, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = vmath_gelu(pre[i]);
 }
 
+static void relu2_forward(Dev *dev, X *out_, const X *pre_, size_t n)
+{
+    float *out = (float *)out_;
+    const float *pre = (const float *)pre_;
+#pragma omp parallel for simd schedule(static) num_threads(dev_cpu_team(dev, n))
+    for (size_t i = 0; i < n; i++) out[i] = pre[i] < 0 ? 0 : pre[i] * pre[i];
+}
+
+static void relu2_backward(Dev *dev, X *dpre_, const X *dout_, const X *pre_, size_t n)
+{
+    float *dpre = (float *)dpre_;
+    const float *dout = (const float *)dout_, *pre = (const float *)pre_;
+#pragma omp parallel for simd schedule(static) num_threads(dev_cpu_team(dev, n))
+    for (size_t i = 0; i < n; i++) dpre[i] = dout[i] * (pre[i] < 0 ? 0 : 2 * pre[i]);
+}
+
 // ---- saved activations in 8 bits
 
 static void compress_group(int8_t *q, float *scale, const float *x, size_t n)
@@ -217,6 +234,8 @@ void elements_cpu_fill(Dev *dev)
     dev->accumulate = accumulate;
     dev->subtract = subtract;
     dev->gelu_forward = gelu_forward;
+    dev->relu2_forward = relu2_forward;
+    dev->relu2_backward = relu2_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->compress = compress;

@@ -227,7 +227,7 @@ template <class E> void from_x(Dev *dev, float *out, const X *inp, size_t n)
     dev->to_host(dev, out, wide, n * sizeof *out);
 }
 
-// ---- GELU and SwiGLU
+// ---- GELU, squared ReLU and SwiGLU
 
 template <class E> struct Gelu {
     E *out;
@@ -239,6 +239,30 @@ template <class E> struct Gelu {
         for (int k = 0; k < W; k++)
             x[k] = 0.5f * x[k] * (1 + tanhf(0.7978845608028654f * (x[k] + 0.044715f * x[k] * x[k] * x[k])));
         store<W>(out + i, x);
+    }
+};
+
+template <class E> struct Relu2 {
+    E *out;
+    const E *pre;
+    template <int W> __device__ void run(size_t i) const
+    {
+        float x[W];
+        load<W>(x, pre + i);
+        for (int k = 0; k < W; k++) x[k] = x[k] < 0 ? 0 : x[k] * x[k];
+        store<W>(out + i, x);
+    }
+};
+
+template <class E> struct Relu2Backward {
+    E *dpre;
+    const E *dout, *pre;
+    template <int W> __device__ void run(size_t i) const
+    {
+        float x[W], d[W];
+        load<W>(x, pre + i), load<W>(d, dout + i);
+        for (int k = 0; k < W; k++) d[k] *= x[k] < 0 ? 0 : 2 * x[k];
+        store<W>(dpre + i, d);
     }
 };
 
@@ -274,6 +298,17 @@ template <class E> struct SwigluBackward {
         store<W>(dgate_up + at, g), store<W>(dgate_up + at + F, u);
     }
 };
+
+template <class E> void relu2_forward(Dev *dev, X *out, const X *pre, size_t n)
+{
+    elements<WIDE<E>>(dev_cuda(dev), n, aligned(out, pre), Relu2<E>{ops_as<E>(out), ops_as<E>(pre)});
+}
+
+template <class E> void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n)
+{
+    elements<WIDE<E>>(dev_cuda(dev), n, aligned(dpre, dout, pre),
+                      Relu2Backward<E>{ops_as<E>(dpre), ops_as<E>(dout), ops_as<E>(pre)});
+}
 
 template <class E> void gelu_forward(Dev *dev, X *out, const X *pre, size_t n)
 {
@@ -376,6 +411,8 @@ template <class E> void elements_cuda_fill(Dev *dev)
     dev->to_x = to_x<E>;
     dev->from_x = from_x<E>;
     dev->gelu_forward = gelu_forward<E>;
+    dev->relu2_forward = relu2_forward<E>;
+    dev->relu2_backward = relu2_backward<E>;
     dev->swiglu_forward = swiglu_forward<E>;
     dev->swiglu_backward = swiglu_backward<E>;
     dev->compress = compress<E>;

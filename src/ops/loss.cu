@@ -8,6 +8,7 @@
 // The invariant: dz may be the logits themselves. So each thread overwrites only elements that it alone read, and the
 // target's logit is read before the first barrier. A target below 0 is not counted. NaN logits give a NaN loss: fmaxf
 // skips them, exp does not.
+// A cap is applied to what is loaded, each time (loss.c).
 // The three xent_ kernels do the same in steps, for a vocabulary that is divided over ranks.
 #include "ops/dev_cuda.h"
 
@@ -32,6 +33,22 @@ __device__ inline bool alike(const void *a, const void *b)
     return ((uintptr_t)a - (uintptr_t)b) % 16 == 0;
 }
 
+// A logit as the loss sees it, and the derivative of that.
+__device__ inline float cap_of(float z, float cap)
+{
+    return cap > 0 ? cap * tanhf(z / cap) : z;
+}
+__device__ inline float cap_slope(float capped, float cap)
+{
+    return cap > 0 ? 1 - capped / cap * (capped / cap) : 1;
+}
+template <int W, class X> __device__ inline void load_capped(float *x, const X *z, float cap)
+{
+    load<W>(x, z);
+    if (cap > 0)
+        for (int k = 0; k < W; k++) x[k] = cap_of(x[k], cap);
+}
+
 // top = max(top, x), total = sum of exp(x - top) with what was there before
 template <int W> __device__ inline void add_pack(float &top, float &total, const float *x)
 {
@@ -44,7 +61,8 @@ template <int W> __device__ inline void add_pack(float &top, float &total, const
 }
 
 template <class X>
-__global__ void softmax_xent_kernel(float *loss, X *dlogits, const X *logits, const int32_t *target, int V, float scale)
+__global__ void softmax_xent_kernel(float *loss, X *dlogits, const X *logits, const int32_t *target, int V, float scale,
+                                    float cap)
 {
     size_t row = (size_t)blockIdx.x * V;
     int y = target[blockIdx.x];
@@ -55,12 +73,12 @@ __global__ void softmax_xent_kernel(float *loss, X *dlogits, const X *logits, co
         if (threadIdx.x == 0) loss[blockIdx.x] = 0;
         return;
     }
-    float z_target = (float)z[y], own_top = -INFINITY, own_total = 0;
+    float z_target = cap_of((float)z[y], cap), own_top = -INFINITY, own_total = 0;
     bool packs = !dz || alike(z, dz);
     each_pack(z, V, packs, [&](auto width, int v) {
         constexpr int W = decltype(width)::value;
         float x[W];
-        load<W>(x, z + v);
+        load_capped<W>(x, z + v, cap);
         add_pack<W>(own_top, own_total, x);
     });
     float top = block_max(own_top);
@@ -70,8 +88,9 @@ __global__ void softmax_xent_kernel(float *loss, X *dlogits, const X *logits, co
         each_pack(z, V, packs, [&](auto width, int v) {
             constexpr int W = decltype(width)::value;
             float x[W];
-            load<W>(x, z + v);
-            for (int k = 0; k < W; k++) x[k] = expf(x[k] - top) * factor - (v + k == y ? scale : 0);
+            load_capped<W>(x, z + v, cap);
+            for (int k = 0; k < W; k++)
+                x[k] = (expf(x[k] - top) * factor - (v + k == y ? scale : 0)) * cap_slope(x[k], cap);
             store<W>(dz + v, x);
         });
     if (threadIdx.x == 0) loss[blockIdx.x] = logf(total) + (top - z_target);
@@ -79,19 +98,19 @@ __global__ void softmax_xent_kernel(float *loss, X *dlogits, const X *logits, co
 
 template <class X>
 void softmax_xent_cuda(float *loss, X *dlogits, const X *logits, const int32_t *target, int N, int V, float scale,
-                       int threads, cudaStream_t stream)
+                       float cap, int threads, cudaStream_t stream)
 {
     if (N == 0) return;
     LAUNCH((softmax_xent_kernel<X>), (unsigned)N, (unsigned)threads, 0, stream, loss, dlogits, logits, target, V,
-           scale);
+           scale, cap);
 }
 
-template void softmax_xent_cuda<float>(float *, float *, const float *, const int32_t *, int, int, float, int,
-                                       cudaStream_t);
+template void softmax_xent_cuda<float>(float *, float *, const float *, const int32_t *, int, int, float, float,
+                                       int, cudaStream_t);
 template void softmax_xent_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, const __nv_bfloat16 *, const int32_t *, int,
-                                               int, float, int, cudaStream_t);
-template void softmax_xent_cuda<__half>(float *, __half *, const __half *, const int32_t *, int, int, float, int,
-                                        cudaStream_t);
+                                               int, float, float, int, cudaStream_t);
+template void softmax_xent_cuda<__half>(float *, __half *, const __half *, const int32_t *, int, int, float, float,
+                                        int, cudaStream_t);
 
 namespace {
 
@@ -111,15 +130,15 @@ template <class E> __global__ void xent_max_kernel(float *top, const E *logits, 
 
 template <class E>
 __global__ void xent_sum_kernel(float *total, float *hit, const E *logits, const int32_t *target, const float *top,
-                                int V)
+                                int V, float cap)
 {
     const E *z = logits + (size_t)blockIdx.x * V;
-    float most = top[blockIdx.x], sum = 0;
+    float most = cap_of(top[blockIdx.x], cap), sum = 0;
     int y = target[blockIdx.x];
     each_pack(z, V, true, [&](auto width, int v) {
         constexpr int W = decltype(width)::value;
         float x[W];
-        load<W>(x, z + v);
+        load_capped<W>(x, z + v, cap);
         for (int k = 0; k < W; k++) sum += expf(x[k] - most);
     });
     sum = block_sum(sum);
@@ -130,20 +149,23 @@ __global__ void xent_sum_kernel(float *total, float *hit, const E *logits, const
 
 template <class E>
 __global__ void xent_loss_kernel(float *loss, E *dlogits, const E *logits, const int32_t *target, const float *top,
-                                 const float *total, const float *hit, int V, float scale)
+                                 const float *total, const float *hit, int V, float scale, float cap)
 {
     size_t row = (size_t)blockIdx.x * V;
     const E *z = logits + row;
     E *dz = dlogits ? dlogits + row : nullptr;
-    float most = top[blockIdx.x], sum = total[blockIdx.x], factor = scale / sum;
+    float most = cap_of(top[blockIdx.x], cap), sum = total[blockIdx.x], factor = scale / sum;
     int y = target[blockIdx.x];
-    if (threadIdx.x == 0) loss[blockIdx.x] = y < 0 ? 0 : logf(sum) + (most - hit[blockIdx.x]);
+    if (threadIdx.x == 0) loss[blockIdx.x] = y < 0 ? 0 : logf(sum) + (most - cap_of(hit[blockIdx.x], cap));
     if (!dz) return;
     each_pack(z, V, alike(z, dz), [&](auto width, int v) {
         constexpr int W = decltype(width)::value;
         float x[W];
-        load<W>(x, z + v);
-        for (int k = 0; k < W; k++) x[k] = y < 0 ? 0 : expf(x[k] - most) * factor - (v + k == y ? scale : 0);
+        load_capped<W>(x, z + v, cap);
+        for (int k = 0; k < W; k++) {
+            float d = expf(x[k] - most) * factor - (v + k == y ? scale : 0);
+            x[k] = y < 0 ? 0 : d * cap_slope(x[k], cap);
+        }
         store<W>(dz + v, x);
     });
 }
@@ -155,10 +177,10 @@ int row_threads(const DevCuda *d)
 
 template <class E>
 void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V,
-                  float scale)
+                  float scale, float cap)
 {
     DevCuda *d = dev_cuda(dev);
-    softmax_xent_cuda<E>(loss, ops_as<E>(dlogits), ops_as<E>(logits), target, (int)N, (int)V, scale, row_threads(d),
+    softmax_xent_cuda<E>(loss, ops_as<E>(dlogits), ops_as<E>(logits), target, (int)N, (int)V, scale, cap, row_threads(d),
                          d->stream);
 }
 
@@ -172,22 +194,22 @@ template <class E> void xent_max(Dev *dev, float *top, const X *logits, size_t N
 // The parts together are the row; the order of the sum is free here (dev.h).
 template <class E>
 void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top, size_t N,
-              size_t V, DevParts)
+              size_t V, DevParts, float cap)
 {
     DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
     LAUNCH((xent_sum_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, total, hit, ops_as<E>(logits),
-           target, top, (int)V);
+           target, top, (int)V, cap);
 }
 
 template <class E>
 void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
-               const float *total, const float *hit, size_t N, size_t V, float scale)
+               const float *total, const float *hit, size_t N, size_t V, float scale, float cap)
 {
     DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
     LAUNCH((xent_loss_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, loss, ops_as<E>(dlogits),
-           ops_as<E>(logits), target, top, total, hit, (int)V, scale);
+           ops_as<E>(logits), target, top, total, hit, (int)V, scale, cap);
 }
 
 } // namespace

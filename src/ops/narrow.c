@@ -223,6 +223,28 @@ static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n_elems)
     }
 }
 
+static void relu2_forward(Dev *dev, X *out, const X *pre, size_t n_elems)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t chunk = narrow_rows(n, n_elems, 1);
+    for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
+        float *x = narrow_read(n, 0, narrow_at(pre, i), 1, w, w);
+        n->inner->relu2_forward(n->inner, (X *)x, (X *)x, w);
+        narrow_write(n, narrow_to(out, i), x, 1, w, w);
+    }
+}
+
+static void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n_elems)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t chunk = narrow_rows(n, n_elems, 1);
+    for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
+        float *x = narrow_read(n, 0, narrow_at(pre, i), 1, w, w), *dy = narrow_read(n, 1, narrow_at(dout, i), 1, w, w);
+        n->inner->relu2_backward(n->inner, (X *)dy, (X *)dy, (X *)x, w);
+        narrow_write(n, narrow_to(dpre, i), dy, 1, w, w);
+    }
+}
+
 static void swiglu_forward(Dev *dev, X *out, const X *gate_up, size_t N, size_t F)
 {
     Narrow *n = (Narrow *)dev;
@@ -548,7 +570,7 @@ static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, c
 // ---- softmax and cross-entropy
 
 static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target,
-                         size_t N, size_t V, float scale)
+                         size_t N, size_t V, float scale, float cap)
 {
     Narrow *n = (Narrow *)dev;
     Lanes l = lanes_make(n, N, V, 1);
@@ -556,7 +578,7 @@ static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, con
     for (size_t r = 0; r < N; r += l.rows) {
         size_t h = part_of(N, r, l.rows);
         float *z = lane_read(n, &l, 0, logits, r * V, h * V);
-        n->inner->softmax_xent(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, h, V, scale);
+        n->inner->softmax_xent(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, h, V, scale, cap);
         if (dlogits) lane_write(n, dlogits, r * V, z, h * V);
     }
 }
@@ -571,25 +593,25 @@ static void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
 }
 
 static void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
-                     size_t N, size_t V, DevParts parts)
+                     size_t N, size_t V, DevParts parts, float cap)
 {
     Narrow *n = (Narrow *)dev;
     size_t rows = narrow_rows(n, N, V);
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
         float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
-        n->inner->xent_sum(n->inner, total + r, hit + r, (X *)z, target + r, top + r, h, V, parts);
+        n->inner->xent_sum(n->inner, total + r, hit + r, (X *)z, target + r, top + r, h, V, parts, cap);
     }
 }
 
 static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
-                      const float *total, const float *hit, size_t N, size_t V, float scale)
+                      const float *total, const float *hit, size_t N, size_t V, float scale, float cap)
 {
     Narrow *n = (Narrow *)dev;
     size_t rows = narrow_rows(n, N, V);
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
         float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
         n->inner->xent_loss(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, top + r, total + r,
-                            hit + r, h, V, scale);
+                            hit + r, h, V, scale, cap);
         if (dlogits) narrow_write(n, narrow_to(dlogits, r * V), z, h, V, V);
     }
 }
@@ -988,6 +1010,8 @@ static void fill(Dev *dev)
     dev->add = add;
     dev->dropout = dropout;
     dev->gelu_forward = gelu_forward;
+    dev->relu2_forward = relu2_forward;
+    dev->relu2_backward = relu2_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;

@@ -56,7 +56,7 @@ bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_v
 }
 
 // The switches that no shape betrays. Keys that only one of the two knows are not compared; a checkpoint older than
-// rope_scaling, window or norm_place was trained without.
+// rope_scaling, window, norm_place or logit_cap was trained without.
 static bool same_switches(const char *dir, const CkptState *own, const char *stored, CkptFailure f)
 {
     const char *ours = own->config;
@@ -64,7 +64,8 @@ static bool same_switches(const char *dir, const CkptState *own, const char *sto
                                        "position", "bias", "tie", "qk_norm", "norm_place", "rope_theta", "rope_scaling",
                                        "rope_factor", "rope_original", "rope_slow", "rope_fast",
                                        "window", "window_pattern", "experts_active", "experts_score",
-                                       "experts_renorm", "experts_scale", "experts_groups", "experts_groups_active"};
+                                       "experts_renorm", "experts_scale", "experts_groups", "experts_groups_active",
+                                       "logit_cap"};
     char n_experts[32];
     bool experts = stored && ckpt_model_key(stored, "experts", n_experts, sizeof n_experts) && strcmp(n_experts, "0");
     for (size_t i = 0; i < sizeof keys / sizeof *keys && ours && stored; i++) {
@@ -74,7 +75,7 @@ static bool same_switches(const char *dir, const CkptState *own, const char *sto
         if (!ckpt_model_key(ours, keys[i], a, sizeof a)) continue;
         if (!ckpt_model_key(stored, keys[i], b, sizeof b)) {
             const char *old = !strcmp(keys[i], "rope_scaling") ? "none" : !strcmp(keys[i], "window") ? "0" :
-                !strcmp(keys[i], "norm_place") ? "input" : NULL;
+                !strcmp(keys[i], "logit_cap") ? "0" : !strcmp(keys[i], "norm_place") ? "input" : NULL;
             if (!old) continue;
             strcpy(b, old);
         }

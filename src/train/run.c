@@ -56,10 +56,11 @@ ModelShape run_shape(const Config *cfg)
                    .factor = (float)cfg->model.rope_factor, .original = (float)cfg->model.rope_original,
                    .slow = (float)cfg->model.rope_slow, .fast = (float)cfg->model.rope_fast},
         .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
+        .relu2 = cfg->model.activation == CONFIG_ACTIVATION_RELU2,
         .rope = cfg->model.position == CONFIG_POSITION_ROPE,
         .bias = cfg->model.bias, .tie = cfg->model.tie, .qk_norm = cfg->model.qk_norm,
         .norm_place = cfg->model.norm_place, .zero_init = cfg->model.zero_init,
-        .window = (size_t)cfg->model.window,
+        .window = (size_t)cfg->model.window, .logit_cap = (float)cfg->model.logit_cap,
         .mup_base = (size_t)cfg->optim.mup_base, .mup_base_head = (size_t)cfg->optim.mup_base_head,
         .experts = run_experts(cfg),
     };

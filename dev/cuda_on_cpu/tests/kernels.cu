@@ -123,8 +123,9 @@ template <class T> static void test_gelu()
     gelu_case<T>(64, 0, 4, 128);  // more threads than packs
 }
 
-// exp errs by 2 u and, through its argument, by range u; the sum of V by V u; the log makes relative errors absolute.
-template <class T> static void xent_case(int N, int V, int threads, bool gradient, bool in_place)
+// exp errs by 2 u and, through its argument, by range u; the sum of V by V u; the log makes relative errors absolute. A
+// cap's tanh errs by 2 u and by 2 u in quotient and product, its slope by 16 u of at most 1.
+template <class T> static void xent_case(int N, int V, int threads, bool gradient, bool in_place, float cap = 0)
 {
     const float range = 8, scale = 1.0f / 7;
     Array<T> z((size_t)N * (size_t)V), dz((size_t)N * (size_t)V);
@@ -134,24 +135,27 @@ template <class T> static void xent_case(int N, int V, int threads, bool gradien
     for (int i = 0; i < N; i++) target.host[(size_t)i] = i == 1 ? -1 : (i * 37 + 5) % V;
     target.up();
     T *to = !gradient ? nullptr : in_place ? z.device : dz.device;
-    softmax_xent_cuda<T>(loss.device, to, z.device, target.device, N, V, scale, threads, nullptr);
+    softmax_xent_cuda<T>(loss.device, to, z.device, target.device, N, V, scale, cap, threads, nullptr);
     std::vector<float> x = wide(z), dx(x.size()), loss2((size_t)N);
     loss.down();
     if (gradient) GPU_CHECK(cudaMemcpy(dz.host.data(), to, dz.host.size() * sizeof(T), cudaMemcpyDeviceToHost));
     Dev dev = twin();
-    dev.softmax_xent(&dev, loss2.data(), x_of(dx), x_of(x), target.host.data(), (size_t)N, (size_t)V, scale);
-    double relative = (V + 2 * range + 16) * U;
+    dev.softmax_xent(&dev, loss2.data(), x_of(dx), x_of(x), target.host.data(), (size_t)N, (size_t)V, scale, cap);
+    double relative = (V + 2 * range + 16 + (cap > 0 ? 4 * range : 0)) * U; // of a cap: 4 u each of z and the maximum
+    auto logit = [&](size_t i) { return cap > 0 ? cap * tanh(x[i] / (double)cap) : (double)x[i]; };
+    auto slope = [&](size_t i) { return cap > 0 ? 1 - pow(tanh(x[i] / (double)cap), 2) : 1; };
     for (size_t r = 0; r < (size_t)N; r++) {
         double total = 0;
         size_t at = r * (size_t)V;
         int y = target[r];
-        for (int v = 0; v < V; v++) total += exp((double)x[at + (size_t)v]);
-        double want = y < 0 ? 0 : log(total) - x[at + (size_t)y];
+        for (int v = 0; v < V; v++) total += exp(logit(at + (size_t)v));
+        double want = y < 0 ? 0 : log(total) - logit(at + (size_t)y);
         EXPECT(fabs(loss[r] - want) <= relative + 4 * U * (range + fabs(want)));
         EXPECT(fabs(loss[r] - loss2[r]) <= 2 * (relative + 4 * U * (range + fabs(want))));
         for (int v = 0; gradient && v < V; v++) {
-            double p = exp((double)x[at + (size_t)v]) / total, d = y < 0 ? 0 : scale * (p - (v == y));
-            double bound = scale * (relative * p + 2 * U), got = (float)dz[at + (size_t)v];
+            double p = exp(logit(at + (size_t)v)) / total, d = y < 0 ? 0 : scale * (p - (v == y));
+            d *= slope(at + (size_t)v);
+            double bound = scale * (relative * p + 2 * U + (cap > 0 ? 16 * U : 0)), got = (float)dz[at + (size_t)v];
             EXPECT(fabs(got - d) <= bound + store<T>() * (fabs(d) + bound));
             EXPECT(fabs(got - dx[at + (size_t)v]) <= 2 * bound + store<T>() * (fabs(d) + bound));
         }
@@ -164,6 +168,8 @@ template <class T> static void test_xent()
     xent_case<T>(3, 257, 64, true, true);
     xent_case<T>(2, 1000, 256, true, true);
     xent_case<T>(2, 100, 128, false, false);
+    xent_case<T>(3, 257, 64, true, true, 2.5f);
+    xent_case<T>(3, 257, 64, true, false, 1);
 }
 static void test_xent_nan()
 {
@@ -172,7 +178,7 @@ static void test_xent_nan()
     fill(z, -1, 1);
     z.host[40] = NAN;
     z.up(), target.up();
-    softmax_xent_cuda<float>(loss.device, nullptr, z.device, target.device, 1, 64, 1, 32, nullptr);
+    softmax_xent_cuda<float>(loss.device, nullptr, z.device, target.device, 1, 64, 1, 0, 32, nullptr);
     loss.down();
     EXPECT(std::isnan(loss[0]));
 }

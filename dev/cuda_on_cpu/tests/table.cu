@@ -159,6 +159,18 @@ static void swiglu_backward(Env &e)
     e.dev->swiglu_backward(e.dev, e.out_x(7 * 22), e.x(7 * 11), e.x(7 * 22, 3), 7, 11);
     e.dev->swiglu_backward(e.dev, e.out_x(9 * 80), e.x(9 * 40), e.x(9 * 80, 3), 9, 40);
 }
+static void relu2_forward(Env &e)
+{
+    e.dev->relu2_forward(e.dev, e.out_x(1003), e.x(1003, 3), 1003);
+    e.dev->relu2_forward(e.dev, e.out_x(64), e.x(64, 3, 1), 64);
+}
+static void relu2_backward(Env &e)
+{
+    X *pre = e.x(1003, 3), *dout = e.x(1003), *odd = e.x(64, 3, 1);
+    e.dev->relu2_backward(e.dev, e.out_x(1003), dout, pre, 1003);
+    e.dev->relu2_backward(e.dev, dout, dout, pre, 1003);
+    e.dev->relu2_backward(e.dev, e.out_x(64), odd, pre, 64);
+}
 static void gelu_forward(Env &e)
 {
     e.dev->gelu_forward(e.dev, e.out_x(1003), e.x(1003, 3), 1003);
@@ -653,10 +665,12 @@ static void softmax_xent(Env &e)
     for (auto &s : LOSSES) {
         X *z = e.x(s[0] * s[1], 3), *odd = e.x(s[0] * s[1], 3, 1);
         int32_t *y = e.ints(s[0], -1, (int)s[1]);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), z, y, s[0], s[1], 0.125f);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), nullptr, z, y, s[0], s[1], 0.125f);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), z, z, y, s[0], s[1], 0.125f);
-        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), odd, y, s[0], s[1], 0.125f);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), z, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), nullptr, z, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), z, z, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), odd, y, s[0], s[1], 0.125f, 0);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), e.out_x(s[0] * s[1]), odd, y, s[0], s[1], 0.125f, 2.5f);
+        e.dev->softmax_xent(e.dev, e.out_f(s[0]), odd, odd, y, s[0], s[1], 0.125f, 2.5f);
     }
     std::vector<float> masked = e.normal(64); // forbidden words, and a row that is broken
     for (size_t i = 0; i < 20; i++) masked[i] = -INFINITY;
@@ -664,7 +678,7 @@ static void softmax_xent(Env &e)
     X *z = e.out_x(64);
     e.cuda->to_x(e.cuda, z, (float *)e.device(masked.data(), 256), 64);
     float *loss = e.out_f(2), back[2];
-    e.cuda->softmax_xent(e.cuda, loss, nullptr, z, e.i({31, 2}), 2, 32, 1);
+    e.cuda->softmax_xent(e.cuda, loss, nullptr, z, e.i({31, 2}), 2, 32, 1, 0);
     e.cuda->to_host(e.cuda, back, loss, sizeof back);
     EXPECT(std::isfinite(back[0]) && std::isnan(back[1]));
 }
@@ -680,21 +694,23 @@ static void xent_sum(Env &e)
         int32_t *y = e.ints(s[0], -1, (int)s[1] + 3); // some are another rank's
         std::vector<DevRange> range = halves(s[1]);
         e.cuda->xent_max(e.cuda, top, z, s[0], s[1]);
-        e.dev->xent_sum(e.dev, e.out_f(s[0]), e.out_f(s[0]), z, y, top, s[0], s[1], {range.data(), 2, 1});
+        for (float cap : {0.0f, 2.5f})
+            e.dev->xent_sum(e.dev, e.out_f(s[0]), e.out_f(s[0]), z, y, top, s[0], s[1], {range.data(), 2, 1}, cap);
     }
 }
 static void xent_loss(Env &e)
 {
-    for (auto &s : LOSSES) {
-        X *z = e.x(s[0] * s[1], 3);
-        float *top = e.out_f(s[0]), *total = e.out_f(s[0]), *hit = e.out_f(s[0]);
-        int32_t *y = e.ints(s[0], -1, (int)s[1] + 3);
-        std::vector<DevRange> range = halves(s[1]);
-        e.cuda->xent_max(e.cuda, top, z, s[0], s[1]);
-        e.cuda->xent_sum(e.cuda, total, hit, z, y, top, s[0], s[1], {range.data(), 2, 1});
-        e.dev->xent_loss(e.dev, e.out_f(s[0]), nullptr, z, y, top, total, hit, s[0], s[1], 0.125f);
-        e.dev->xent_loss(e.dev, e.out_f(s[0]), z, z, y, top, total, hit, s[0], s[1], 0.125f);
-    }
+    for (auto &s : LOSSES)
+        for (float cap : {0.0f, 2.5f}) {
+            X *z = e.x(s[0] * s[1], 3);
+            float *top = e.out_f(s[0]), *total = e.out_f(s[0]), *hit = e.out_f(s[0]);
+            int32_t *y = e.ints(s[0], -1, (int)s[1] + 3);
+            std::vector<DevRange> range = halves(s[1]);
+            e.cuda->xent_max(e.cuda, top, z, s[0], s[1]);
+            e.cuda->xent_sum(e.cuda, total, hit, z, y, top, s[0], s[1], {range.data(), 2, 1}, cap);
+            e.dev->xent_loss(e.dev, e.out_f(s[0]), nullptr, z, y, top, total, hit, s[0], s[1], 0.125f, cap);
+            e.dev->xent_loss(e.dev, e.out_f(s[0]), z, z, y, top, total, hit, s[0], s[1], 0.125f, cap);
+        }
 }
 
 // ---- optimizers
@@ -797,7 +813,7 @@ static void empty(Env &e)
     e.cuda->value_embed_backward(e.cuda, x, f, x, i, x, x, 0, 1, 4, 4);
     e.cuda->norm_forward(e.cuda, x, x, f, f, x, x, x, x, 0, 4, NORM_LAYERNORM, 1e-5f);
     e.cuda->norm_backward(e.cuda, x, f, f, x, x, x, f, f, x, 0, 4, NORM_LAYERNORM);
-    e.cuda->softmax_xent(e.cuda, f, x, x, i, 0, 4, 1);
+    e.cuda->softmax_xent(e.cuda, f, x, x, i, 0, 4, 1, 0);
     e.cuda->adamw(e.cuda, f, f, f, f, 0, update(1));
     e.cuda->accumulate(e.cuda, f, f, 0);
     e.cuda->copy(e.cuda, x, x, 0, 4, 4, 4);
@@ -824,7 +840,7 @@ static const struct Case {
 #define CASE(name) {#name, name}
     CASE(matmul_forward), CASE(matmul_gelu_forward), CASE(matmul_backward_input), CASE(matmul_gelu_backward_input),
     CASE(matmul_backward_weight), CASE(matmul_parts_forward), CASE(matmul_parts_backward_input), CASE(swiglu_forward),
-    CASE(swiglu_backward), CASE(gelu_forward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
+    CASE(swiglu_backward), CASE(gelu_forward), CASE(relu2_forward), CASE(relu2_backward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
     CASE(to_x), CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(value_embed_forward),
     CASE(value_embed_backward), CASE(norm_forward), CASE(norm_backward),
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
