@@ -104,6 +104,12 @@ static inline float formats_decode(Format f, uint32_t pattern)
     const FormatLayout l = FORMATS_LAYOUT[f];
     const uint32_t drop = 23 - l.mantissa, bias = (uint32_t)formats_bias(f);
     uint32_t a = pattern & (formats_sign(f) - 1), u;
+    if (f == FORMAT_BF16) { // the common case, in one step: the upper half of the float
+        u = pattern << 16;
+        float x;
+        memcpy(&x, &u, sizeof x);
+        return x;
+    }
     if (l.exponent == 8) {
         u = a << drop;
     } else {
