@@ -260,6 +260,64 @@ static void test_nan_and_infinity_stay_in_their_row_and_column(void **state)
     }
 }
 
+// ---- packed operands
+
+// C = A B by panels, with A and B packed for more terms than the product takes: from term 2 first on, K of them.
+static void check_packed(Product p, size_t first, size_t all)
+{
+    Product whole = p;
+    whole.K = all;
+    Operands o = operands_make(whole, 1, 1), part = o;
+    size_t units = (all + 1) / 2, stride_a = units * GEMM_BF16_MR + 5, stride_b = units * GEMM_BF16_NR + 7;
+    size_t high = (p.M + 3) / 4 * 4, n_panels = (p.N + GEMM_BF16_NR - 1) / GEMM_BF16_NR;
+    uint32_t *a = calloc((p.M / GEMM_BF16_MR + 1) * stride_a, 4), *b = calloc(n_panels * stride_b, 4);
+    float *tile = malloc(high * GEMM_BF16_NR * sizeof *tile), *expected = copy_floats(o.c, o.n_c);
+    assert_true(a && b && tile);
+    gemm_bf16_pack_a(p.trans_a, p.M, all, o.a, o.lda, a, stride_a);
+    gemm_bf16_pack_b(p.trans_b, p.N, all, o.b, o.ldb, b, stride_b);
+    part.a += 2 * first * (p.trans_a ? o.lda : 1), part.b += 2 * first * (p.trans_b ? 1 : o.ldb);
+    plain(expected, p, part);
+    for (size_t n = 0; n < p.N; n += GEMM_BF16_NR) {
+        size_t w = p.N - n < GEMM_BF16_NR ? p.N - n : GEMM_BF16_NR;
+        for (size_t m = 0; m < p.M; m++) memcpy(tile + m * GEMM_BF16_NR, o.c + m * o.ldc + n, w * sizeof *tile);
+        gemm_bf16_panel(p.M, (p.K + 1) / 2, a + first * GEMM_BF16_MR, stride_a,
+                        b + n / GEMM_BF16_NR * stride_b + first * GEMM_BF16_NR, p.add, tile);
+        for (size_t m = 0; m < p.M; m++) memcpy(o.c + m * o.ldc + n, tile + m * GEMM_BF16_NR, w * sizeof *tile);
+    }
+    assert_same(o.c, expected, p, o);
+    free(a), free(b), free(tile), free(expected);
+    operands_free(o);
+}
+
+static void test_packed_operands_give_the_bits_of_the_plain_loop(void **state)
+{
+    (void)state;
+    const size_t of[][3] = {{1, 1, 1}, {4, 32, 2}, {5, 33, 3}, {8, 64, 8}, {9, 40, 31}, {12, 32, 64},
+                            {64, 70, 252}, {61, 31, 33}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int t = 0; t < 8; t++) {
+            Product p = {of[i][0], of[i][1], of[i][2], t & 1, t & 2, t & 4};
+            check_packed(p, 0, p.K);
+            p.K += p.K % 2; // a part ends with a whole unit
+            check_packed(p, 3, p.K + 11);
+        }
+}
+
+static void test_a_matrix_is_transposed(void **state)
+{
+    (void)state;
+    for (size_t rows = 1; rows < 40; rows += 5)
+        for (size_t cols = 1; cols < 70; cols += 9) {
+            float in[40 * 71], out[71 * 41];
+            for (size_t i = 0; i < 40 * 71; i++) in[i] = (float)i;
+            for (size_t i = 0; i < 71 * 41; i++) out[i] = -1;
+            gemm_bf16_transpose(out, 41, in, 71, rows, cols);
+            for (size_t c = 0; c < 71; c++)
+                for (size_t r = 0; r < 41; r++)
+                    assert_true(out[c * 41 + r] == (r < rows && c < cols ? in[r * 71 + c] : -1));
+        }
+}
+
 // ---- few rows
 
 static void test_few_rows_are_near_the_exact_sum_and_do_not_depend_on_each_other(void **state)
@@ -323,6 +381,8 @@ int main(void)
         cmocka_unit_test(test_padding_adds_nothing),
         cmocka_unit_test(test_old_numbers_in_c_are_not_read_without_add),
         cmocka_unit_test(test_nan_and_infinity_stay_in_their_row_and_column),
+        cmocka_unit_test(test_packed_operands_give_the_bits_of_the_plain_loop),
+        cmocka_unit_test(test_a_matrix_is_transposed),
         cmocka_unit_test(test_few_rows_are_near_the_exact_sum_and_do_not_depend_on_each_other),
         cmocka_unit_test(test_stack_is_what_was_promised),
         cmocka_unit_test(test_the_loop_counts_its_operations),

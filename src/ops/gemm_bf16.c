@@ -27,11 +27,10 @@
 enum { LANES = 16, MR = GEMM_BF16_MR, NR = GEMM_BF16_NR, MC = GEMM_BF16_MC, VECS = NR / LANES };
 enum { KC = 256 }; // units, of two k each
 static_assert(NR % LANES == 0 && MC % MR == 0, "tiles are whole vectors, blocks whole panels");
-enum { STACK = (MC * KC + LANES + KC * NR + MR * NR) * 4 + 4096 };
+enum { STACK = (MC * KC + KC * NR + MR * NR) * 4 + 4096 };
 static_assert(STACK <= 320 * 1024, "gemm_bf16.h promises how much stack");
 
-// The rest of the build may be for an older processor.
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#define TARGET GEMM_BF16_TARGET
 #define INLINE TARGET static inline __attribute__((always_inline))
 
 bool gemm_bf16_runs(void)
@@ -63,31 +62,73 @@ INLINE __m512 pair(__m512 c, __m512i x, __m512i y)
 }
 
 // Panels. Unit dst[u * width + r] holds the elements (r, 2u) and (r, 2u + 1), r < n; 0 for n <= r < width. `pad`: the
-// element (r, K) of an odd K. Each store writes LANES units, beyond a narrower panel where the next one is written
-// afterwards (after the last one, spare room).
+// element (r, K) of an odd K.
 
-// Element (r, k) is src[k * ld + r].
-INLINE void pack_across(uint32_t *dst, size_t width, const uint16_t *src, size_t ld, size_t n, size_t kc, uint16_t pad)
+// The first `n` of a vector of units: all, or the MR of a narrow panel.
+INLINE void store_units(uint32_t *to, __m512i v, size_t n)
 {
-    for (size_t k = 0; k < kc; k += 2, dst += width, src += 2 * ld)
-        for (size_t r = 0; r < width; r += LANES) {
-            __mmask16 lanes = (__mmask16)first_lanes(n > r ? n - r : 0, LANES);
-            __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, src + r));
-            __m512i low = _mm512_set1_epi32(pad);
-            if (k + 1 < kc) low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, src + ld + r));
-            _mm512_storeu_si512(dst + r, _mm512_or_si512(_mm512_slli_epi32(high, 16), low));
-        }
+    if (n >= LANES) _mm512_storeu_si512(to, v);
+    else {
+        static_assert(MR == 12, "8 and 4: two stores are faster than one with a mask");
+        _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(v));
+        _mm_storeu_si128((__m128i *)(to + 8), _mm512_extracti32x4_epi32(v, 2));
+    }
 }
 
-// Element (r, k) is src[r * ld + k]: transposes blocks of LANES x LANES units, as gemm.c does.
-INLINE void pack_along(uint32_t *dst, size_t width, const uint16_t *src, size_t ld, size_t n, size_t kc, uint16_t pad)
+// Element (r, k) is src[k * ld + r]. n may need several panels, `stride` units apart. GROUP vectors of a row of src are
+// packed together, so that a cache line and a page of src are visited once and not for every panel.
+INLINE void pack_across(uint32_t *dst, size_t width, size_t stride, const uint16_t *src, size_t ld, size_t n, size_t kc,
+                        uint16_t pad)
+{
+    enum { GROUP = 4 };
+    size_t each = min_size(width, LANES), per_panel = ceil_div(width, LANES), units = ceil_div(kc, 2);
+    size_t n_vectors = ceil_div(n, width) * per_panel;
+    const __m512i pads = _mm512_set1_epi32(pad);
+    for (size_t v = 0; v < n_vectors; v += GROUP) {
+        size_t in_group = min_size(n_vectors - v, GROUP);
+        uint32_t *to[GROUP];
+        __mmask16 lanes[GROUP];
+        for (size_t i = 0; i < in_group; i++) {
+            size_t r = (v + i) * each;
+            to[i] = dst + (v + i) / per_panel * stride + (v + i) % per_panel * LANES;
+            lanes[i] = (__mmask16)first_lanes(n > r ? n - r : 0, each);
+        }
+        const uint16_t *from = src + v * each;
+        for (size_t u = 0; u < units; u++, from += 2 * ld)
+            for (size_t i = 0; i < in_group; i++) {
+                __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes[i], from + i * each)), low = pads;
+                if (2 * u + 1 < kc)
+                    low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes[i], from + ld + i * each));
+                store_units(to[i] + u * width, _mm512_or_si512(_mm512_slli_epi32(high, 16), low), each);
+            }
+    }
+}
+
+// Rows of 16 numbers of 32 bits become columns: zips row r with row r + 8, four times.
+INLINE void transpose(__m512i *v)
 {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8)), pads = _mm512_set1_epi16((short)pad);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    __m512i w[LANES];
+#pragma GCC unroll 4
+    for (size_t stage = 1; stage < LANES; stage *= 2) {
+#pragma GCC unroll 16
+        for (size_t r = 0; r < LANES / 2; r++) {
+            w[2 * r] = _mm512_permutex2var_epi32(v[r], low, v[r + LANES / 2]);
+            w[2 * r + 1] = _mm512_permutex2var_epi32(v[r], high, v[r + LANES / 2]);
+        }
+        memcpy(v, w, sizeof w);
+    }
+}
+
+// Element (r, k) is src[r * ld + k], of one panel: transposes blocks of LANES x LANES units.
+INLINE void pack_along(uint32_t *dst, size_t width, const uint16_t *src, size_t ld, size_t n, size_t kc, uint16_t pad)
+{
+    const __m512i pads = _mm512_set1_epi16((short)pad);
     size_t units = ceil_div(kc, 2);
-    for (size_t r0 = 0; r0 < width; r0 += LANES)
+    for (size_t r0 = 0; r0 < width; r0 += LANES) {
         for (size_t u = 0; u < units; u += LANES) {
-            __m512i v[LANES], w[LANES];
+            __m512i v[LANES];
             size_t rows = n > r0 ? min_size(n - r0, LANES) : 0;
             __mmask32 there = first_lanes(kc - 2 * u, 2 * LANES);
 #pragma GCC unroll 16
@@ -96,27 +137,31 @@ INLINE void pack_along(uint32_t *dst, size_t width, const uint16_t *src, size_t 
                 if (r < rows) v[r] = _mm512_mask_loadu_epi16(pads, there, src + (r0 + r) * ld + 2 * u);
                 v[r] = _mm512_rol_epi32(v[r], 16);
             }
-#pragma GCC unroll 4
-            for (size_t stage = 1; stage < LANES; stage *= 2) {
-#pragma GCC unroll 16
-                for (size_t r = 0; r < LANES / 2; r++) {
-                    w[2 * r] = _mm512_permutex2var_epi32(v[r], low, v[r + LANES / 2]);
-                    w[2 * r + 1] = _mm512_permutex2var_epi32(v[r], high, v[r + LANES / 2]);
-                }
-                memcpy(v, w, sizeof v);
-            }
+            transpose(v);
 #pragma GCC unroll 16
             for (size_t r = 0; r < LANES; r++)
-                if (u + r < units) _mm512_storeu_si512(dst + (u + r) * width + r0, v[r]);
+                if (u + r < units) store_units(dst + (u + r) * width + r0, v[r], width - r0);
         }
+    }
 }
 
-// C (MR, NR) = [C +] a b over `units` pairs of terms.
-INLINE void kernel(float *C, size_t ldc, const uint32_t *a, const uint32_t *b, size_t units, bool add)
+// Panels of rows (of A, with padding of -0) or of columns (of B, of +0), `stride` units apart.
+INLINE void pack_panels(uint32_t *to, size_t width, size_t stride, bool along, const uint16_t *from, size_t ld,
+                        size_t n, size_t kc, uint16_t pad)
+{
+    if (!along) pack_across(to, width, stride, from, ld, n, kc, pad);
+    else
+        for (size_t r = 0; r < n; r += width)
+            pack_along(to + r / width * stride, width, from + r * ld, ld, min_size(n - r, width), kc, pad);
+}
+
+// C (rows, NR) = [C +] a b over `units` pairs of terms; rows is a constant, at most MR.
+INLINE void kernel(const size_t rows, float *C, size_t ldc, const uint32_t *a, const uint32_t *b, size_t units,
+                   bool add)
 {
     __m512 c[MR][VECS];
 #pragma GCC unroll 16
-    for (size_t r = 0; r < MR; r++)
+    for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECS; v++)
             c[r][v] = add ? _mm512_loadu_ps(C + r * ldc + v * LANES) : _mm512_setzero_ps();
@@ -125,50 +170,90 @@ INLINE void kernel(float *C, size_t ldc, const uint32_t *a, const uint32_t *b, s
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECS; v++) row[v] = _mm512_loadu_si512(b + v * LANES);
 #pragma GCC unroll 16
-        for (size_t r = 0; r < MR; r++)
+        for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
             for (size_t v = 0; v < VECS; v++) c[r][v] = pair(c[r][v], _mm512_set1_epi32((int)a[r]), row[v]);
     }
 #pragma GCC unroll 16
-    for (size_t r = 0; r < MR; r++)
+    for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECS; v++) _mm512_storeu_ps(C + r * ldc + v * LANES, c[r][v]);
 }
 
-// A tile of C of which only (rows, cols) exist: the whole kernel on a copy.
+// A tile of `rows` rows, rounded up to a multiple of 4.
+TARGET static void kernel_rows(size_t rows, float *C, size_t ldc, const uint32_t *a, const uint32_t *b, size_t units,
+                               bool add)
+{
+    static_assert(MR == 12, "three kernels");
+    if (rows > 8) kernel(12, C, ldc, a, b, units, add);
+    else if (rows > 4) kernel(8, C, ldc, a, b, units, add);
+    else kernel(4, C, ldc, a, b, units, add);
+}
+
+// A tile of C of which only (rows, cols) exist: the kernel on a copy.
 TARGET static void kernel_edge(float *C, size_t ldc, const uint32_t *a, const uint32_t *b, size_t units, bool add,
                                size_t rows, size_t cols)
 {
     float whole[MR * NR] __attribute__((aligned(64))) = {0};
     for (size_t r = 0; add && r < rows; r++) memcpy(whole + r * NR, C + r * ldc, cols * sizeof *C);
-    kernel(whole, NR, a, b, units, add);
+    kernel_rows(rows, whole, NR, a, b, units, add);
     for (size_t r = 0; r < rows; r++) memcpy(C + r * ldc, whole + r * NR, cols * sizeof *C);
 }
+
+enum { MINUS_0 = 0x8000, PLUS_0 = 0 };
 
 TARGET void gemm_bf16_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, const uint16_t *A, size_t lda,
                              const uint16_t *B, size_t ldb, bool add, float *C, size_t ldc)
 {
-    enum { MINUS_0 = 0x8000 };
-    uint32_t a_pack[MC * KC + LANES] __attribute__((aligned(64))), b_pack[KC * NR] __attribute__((aligned(64)));
+    uint32_t a_pack[MC * KC] __attribute__((aligned(64))), b_pack[KC * NR] __attribute__((aligned(64)));
     size_t height = M ? ceil_div(ceil_div(M, ceil_div(M, MC)), MR) * MR : 1; // blocks of about equal height
     for (size_t i0 = 0; i0 < M; i0 += height)
         for (size_t k0 = 0; k0 == 0 || k0 < K; k0 += 2 * KC) { // once for K = 0, too
             size_t m = min_size(M - i0, height), kc = min_size(K - k0, 2 * KC), units = ceil_div(kc, 2);
-            for (size_t i = 0; i < m; i += MR) {
-                uint32_t *to = a_pack + i * units;
-                if (trans_a) pack_across(to, MR, A + k0 * lda + i0 + i, lda, min_size(m - i, MR), kc, MINUS_0);
-                else pack_along(to, MR, A + (i0 + i) * lda + k0, lda, min_size(m - i, MR), kc, MINUS_0);
-            }
+            pack_panels(a_pack, MR, units * MR, !trans_a, trans_a ? A + k0 * lda + i0 : A + i0 * lda + k0, lda, m, kc,
+                        MINUS_0);
             for (size_t j = 0; j < N; j += NR) {
                 size_t n = min_size(N - j, NR);
-                if (trans_b) pack_along(b_pack, NR, B + j * ldb + k0, ldb, n, kc, 0);
-                else pack_across(b_pack, NR, B + k0 * ldb + j, ldb, n, kc, 0);
+                pack_panels(b_pack, NR, 0, trans_b, trans_b ? B + j * ldb + k0 : B + k0 * ldb + j, ldb, n, kc, PLUS_0);
                 for (size_t i = 0; i < m; i += MR) {
                     float *c = C + (i0 + i) * ldc + j;
-                    if (m - i >= MR && n == NR) kernel(c, ldc, a_pack + i * units, b_pack, units, add || k0);
+                    if (m - i >= MR && n == NR) kernel(MR, c, ldc, a_pack + i * units, b_pack, units, add || k0);
                     else kernel_edge(c, ldc, a_pack + i * units, b_pack, units, add || k0, min_size(m - i, MR), n);
                 }
             }
+        }
+}
+
+TARGET void gemm_bf16_pack_a(bool trans, size_t M, size_t K, const uint16_t *A, size_t lda, uint32_t *to, size_t stride)
+{
+    pack_panels(to, MR, stride, !trans, A, lda, M, K, MINUS_0);
+}
+
+TARGET void gemm_bf16_pack_b(bool trans, size_t N, size_t K, const uint16_t *B, size_t ldb, uint32_t *to, size_t stride)
+{
+    pack_panels(to, NR, stride, trans, B, ldb, N, K, PLUS_0);
+}
+
+TARGET void gemm_bf16_panel(size_t M, size_t units, const uint32_t *a, size_t stride, const uint32_t *b, bool add,
+                            float *C)
+{
+    for (size_t i = 0; i < M; i += MR, a += stride) kernel_rows(min_size(M - i, MR), C + i * NR, NR, a, b, units, add);
+}
+
+TARGET void gemm_bf16_transpose(float *out, size_t ld_out, const float *in, size_t ld_in, size_t rows, size_t cols)
+{
+    for (size_t r0 = 0; r0 < rows; r0 += LANES)
+        for (size_t c0 = 0; c0 < cols; c0 += LANES) {
+            __m512i v[LANES];
+            __mmask16 across = (__mmask16)first_lanes(cols - c0, LANES);
+            __mmask16 down = (__mmask16)first_lanes(rows - r0, LANES);
+#pragma GCC unroll 16
+            for (size_t r = 0; r < LANES; r++)
+                v[r] = _mm512_maskz_loadu_epi32(r < rows - r0 ? across : 0, in + (r0 + r) * ld_in + c0);
+            transpose(v);
+#pragma GCC unroll 16
+            for (size_t c = 0; c < LANES; c++)
+                if (c < cols - c0) _mm512_mask_storeu_epi32(out + (c0 + c) * ld_out + r0, down, v[c]);
         }
 }
 
@@ -232,6 +317,30 @@ void gemm_bf16_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, 
 {
     (void)trans_a, (void)trans_b, (void)M, (void)N, (void)K, (void)A, (void)lda, (void)B, (void)ldb, (void)add, (void)C;
     (void)ldc;
+    check(gemm_bf16_runs());
+}
+
+void gemm_bf16_pack_a(bool trans, size_t M, size_t K, const uint16_t *A, size_t lda, uint32_t *to, size_t stride)
+{
+    (void)trans, (void)M, (void)K, (void)A, (void)lda, (void)to, (void)stride;
+    check(gemm_bf16_runs());
+}
+
+void gemm_bf16_pack_b(bool trans, size_t N, size_t K, const uint16_t *B, size_t ldb, uint32_t *to, size_t stride)
+{
+    (void)trans, (void)N, (void)K, (void)B, (void)ldb, (void)to, (void)stride;
+    check(gemm_bf16_runs());
+}
+
+void gemm_bf16_panel(size_t M, size_t units, const uint32_t *a, size_t stride, const uint32_t *b, bool add, float *C)
+{
+    (void)M, (void)units, (void)a, (void)stride, (void)b, (void)add, (void)C;
+    check(gemm_bf16_runs());
+}
+
+void gemm_bf16_transpose(float *out, size_t ld_out, const float *in, size_t ld_in, size_t rows, size_t cols)
+{
+    (void)out, (void)ld_out, (void)in, (void)ld_in, (void)rows, (void)cols;
     check(gemm_bf16_runs());
 }
 

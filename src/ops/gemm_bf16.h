@@ -24,6 +24,11 @@
 extern "C" {
 #endif
 
+// Of a function that uses the instruction: the rest of the build may be for an older processor.
+#if defined(__x86_64__)
+#define GEMM_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#endif
+
 // Whether this processor has the instruction (asked at run time, so one build serves all). The functions below need it.
 bool gemm_bf16_runs(void);
 
@@ -33,6 +38,21 @@ enum { GEMM_BF16_MC = 264, GEMM_BF16_MR = 12, GEMM_BF16_NR = 32 };
 // On the calling thread alone, which may be one of a parallel region. Needs 320 KiB of its stack and no other memory.
 void gemm_bf16_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, const uint16_t *A, size_t lda,
                       const uint16_t *B, size_t ldb, bool add, float *C, size_t ldc);
+
+// ---- operands packed once and multiplied several times, on the calling thread
+//
+// A is in panels of GEMM_BF16_MR rows, B in panels of GEMM_BF16_NR columns; panel i begins at to + i * stride. A unit
+// of 32 bits holds two steps of the sum, k (even) in its upper half and k + 1 in its lower one. Unit u of a panel's row
+// (column) r is at u * GEMM_BF16_MR + r (u * GEMM_BF16_NR + r), so what begins at unit u of every panel is the sum from
+// k = 2u on. op(A) (M, K), op(B) (K, N) and leading dimensions are those above. Rows and columns beyond M and N are 0,
+// and step K of an odd K is -0 in A and 0 in B, which adds nothing to any sum.
+void gemm_bf16_pack_a(bool trans, size_t M, size_t K, const uint16_t *A, size_t lda, uint32_t *to, size_t stride);
+void gemm_bf16_pack_b(bool trans, size_t N, size_t K, const uint16_t *B, size_t ldb, uint32_t *to, size_t stride);
+// C (M, GEMM_BF16_NR), without gaps, = A B [+ C] over `units` units, for one panel of B. Writes M rows, rounded up to a
+// multiple of 4. The bits are those of the loop above.
+void gemm_bf16_panel(size_t M, size_t units, const uint32_t *a, size_t stride, const uint32_t *b, bool add, float *C);
+// out (cols, rows) = in (rows, cols)^T in fp32; they do not overlap.
+void gemm_bf16_transpose(float *out, size_t ld_out, const float *in, size_t ld_in, size_t rows, size_t cols);
 
 // out (N, OC) = inp (N, C) weight (OC, C)^T for few rows (few_rows.h): each weight is read once, in order of memory.
 // A sum has 64 parts, added at the end, so the bits of an output depend neither on N nor on the threads, but they are
