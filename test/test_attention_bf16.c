@@ -106,11 +106,42 @@ static void test_bits_do_not_depend_on_threads(void **state)
     if (missing()) return;
     Arrays one = arrays_make(1), two = arrays_make(2);
     for (size_t i = 0; i < SIZES; i++) {
-        run(one.dev, &one, variant(&one, i, 0)), run(two.dev, &two, variant(&two, i, 0));
-        assert_memory_equal(one.out, two.out, MOST * 2);
-        assert_memory_equal(one.dqkv, two.dqkv, MOST * 2);
+        for (int v = 0; v < VARIANTS; v++) {
+            run(one.dev, &one, variant(&one, i, v)), run(two.dev, &two, variant(&two, i, v));
+            assert_memory_equal(one.out, two.out, MOST * 2);
+            assert_memory_equal(one.dqkv, two.dqkv, MOST * 2);
+        }
     }
     arrays_free(&one), arrays_free(&two);
+}
+
+// Documents of a row give the bits that they give alone, wherever they begin: their blocks, tiles and pairs of keys are
+// counted from their first key.
+static void test_a_document_in_a_row_gives_the_bits_of_one_alone(void **state)
+{
+    (void)state;
+    if (missing()) return;
+    enum { T = 700, H = 2, G = 1, D = 20 };
+    const size_t begins[] = {0, 23, 24, 160, 463, T};
+    Arrays row = arrays_make(2), alone = arrays_make(1);
+    for (size_t window = 0; window <= 150; window += 75) {
+        AttnShape s = shape(1, T, H, G, D);
+        s.window = window, s.first = row.first;
+        for (size_t d = 0; begins[d] < T; d++)
+            for (size_t t = begins[d]; t < begins[d + 1]; t++) row.first[t] = (int32_t)begins[d];
+        run(row.dev, &row, s);
+        for (size_t d = 0; begins[d] < T; d++) {
+            size_t at = begins[d], n = begins[d + 1] - at;
+            AttnShape one = shape(1, n, H, G, D);
+            one.window = window;
+            memcpy(alone.qkv, row.qkv + at * s.ldq, n * s.ldq * 2);
+            memcpy(alone.dout, row.dout + at * H * D, n * H * D * 2);
+            run(alone.dev, &alone, one);
+            assert_memory_equal(alone.out, row.out + at * H * D, n * H * D * 2);
+            assert_memory_equal(alone.dqkv, row.dqkv + at * s.ldq, n * s.ldq * 2);
+        }
+    }
+    arrays_free(&row), arrays_free(&alone);
 }
 
 // Queries are 0, so every P of forward is 1, and v are whole numbers: the sums are exact in fp32, and not in bf16. In
@@ -181,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_within_the_bounds_of_the_widening_device),
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
+        cmocka_unit_test(test_a_document_in_a_row_gives_the_bits_of_one_alone),
         cmocka_unit_test(test_sums_are_fp32),
         cmocka_unit_test(test_p_is_rounded_to_nearest),
     };

@@ -64,7 +64,8 @@ void matmul_bf16_backward_weight(int threads, float *dweight, float *dbias, cons
 
 // ---- attention by the same instruction (attention_bf16.c): that of the op table, on arrays of bf16
 
-// Floats of `room` that a thread needs.
+// Floats of `room` that a thread needs: about T D of them in forward (K and V of one kv head, packed), 3.5 T D in
+// backward (K twice, V, and the fp32 sums of dK and dV), and a few blocks of 64 x D.
 size_t attention_bf16_room(AttnShape s, bool backward);
 void attention_bf16_forward(int threads, float *room, uint16_t *out, float *lse, const uint16_t *q, const uint16_t *k,
                             const uint16_t *v, AttnShape s);
