@@ -86,7 +86,7 @@ static void finish_row(uint16_t *restrict out, uint16_t *restrict pre, float *re
         for (size_t c = 0; c < w; c++) out[c] = rounded(sum[c]);
         return;
     }
-    // Three loops: one that rounds, multiplies and rounds takes half as long again as loops of one kind of arithmetic.
+    // Three loops: one that rounds, multiplies and rounds takes longer than loops of one kind of arithmetic.
     uint16_t *stored = pre ? pre : out;
 #pragma omp simd
     for (size_t c = 0; c < w; c++) stored[c] = rounded(sum[c]);
