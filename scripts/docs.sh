@@ -82,6 +82,16 @@ gen_presets() {
     done
 }
 
+gen_examples() { # of other programs
+    local file
+    echo '| example | what it is | ranks | here |'
+    echo '|---|---|---:|---:|'
+    for file in scripts/examples/*.toml; do
+        echo "| [$(basename "$file" .toml)](${up}$file) | $(sed -nE '1s/^# [a-z0-9-]*: (.*)[.]$/\1/p' "$file") |" \
+            "$(sed -n 's/^# full:  *\([0-9]*\) .*/\1/p' "$file") | $(sed -n 's/^# small: *\([0-9]*\) .*/\1/p' "$file") |"
+    done
+}
+
 gen_config() { "$build/train" --help-markdown; }
 gen_targets() { fenced sed -nE 's/^###? //p' Makefile; }
 

@@ -5,7 +5,7 @@
 #        count   a line a guide: headings, and how many are answered by a command, by text, not here
 #        ids     one a line
 #        claims  a line for each thing that can be checked, fields between tabs:
-#                wrong ID WHY | code ID FILE [NAME] | read ID CHAPTER [SECTION] | run ID COMMAND SAYS NEEDS
+#                wrong ID WHY | code ID FILE [NAME] | read ID CHAPTER [SECTION] | run ID COMMAND SAYS NEEDS | rows ID-LETTER
 
 function complain(why) { wrong[++wrongs] = (id == "" ? "line " FNR : id) "\t" why }
 function trimmed(s) { gsub(/^[ \t]+|[ \t]+$/, "", s); return s }
@@ -20,8 +20,9 @@ function finish() {
 
 function take(key, value) {
     if (key == "run") { run[id, ++runs[id]] = value; last = id SUBSEP "run" SUBSEP runs[id] }
-    else if (key == "says" || key == "guide" || key == "needs") {
+    else if (key == "says" || key == "guide" || key == "needs" || key == "rows") {
         if (!runs[id]) { complain(key " without a run above it"); return }
+        if (key == "rows" && value !~ /^[a-z]( [a-z])*$/) complain("rows are letters: " value)
         last = id SUBSEP key SUBSEP runs[id]
         if (last in of_run) complain("two lines `" key "` of one run")
         of_run[last] = value
@@ -104,6 +105,8 @@ function read_cell(list,   part, n, i, file, section, out) {
 function run_cell(id,   i, s, key, out) {
     for (i = 1; i <= runs[id]; i++) {
         s = "`" cell(run[id, i]) "`"
+        key = id SUBSEP "rows" SUBSEP i
+        if (key in of_run) s = of_run[key] ": " s
         key = id SUBSEP "needs" SUBSEP i
         if (key in of_run) s = s (of_run[key] ~ /^data/ ? " *(" of_run[key] ")*" : " (" of_run[key] ")")
         key = id SUBSEP "says" SUBSEP i
@@ -154,8 +157,11 @@ function print_claims(   i, j, k, n, m, part, name, file, names, section) {
             sub(/#.*/, "", part[j])
             print "read\t" id "\t" part[j] "\t" section
         }
-        for (j = 1; j <= runs[id]; j++)
+        for (j = 1; j <= runs[id]; j++) {
             print "run\t" id "\t" run[id, j] "\t" of_run[id SUBSEP "says" SUBSEP j] "\t" of_run[id SUBSEP "needs" SUBSEP j]
+            m = split(of_run[id SUBSEP "rows" SUBSEP j], name, / +/)
+            for (k = 1; k <= m; k++) print "rows\t" id "-" name[k]
+        }
     }
 }
 

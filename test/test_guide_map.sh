@@ -5,7 +5,8 @@
 #     test/test_guide_map.sh --against FILE     whether it has every heading of FILE, an index of the guides of your own:
 #                                               lines that begin with an ID (G1-07) and a tab; other lines are passed over.
 #                                               An index of numbers (id, heading_id, kind, thing, verdict): whether each row
-#                                               is computed, or answered under its heading, and called wrong if it is
+#                                               is computed, or answered under its heading, and called wrong if it is, and
+#                                               whether each configuration and piece of code has a command beside it
 #
 # Files and chapters exist, functions are defined in the files named, sections are there. A command that needs nothing is
 # run: it must end with status 0 and print what its row says. Of any other command the program, the settings (build/plan
@@ -21,20 +22,23 @@ of_table() { awk -f scripts/guide_map.awk -v mode="$1" "$2"; } # MODE FILE
 
 # Compares with an index of the guides' numbers: fields ID, heading, kind, thing, verdict. A number, formula or table must
 # be a row of build/plan guides; anything else must stand under a heading that is answered here, and if it is wrong, there
-# or in the chapter of errors. Rows of ours that begin with P are of papers.
+# or in the chapter of errors. A configuration or code needs a command too, one with its letter under `rows`. Rows of ours
+# that begin with P are of papers.
 against_numbers() { # FILE
     "$BUILD/plan" guides | awk -F ' *[|] *' 'NR > 2 { print $2 }' | sort >"$work/rows"
     grep -oE '^\| G[0-9]-[A-Za-z0-9.]+-[a-z] ' doc/guide_numbers.md | tr -d '| ' | sort -u >"$work/told"
     of_table claims $table | awk -F '\t' '$1 == "run" || $1 == "read" { print $2 }' | sort -u >"$work/answered"
+    of_table claims $table | awk -F '\t' '$1 == "rows" { print $2 }' | sort -u >"$work/beside"
     awk -F '\t' -v OFS='\t' -v work="$work" '
         function read_all(name, into,   line) { while ((getline line <(work "/" name)) > 0) into[line] = 1 }
-        BEGIN { read_all("rows", rows); read_all("told", told); read_all("answered", answered) }
+        BEGIN { read_all("rows", rows); read_all("told", told); read_all("answered", answered); read_all("beside", beside) }
         FNR == 1 { next }
         {
             n++
             listed[$1] = 1
             if ($3 ~ /^(number|formula|table)$/ && !($1 in rows)) print "not a row of plan guides: " $1
             else if (!($1 in rows) && !($2 in answered)) print "its heading is not answered: " $1
+            else if ($3 ~ /^(config|code)$/ && !($1 in beside)) print "no command beside it: " $1
             else if ($5 ~ /^wrong/ && !($1 in rows) && !($1 in told)) print "wrong, and not said so: " $1
             else good++
         }
@@ -114,6 +118,10 @@ words_wrong() { # COMMAND
             case $word in --*) grep -qe "$word" "$work/help" || echo "no option $word" ;; esac
         done
         ;;
+    scripts/example.sh)
+        [ "${words[1]}" != full ] || words=("${words[@]:1}")
+        [ -f "scripts/examples/${words[1]}.toml" ] || echo "no example ${words[1]}"
+        ;;
     *) [ -x "$program" ] || echo "no $program" ;;
     esac
 }
@@ -177,6 +185,7 @@ G9-1 Right
   run   mpiexec -n 4 build/train tiny --parallel.tp=2 --parallel.pp=2
   needs data
   run   build/loader
+  rows  a c
   needs time
   run   make scaling SMALL=1
   needs time
@@ -230,6 +239,14 @@ G9-wd Not here, and here
   here  x
   gone  because
   run   build/plan formats
+G9-wf An example that does not exist
+  here  x
+  run   scripts/example.sh gone
+  needs time
+G9-wg Rows that are not letters
+  here  x
+  run   build/plan formats
+  rows  a, b
 G9-we A key that does not exist
   here  x
   text  y
@@ -251,7 +268,7 @@ of_table ids "$work/small" | sed 's/$/\ta heading/' >"$work/index"
 verdict 'an index is compared' "$work/log"
 
 # ---- an index of numbers: ours alone passes; then a number that no row computes, code under a heading that is not here,
-# and code that is wrong and that no chapter tells of
+# advice that is wrong and that no chapter tells of, and code without a command beside it
 {
     printf 'id\theading_id\tkind\tthing\tverdict\n'
     "$BUILD/plan" guides | awk -F ' *[|] *' -v OFS='\t' 'NR > 2 && $2 !~ /^P/ {
@@ -259,12 +276,12 @@ verdict 'an index is compared' "$work/log"
 } >"$work/index"
 {
     "$0" --against "$work/index" | grep -v '^all [1-9][0-9]* rows are answered$'
-    printf 'G1-28-z\tG1-28\tnumber\tx\tok\nG1-42-z\tG1-42\tcode\tx\tok\nG1-28-y\tG1-28\tcode\tx\twrong (y)\n' >>"$work/index"
+    printf 'G1-28-z\tG1-28\tnumber\tx\tok\nG1-42-z\tG1-42\tcode\tx\tok\nG1-28-y\tG1-28\tadvice\tx\twrong (y)\nG1-28-x\tG1-28\tcode\tx\tok\n' >>"$work/index"
     sed -i 2d "$work/index"
     "$0" --against "$work/index" && echo 'an index with other rows passes'
 } >"$work/found" 2>&1
 printf '%s\n' 'its heading is not answered: G1-42-z' 'not a row of plan guides: G1-28-z' 'not in the index: G0-1.1-a' \
-    'wrong, and not said so: G1-28-y' | diff - <(sort "$work/found") >"$work/log"
+    'no command beside it: G1-28-x' 'wrong, and not said so: G1-28-y' | sort | diff - <(sort "$work/found") >"$work/log"
 verdict 'an index of numbers is compared' "$work/log"
 
 # Headings of the computed rows are those of the map.
