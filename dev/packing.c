@@ -1,7 +1,8 @@
 // packing: what packing whole documents into rows saves and costs on a token file, beside cutting the stream of tokens.
 //
 // For each way to make rows of T tokens: how many rows, how much of them is text, how many documents are cut, and how
-// many keys a query attends to on average, which is what attention costs.
+// many keys a query attends to on average, which is what attention costs. Or, for several T, how much of padded rows (a
+// document in each) is text, and of packed ones.
 #include "base/check.h"
 #include "text/dataset.h"
 #include "text/packing.h"
@@ -9,6 +10,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct {
     size_t n, T, n_tokens;
@@ -83,21 +85,53 @@ static void pack(const Documents *d, size_t T, size_t window)
     packing_free(&p);
 }
 
+// Rows of T tokens with one document each, or a piece of one that is longer.
+static size_t padded_rows(const Documents *d, size_t T)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++) n += (d->length[i] + T - 1) / T;
+    return n;
+}
+
+// What a step of so many rows trains on grows by padded / packed rows: both hold the same tokens.
+static void compare_padded(const Documents *d, int n_T, char **T)
+{
+    printf("| %8s | %11s | %8s | %11s | %8s | %21s |\n", "T", "padded rows", "text", "packed rows", "text", "tokens of a step");
+    printf("|---:|---:|---:|---:|---:|---:|\n");
+    for (int i = 0; i < n_T; i++) {
+        size_t t = number(T[i], 1, "T"), padded = padded_rows(d, t);
+        Packing p = packing_make(d->length, d->n, t, 0);
+        printf("| %8zu | %11zu | %6.2f %% | %11zu | %6.2f %% | %+19.1f %% |\n", t, padded,
+               100 * (double)d->n_tokens / ((double)padded * (double)t), p.n_rows, 100 * packing_efficiency(&p),
+               100 * ((double)padded / (double)p.n_rows - 1));
+        packing_free(&p);
+    }
+}
+
 static const char help[] =
     "usage: packing FILE.bin T [WINDOW...]\n"
+    "       packing FILE.bin padded T...\n"
     "  FILE.bin  a token file: runs/stories/data/train_000000.bin\n"
     "  T         tokens of a row\n"
-    "  WINDOW    documents packed at a time; 0: all (0)\n";
+    "  WINDOW    documents packed at a time; 0: all (0)\n"
+    "  padded    how much more text a step of packed rows has than one of padded rows, with a document in each\n";
 
 int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
     if (argc < 3 || argv[1][0] == '-') die_usage("packing: FILE.bin T [WINDOW...] (try --help)");
-    size_t T = number(argv[2], 1, "T"), n_cut;
+    bool padded = strcmp(argv[2], "padded") == 0;
+    if (padded && argc < 4) die_usage("packing: padded: which T? (try packing FILE.bin padded 256 1024)");
+    size_t T = padded ? 0 : number(argv[2], 1, "T"), n_cut;
     double keys;
     Documents d = read_documents(argv[1]);
     if (!d.n) die("packing: %s: no tokens", argv[1]);
     printf("%zu documents, %zu tokens, %.1f a document\n\n", d.n, d.n_tokens, (double)d.n_tokens / (double)d.n);
+    if (padded) {
+        compare_padded(&d, argc - 3, argv + 3);
+        free(d.length);
+        return 0;
+    }
     printf("| %-26s | %8s | %8s | %10s | %10s | %8s |\n", "rows", "number", "tokens", "docs cut", "keys", "of rows'");
     printf("|---|---|---|---|---|---|\n");
     cut_stream(&d, T, &n_cut, &keys);

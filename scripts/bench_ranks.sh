@@ -3,14 +3,15 @@
 # process with a thread a core is 100%; the ranks compute the same batch. MODEL: tiny, stories, demo (the model of
 # build/bench); none: all.
 #
-#   RANKS="4 8"  ROUNDS=1  LAYOUTS="ddp ddp/mpi zero1 zero2 zero3 tp pp"    /mpi: without PRETRAIN_COMM=shared
+#   RANKS="4 8"  ROUNDS=1  LAYOUTS="ddp ddp/mpi zero1 zero2 zero3 tp pp 3d"    /mpi: without PRETRAIN_COMM=shared
 #
-# tp: 4 ranks a model, the rest data parallel. pp: 2 stages, 2 micro-batches, the rest data parallel. Time is what
+# tp: 4 ranks a model, the rest data parallel. pp: 2 stages, 2 micro-batches, the rest data parallel. 3d: tp 2, pp 2, the
+# rest data parallel with ZeRO 1. Time is what
 # passes between two lines of a run's log, so everything is in it. All layouts take turns, ROUNDS times, because
 # machines drift; the table has the medians.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${BUILD:-build} rounds=${ROUNDS:-1} ranks=${RANKS:-4 8} layouts=${LAYOUTS:-ddp ddp/mpi zero1 zero2 zero3 tp pp}
+build=${BUILD:-build} rounds=${ROUNDS:-1} ranks=${RANKS:-4 8} layouts=${LAYOUTS:-ddp ddp/mpi zero1 zero2 zero3 tp pp 3d}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 models=("$@")
@@ -44,6 +45,7 @@ settings() { # LAYOUT RANKS MODEL
         zero*) echo "--parallel.zero=${1#zero}" ;;
         tp) echo "--parallel.tp=4" ;;
         pp) echo "--parallel.pp=2 --batch.micro=$((sequences / $2))" ;;
+        3d) echo "--parallel.tp=2 --parallel.pp=2 --parallel.zero=1 --batch.micro=$((2 * sequences / $2))" ;;
     esac
 }
 

@@ -160,6 +160,12 @@ gen_four-answers() {
     say 'layout llama2-7b --gpus 512 --tokens 2e12' '/^| step, s/,+2p; /^  days/p; /^  accelerator hours/p; /^  cost/p'
     echo '```'
 }
+gen_strategies() { BUILD=$build scripts/strategies.sh; }
+gen_packing-padded() { # the stories are the same on every machine
+    "$build/stories" --bytes 4000000 --seed 1 --out "$tmp/stories" >/dev/null &&
+        "$build/prepare" tokens --train "$tmp/stories/train.txt" --val-file "$tmp/stories/val.txt" --vocab 4096 --out "$tmp/stories" >/dev/null 2>&1 &&
+        "$build/packing" "$tmp/stories/train_000000.bin" padded 128 256 512 1024 2048 4096
+}
 gen_guides-missing() { "$build/plan" guides missing; }
 gen_guides-agrees() { "$build/plan" guides agrees; }
 gen_guides-none() { "$build/plan" guides none; }

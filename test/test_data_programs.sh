@@ -328,7 +328,18 @@ outputs_stay_apart() {
     [ -p "$o/pipe.jsonl" ]
 }
 
+# Documents of 3, 3, 2, 6 and 1 tokens, of which 0 begins each. Rows of 4: padded 1 + 1 + 1 + 2 + 1; packed 3 + 1 | 3 | 4 of 6 |
+# 2 of 6 and 2. Rows of 8: padded 5, packed 6 + 2 | 3 + 3 + 1.
+packing_beside_padding() {
+    printf '\0\0\1\0\1\0\0\0\1\0\1\0\0\0\1\0\0\0\1\0\1\0\1\0\1\0\1\0\0\0' >"$work/five.bin"
+    "$BUILD/packing" "$work/five.bin:uint16" padded 4 8 | tr -s ' ' >"$work/padded"
+    grep -qxF '5 documents, 15 tokens, 3.0 a document' "$work/padded"
+    grep -qxF '| 4 | 6 | 62.50 % | 4 | 93.75 % | +50.0 % |' "$work/padded"
+    grep -qxF '| 8 | 5 | 37.50 % | 2 | 93.75 % | +150.0 % |' "$work/padded"
+}
+
 make_corpus "$work"
+passes 'packing: rows that are padded, and packed' packing_beside_padding
 passes 'filter, dedup, prepare: the counts add up' counts_add_up
 passes 'filter, dedup, prepare: the shards are those of the good pages as text' result_is_the_good_pages
 passes 'prepare: threads change nothing' threads_change_nothing
