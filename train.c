@@ -152,6 +152,7 @@ static void report_step(Run *run, long step, const StepResult *r)
                   .backward_ms = phases_take(phases, PHASES_BACKWARD), .comm_ms = phases_take(phases, PHASES_COMM),
                   .optim_ms = phases_take(phases, PHASES_OPTIM), .save_ms = phases_take(phases, PHASES_SAVE),
                   .eval_ms = phases_take(phases, PHASES_EVAL), .noise_scale = run->noise_scale,
+                  .screened = (int64_t)run->data.screened,
                   .spikes = r->verdict.reason >= MONITOR_SPIKE && r->verdict.reason <= MONITOR_RATIO});
     run->noise_scale = 0;
 }

@@ -115,6 +115,7 @@ typedef struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];
         bool shuffle, document_mask;
         ConfigPacking packing;
+        double max_repeat, max_broken;
     } data;
     struct {
         char preset[CONFIG_TEXT];

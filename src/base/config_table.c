@@ -90,6 +90,10 @@ static const ConfigKey TABLE[] = {
         "attention stays within documents, and positions count from their start; in training and evaluation"),
     CHOICE(data, packing, "cut", "cut|best_fit", "data.document_mask=true",
            "sequences of the training text: cut from the stream of documents, or filled with whole documents"),
+    NUM(data, max_repeat, "1", "[0, 1]", "", "",
+        "while reading: a document's part in a sequence counts no loss when more than this part of its 4-grams occurred "
+        "earlier in it; 1: off"),
+    NUM(data, max_broken, "1", "[0, 1]", "", "", "the same, when more than this part of its bytes is U+FFFD; 1: off"),
 
     TEXT(model, preset, "", "preset of the model; its [model] section fills the model keys that are not set"),
     INT(model, layers, "4", "[1, 100000]", "", "", "transformer blocks"),

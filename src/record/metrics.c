@@ -49,7 +49,7 @@ enum {
     ALL = START | TRAIN | VAL | SET | TASK | EXPERTS | TEXT
 };
 
-// COUNT and NUMBER are always written; BYTES and KNOWN only when they are not 0; TIME, rounded to microseconds, unless
+// COUNT and NUMBER are always written; BYTES (a count, too) and KNOWN only when they are not 0; TIME, rounded to microseconds, unless
 // it is NAN.
 typedef enum { COUNT, BYTES, NUMBER, KNOWN, TIME, FLAG, STRING } Type;
 
@@ -110,6 +110,7 @@ static const struct {
     FIELD(save_ms, TIME, TRAIN),
     FIELD(eval_ms, TIME, TRAIN),
     FIELD(noise_scale, KNOWN, TRAIN),
+    FIELD(screened, BYTES, TRAIN),
     FIELD(spikes, COUNT, TRAIN),
     FIELD(skips, COUNT, TRAIN),
 #undef FIELD

@@ -6,7 +6,7 @@
 //   start, resume  step, name, text (the model in words), params, steps, batch_tokens, floor_loss, floor_bpb,
 //                  floor_is_bound, mem_TAG
 //   train          step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu, ppl, samples_s, data_ms, forward_ms,
-//                  backward_ms, comm_ms, optim_ms, save_ms, eval_ms, noise_scale, spikes, skips
+//                  backward_ms, comm_ms, optim_ms, save_ms, eval_ms, noise_scale, screened, spikes, skips
 //   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds, val_ppl
 //   set            step, tokens, name (of eval.sets), val_loss, val_bpb
 //   experts        step, tokens, name (of the layer), load_max, load_min, max_vio, share_max, share_min, idle, entropy,
@@ -59,6 +59,7 @@ typedef struct {
     // Milliseconds of the step by phase (phases.h); of saves and evaluations since the line before. Not written: NAN.
     double data_ms, forward_ms, backward_ms, comm_ms, optim_ms, save_ms, eval_ms;
     double noise_scale;                  // tokens (run.noise_every); 0: not measured
+    int64_t screened;                    // targets that data.max_repeat and max_broken took from the loss; unless 0
     int64_t spikes, skips;               // steps that were judged a spike, updates that were not made; so far
     int64_t mem[MEM_TAGS];               // bytes that rank 0 holds of each tag; written unless 0
 } MetricsRow;

@@ -28,6 +28,7 @@
 #include "train/grads.h"
 #include "train/schedule.h"
 #include "train/tasks.h"
+#include "text/screen.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -55,6 +56,9 @@ typedef struct {
     // data.document_mask, else NULL
     int32_t *token, *target, *pos, *first;
     uint64_t *sample; // the global index of each
+    Screen *screen;   // data.max_repeat, max_broken; NULL: both are off
+    size_t screened;  // targets that it has taken from the loss, of the whole batch; and of all steps so far
+    int64_t screened_all, targets_all;
 } RunData;
 
 // What of the numbers a checkpoint keeps beside tensors. The first two are as a checkpoint has them.

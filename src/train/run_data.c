@@ -79,6 +79,8 @@ static void hash_data(Run *run, uint64_t tokenizer)
     uint64_t order[] = {dataset_hash(run->data.train), tokenizer, (uint64_t)cfg->model.context,
                         (uint64_t)cfg->data.packing, cfg->data.shuffle};
     uint64_t hash = XXH3_64bits(order, sizeof order);
+    double bounds[] = {cfg->data.max_repeat, cfg->data.max_broken};
+    if (run->data.screen) hash ^= XXH3_64bits(bounds, sizeof bounds); // so that without it the hash is as it was
     run->data.saved_hash[0] = run->data.hash[0] = (double)(hash >> 32);
     run->data.saved_hash[1] = run->data.hash[1] = (double)(hash & UINT32_MAX);
 }
@@ -144,9 +146,11 @@ static uint64_t open_tokenizer(Run *run)
     if (!cfg->data.train[0] || !cfg->data.val[0] || (none && !cfg->model.vocab))
         die("data.train, data.val and data.tokenizer: all three are needed (make them with build/prepare, "
             "or try: make run)");
-    if (none && (cfg->sample.count || cfg->eval.tasks[0] || cfg->data.document_mask))
+    bool broken = cfg->data.max_broken < 1;
+    if (none && (cfg->sample.count || cfg->eval.tasks[0] || cfg->data.document_mask || broken))
         die("data.tokenizer is empty, and %s needs it (name its folder%s)",
-            cfg->sample.count ? "sample.count" : cfg->eval.tasks[0] ? "eval.tasks" : "data.document_mask",
+            cfg->sample.count ? "sample.count" : cfg->eval.tasks[0] ? "eval.tasks"
+            : cfg->data.document_mask ? "data.document_mask" : "data.max_broken",
             cfg->sample.count ? ", or try --sample.count=0" : "");
     if (none) return 0;
     run->data.tokenizer = tokenizer_load(cfg->data.tokenizer);
@@ -179,6 +183,9 @@ void run_open_data(Run *run)
         dataset_pack(run->data.train, (int)cfg->model.context, tokenizer_eot(run->data.tokenizer));
     run->data.val = dataset_open(cfg->data.val, vocab);
     same_on_all(run, dataset_hash(run->data.val), cfg->data.val, "other tokens");
+    if (cfg->data.max_repeat < 1 || cfg->data.max_broken < 1)
+        run->data.screen = screen_new(cfg->data.max_repeat, cfg->data.max_broken, (size_t)cfg->model.context,
+                                      run->data.tokenizer);
     hash_data(run, tokenizer);
     if (dataset_windows(run->data.train, (int)cfg->model.context) < 1)
         die("%s: %lld tokens are fewer than model.context + 1 = %ld", cfg->data.train,
@@ -198,6 +205,7 @@ void run_close_data(Run *run)
     free(run->data.set);
     free(run->data.task);
     free(run->data.token_bytes);
+    screen_free(run->data.screen);
     dataset_close(run->data.train);
     dataset_close(run->data.val);
     tokenizer_free(run->data.tokenizer);
@@ -267,6 +275,7 @@ int64_t run_load_step(Run *run, long step, size_t *valid)
     RunData *d = &run->data;
     RampStep batch = run_samples(run, step), next = run_samples(run, step + 1);
     size_t T = (size_t)cfg->model.context, rows = replicas_share(&run->replicas, (size_t)batch.sequences), counted = 0;
+    int64_t screened = 0;
     size_t next_rows = replicas_share(&run->replicas, (size_t)next.sequences);
     for (size_t i = 0; i < rows; i++) {
         d->sample[i] = (uint64_t)sample_of(run, batch, i);
@@ -276,8 +285,18 @@ int64_t run_load_step(Run *run, long step, size_t *valid)
         dataset_ahead(d->train, sample_of(run, next, i), (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
     if (d->first && cfg->data.packing == CONFIG_PACKING_CUT)
         packing_positions(d->token, rows, T, tokenizer_eot(d->tokenizer), d->pos, d->first, d->target);
+    for (size_t i = 0; i < rows && d->screen; i++)
+        screened += (int64_t)screen_sequence(d->screen, d->token + i * T, T, d->target + i * T);
     for (size_t i = 0; i < rows * T; i++) counted += d->target[i] >= 0;
     *valid = (size_t)replicas_sum_targets(&run->replicas, (int64_t)counted);
+    if (d->screen) {
+        d->screened = (size_t)replicas_sum_targets(&run->replicas, screened);
+        d->screened_all += (int64_t)d->screened;
+        d->targets_all += (int64_t)(*valid + d->screened);
+    }
+    if (!*valid && d->screen && d->screened)
+        die("data.train: a step of %zu tokens has no target that counts (data.max_repeat and max_broken took %zu)",
+            (size_t)batch.sequences * T, d->screened);
     if (!*valid) die("data.train: a step of %zu tokens has no target that counts", (size_t)batch.sequences * T);
     return (int64_t)rows;
 }

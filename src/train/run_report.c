@@ -184,6 +184,11 @@ void run_end(Run *run, long step, bool interrupted)
         if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
         run_tasks(run, step);
     }
+    const RunData *d = &run->data;
+    if (d->screen && d->targets_all)
+        progress_note(run->progress, "screened    %lld of %lld targets, %.2f%%: documents beyond data.max_repeat or max_broken",
+                      (long long)d->screened_all, (long long)d->targets_all,
+                      100 * (double)d->screened_all / (double)d->targets_all);
     progress_end(run->progress, &row);
     run->progress = NULL;
 }
