@@ -126,11 +126,11 @@ static void report(Run *run, const CkptDone *done)
         progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", done->step, done->error);
         return;
     }
-    run->saves.last = done->step;
+    if (done->step > run->saves.last) run->saves.last = done->step; // one that did not wait overtakes older ones
     progress_event(run->progress, METRICS_SAVE, done->step, "%s/checkpoints/step_%08ld", run->dir, done->step);
     double mb = (double)done->n_bytes / 1e6;
     char busy[64] = "";
-    if (run->saves.async) snprintf(busy, sizeof busy, ", the thread computed for %.3f s", done->busy);
+    if (done->busy > 0) snprintf(busy, sizeof busy, ", the thread computed for %.3f s", done->busy);
     progress_note(run->progress, "         %.1f MB%s in %.3f s (%.0f MB/s), training stood still for %.3f s%s", mb,
                   run->replicas.size > 1 ? " of rank 0" : "", done->seconds, mb / done->seconds, done->stalled, busy);
 }
@@ -193,6 +193,18 @@ static void save_now(Run *run, const CkptState *state)
     report(run, &done);
 }
 
+// ckpt.on_full=save.
+static void save_beside(Run *run, const CkptState *state)
+{
+    CkptDone done;
+    fail_save(run, state->step, true);
+    ckpt_async_now(run->saves.async, state, &done);
+    progress_note(run->progress, "checkpoint of step %ld: written at once, in %.3f s, because %d others are being "
+                  "written (the disk is slower than the saves: try a larger --run.save_every)", state->step,
+                  done.seconds, CKPT_ASYNC_SAVES);
+    report(run, &done);
+}
+
 void run_save(Run *run, long step)
 {
     if (run->saves.harmed) {
@@ -217,6 +229,10 @@ void run_save(Run *run, long step)
     double begin = clock_seconds();
     bool full = ckpt_async_full(async, step);
     CkptDone done;
+    if (full && run->cfg.ckpt.on_full == CONFIG_FULL_SAVE && !ckpt_async_saves(async, step)) {
+        save_beside(run, &state);
+        return;
+    }
     while (ckpt_async_full(async, step) && ckpt_async_poll(async, true, &done)) report(run, &done);
     if (full)
         progress_note(run->progress,
@@ -340,6 +356,7 @@ long run_rollback(Run *run, long step, const StepResult *r)
     progress_rollback(run->progress, to, "update %ld: %s: back to the checkpoint of step %ld, samples %lld to %lld "
                       "skipped%s%s%s", step, r->why, to, (long long)first, (long long)(first + samples - 1),
                       cfg->monitor.rollback_cool ? ", learning rate lowered" : "", *advice ? "; " : "", advice);
+    run->saves.last = -1;
     run_save(run, to);
     return to;
 }
