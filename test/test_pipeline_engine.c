@@ -113,10 +113,11 @@ static void test_activations(void **state)
     (void)state;
     Dev *dev = dev_cpu_create(1);
     for (int k = 0; k < LAYOUTS; k++)
-        for (int mode = 0; mode < 6; mode++) {
+        for (int mode = 0; mode < 8; mode++) {
             Case c = {.shape = families[k % 2]};
             lay_out(&c, k);
-            c.recompute = (RecomputePolicy){.mode = (RecomputeMode)(mode % 5), .every = 2, .compress = mode == 5};
+            c.recompute = (RecomputePolicy){.mode = (RecomputeMode)(mode % 5), .every = 2, .compress = mode == 5,
+                                            .offload = mode > 5}; // 6: selective, 7: sqrt
             Outcome r = run(c);
             PipelineTable *t = table_of(k, 8);
             PipelineProof proof;

@@ -183,6 +183,7 @@ typedef struct {
         RecomputeMode recompute;
         long recompute_every;
         ConfigCompress compress;
+        OffloadMode offload_acts;
         OffloadMode offload;
     } memory;
     struct {
