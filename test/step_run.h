@@ -47,6 +47,7 @@ typedef struct {
     float *grads;
     double loss, eval_loss;
     size_t n, act_bytes, grad_bytes;
+    uint64_t bytes_out, bytes_in; // of activations, to host memory and back
 } Result;
 
 // Sequence i of the step, of T tokens at most: the same whatever batch it is in.
@@ -92,6 +93,7 @@ static inline Result run_step(const ModelShape *shape, Step step)
     sum += run_batch(m, &step, 3, 2, 7);
     r.loss = model_step_finish(m);
     if (!dev->deterministic) assert_true(r.loss == sum);
+    r.bytes_out = m->pool.bytes_out, r.bytes_in = m->pool.bytes_in;
     r.eval_loss = model_evaluate(m);
     r.grads = malloc(r.n * sizeof *r.grads);
     assert_non_null(r.grads);

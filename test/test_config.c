@@ -553,6 +553,7 @@ static void test_refused_on_ranks(void **state)
         {2, "--parallel.cp=2|--model.context=62|--batch.tokens=992", "parallel.cp = 2: a sequence is cut into 2 cp = 4 "
                                                                     "chunks, which does not divide model.context = 62"},
         {1, "--model.context=62|--batch.tokens=992", NULL},
+        {1, "--memory.offload_acts=cpu|--memory.compress=int8", "memory.offload_acts=cpu with memory.compress=int8"},
         {1, "--memory.offload=cpu|--run.norms_every=5|--numerics.dtype=bf16",
          "run.norms_every: reads the fp32 weights"},
         {1, "--memory.offload=cpu|--run.norms_every=5", NULL},

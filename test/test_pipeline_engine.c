@@ -113,10 +113,11 @@ static void test_activations(void **state)
     (void)state;
     Dev *dev = dev_cpu_create(1);
     for (int k = 0; k < LAYOUTS; k++)
-        for (int mode = 0; mode < 7; mode++) {
+        for (int mode = 0; mode < 9; mode++) {
             Case c = {.shape = families[k % 2]};
             lay_out(&c, k);
-            c.recompute = (RecomputePolicy){.mode = (RecomputeMode)(mode % 6), .every = 2, .compress = mode == 6};
+            c.recompute = (RecomputePolicy){.mode = (RecomputeMode)(mode % 6), .every = 2, .compress = mode == 6,
+                                            .offload = mode > 6}; // with the modes after `none`
             Outcome r = run(c);
             PipelineTable *t = table_of(k, 8);
             PipelineProof proof;

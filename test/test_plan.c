@@ -153,6 +153,7 @@ static void test_every_combination(void **state)
         cfg.model.kv_heads = i % 5 ? 2 : 4;
         strcpy(cfg.model.value_embeddings, i % 4 == (i / 19) % 4 ? "-v" : "");
         cfg.memory.compress = compress ? CONFIG_COMPRESS_INT8 : CONFIG_COMPRESS_NONE;
+        cfg.memory.offload_acts = !compress && (i / 2) % 2 ? OFFLOAD_CPU : OFFLOAD_NONE;
         cfg.data.document_mask = documents;
         cfg.numerics.deterministic = fixed;
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
@@ -166,6 +167,9 @@ static void test_every_combination(void **state)
         run_one_step();
         assert_true(isfinite(optim_step(&real.optim, real.model, 1e-3)));
         for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
+        PlanMoved moved = plan_moved(&planned);
+        assert_int_equal(moved.out, real.model->pool.bytes_out);
+        assert_int_equal(moved.in, real.model->pool.bytes_in);
         plan_close(&planned);
         run_free(&real);
         ranks_part(&real.replicas);

@@ -27,19 +27,36 @@ static ModelShape with_layers(const ModelShape *s, size_t layers)
     return shape;
 }
 
-// ---- every mode gives the gradients of `none`
+// ---- every mode gives the gradients of `none`, and so does each with its activations in host memory
+
+// Of both micro-batches of run_step, what is kept goes out once and comes back once.
+static void expect_moved(const Result *r, const ModelShape *shape, Dev *dev, RecomputePolicy policy)
+{
+    Dev *cpu = dev_cpu_create(1);
+    size_t n = 0, rows[] = {3 * 10, 2 * 7};
+    for (int i = 0; i < 2; i++)
+        n += recompute_host_bytes(shape, dev ? dev : cpu, policy, recompute_segment(policy, shape->layers), 0,
+                                  shape->layers, rows[i]);
+    dev_cpu_free(cpu);
+    assert_int_equal(r->bytes_out, n);
+    assert_int_equal(r->bytes_in, n);
+    assert_int_equal(n > 0, policy.offload);
+}
 
 static void check_modes(const ModelShape *shape, Dev *dev, float dropout, bool documents)
 {
     Step step = {.dev = dev, .dropout = dropout, .step = 11, .documents = documents, .options.sequences = 5};
     Result none = run_step(shape, step);
     assert_true(distance(&none, NULL) > 0.1 && distance(&none, NULL) < 1e6); // something is compared
-    for (int i = 1; i < MODES; i++) {
-        step.options.recompute = modes[i].policy;
+    for (int i = 1; i < 2 * MODES; i++) {
+        bool away = i >= MODES;
+        step.options.recompute = modes[i % MODES].policy;
+        step.options.recompute.offload = away;
         Result r = run_step(shape, step);
         if (!same_bits(&r, &none))
-            fail_msg("%s, %zu layers, dropout %g: differs from none by %g", modes[i].name, shape->layers, dropout,
-                     distance(&r, &none));
+            fail_msg("%s%s, %zu layers, dropout %g: differs from none by %g", modes[i % MODES].name,
+                     away ? ", offloaded" : "", shape->layers, dropout, distance(&r, &none));
+        expect_moved(&r, shape, dev, step.options.recompute);
         free(r.grads);
     }
     free(none.grads);
@@ -286,18 +303,22 @@ static void test_full_costs_at_most_a_third(void **state)
 
 // ---- bytes
 
-static void check_bytes(const ModelShape *family, Dev *dev, size_t layers, bool compress)
+static void check_bytes(const ModelShape *family, Dev *dev, size_t layers, bool compress, bool offload)
 {
     for (int i = 0; i < MODES; i++) {
         ModelShape shape = with_layers(family, layers);
         ModelOptions options = {.recompute = modes[i].policy};
         options.recompute.compress = compress;
+        options.recompute.offload = offload;
         Mem mem = {0};
         Model *m = model_allocate_with(&shape, dev, &mem, B, T, true, options);
         size_t formula = recompute_bytes(&shape, dev, options.recompute, B, T);
         if (mem.tag_bytes[MEM_ACTS] != formula)
             fail_msg("%s, %zu layers%s: %zu bytes, the formula says %zu", modes[i].name, layers,
-                     compress ? ", compressed" : "", mem.tag_bytes[MEM_ACTS], formula);
+                     compress ? ", compressed" : offload ? ", offloaded" : "", mem.tag_bytes[MEM_ACTS], formula);
+        assert_int_equal(mem.tag_bytes[MEM_HOST],
+                         recompute_host_bytes(&shape, dev, options.recompute, recompute_segment(options.recompute, layers),
+                                              0, layers, B * T));
         model_free(m);
         mem_free_all(&mem);
     }
@@ -308,11 +329,12 @@ static void test_bytes_are_the_formula(void **state)
     (void)state;
     Dev *dev = dev_cpu_create(1), *narrow = narrow_create(dev, (NarrowOptions){.x_type = X_BF16});
     for (size_t layers = 1; layers <= 5; layers++)
-        for (int compress = 0; compress < 2; compress++) {
-            check_bytes(&gpt, dev, layers, compress);
-            check_bytes(&llama, dev, layers, compress);
-            check_bytes(&moe, dev, layers, compress);
-            check_bytes(&llama, narrow, layers, compress);
+        for (int i = 0; i < 3; i++) {
+            bool compress = i == 1, offload = i == 2;
+            check_bytes(&gpt, dev, layers, compress, offload);
+            check_bytes(&llama, dev, layers, compress, offload);
+            check_bytes(&moe, dev, layers, compress, offload);
+            check_bytes(&llama, narrow, layers, compress, offload);
         }
     // none, in numbers: L A + 2 C + 2 floats a token (doc/units.md)
     size_t A = 4 * 12 + 4 * 12 + 2 * 20 + 3 + 4;
@@ -325,6 +347,12 @@ static void test_bytes_are_the_formula(void **state)
     // attention: nor q, k, v and the output of attention, of which one set is left
     assert_int_equal(recompute_bytes(&gpt, dev, (RecomputePolicy){.mode = RECOMPUTE_ATTENTION}, B, T),
                      4 * N * (5 * (A - 2 * 12 - 20 - 4 * 12) + 2 * 12 + 20 + 4 * 12 + 2 * 12 + 2));
+    // offloaded: one set of buffers, two inputs of blocks, the head's; five inputs and sets wait elsewhere
+    RecomputePolicy away = {.offload = true}, starts = {.mode = RECOMPUTE_EVERY, .every = 2, .offload = true};
+    assert_int_equal(recompute_bytes(&gpt, dev, away, B, T), 4 * N * ((A - 12) + 2 * 12 + 2 * 12 + 2));
+    assert_int_equal(recompute_host_bytes(&gpt, dev, away, 0, 0, 5, N), 4 * N * 5 * A);
+    assert_int_equal(recompute_host_bytes(&gpt, dev, starts, 2, 0, 5, N), 4 * N * 3 * 12);
+    assert_int_equal(recompute_host_bytes(&gpt, dev, away, 0, 3, 2, N), 4 * N * (2 * A - 12)); // a stage's
     // two ranks that share the rows of the stream: streams, resid and the statistics of norms have half the rows
     ModelShape shared = gpt;
     shared.cut.rows = 2;

@@ -232,6 +232,14 @@ twice() { # NAME [OPTION...]
 }
 step 'deterministic: the same bytes, in any order of blocks, threads and streams' twice d
 deeper step 'deterministic, bf16: the same bytes' twice db --numerics.dtype=bf16 --model.head_size=32
+away() { # activations in host memory: three blocks, so that each uses what the one before left in the shared buffers
+    local mode=(--numerics.deterministic=true --model.layers=3)
+    gpu llama near "${mode[@]}" && bytes near && EMU_GUARD=1 gpu llama away "${mode[@]}" --memory.offload_acts=cpu &&
+        bytes away && cmp "$work/near.state" "$work/away.state" &&
+        EMU_GUARD=1 gpu llama away.full "${mode[@]}" --memory.offload_acts=cpu --memory.recompute=full &&
+        bytes away.full && cmp "$work/near.state" "$work/away.full.state"
+}
+step 'deterministic: the same bytes with activations in host memory' away
 step 'deterministic, fp8: the same bytes' twice d8 "${fp8[@]}" --model.ffn=96
 resumed_fp8() { # the history of the largest magnitudes comes back to the GPU
     gpu gpt f1 "${fp8[@]}" && bytes f1 && gpu gpt f2 "${fp8[@]}" --run.stop_at=1 &&

@@ -422,6 +422,7 @@ static void store_letters(PlanLetters *l, const Run *run)
 static RecomputePolicy policy_of(const Config *cfg)
 {
     return (RecomputePolicy){.mode = cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
+                             .offload = cfg->memory.offload_acts != OFFLOAD_NONE,
                              .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8};
 }
 
@@ -510,6 +511,11 @@ static void activations(char *out, size_t n_out, const ModelShape *s, RecomputeP
         else if (selective) snprintf(kept[i], sizeof kept[i], "x K%s", mark[i]);
         else snprintf(kept[i], sizeof kept[i], "x (K%s + E%s)", mark[i], mark[i]);
     }
+    if (policy.offload) { // one set of buffers, or those of a segment, and two inputs
+        snprintf(out, n_out, segments ? "N (S (x (K%s + E%s) + R%s) + x C (S + 3) + 8)"
+                                      : "N (x (K%s + E%s) + R%s + 4 x C + 8)", m, m, m);
+        return;
+    }
     if (!experts) snprintf(all, sizeof all, "%s (%s + R)", segments ? "S" : "L", kept[0]);
     else if (segments) snprintf(all, sizeof all, "S (%s + Rm)", kept[2]);
     else snprintf(all, sizeof all, "(L - Lx) (%s + R) + Lx (%s + Rx)", kept[0], kept[1]);
@@ -518,6 +524,35 @@ static void activations(char *out, size_t n_out, const ModelShape *s, RecomputeP
     else if (attention) snprintf(shared, sizeof shared, " + x (E%s + Q)", m);
     else if (selective) snprintf(shared, sizeof shared, " + x E%s", m);
     snprintf(out, n_out, "N (%s%s + x C (%s) + 8)", all, shared, segments ? "ceil(L / S) + S + 1" : "L + 2");
+}
+
+// What waits for backward in host memory.
+static void activations_away(char *out, size_t n_out, const ModelShape *s, RecomputePolicy policy, bool segments)
+{
+    char kept[2][40];
+    const char *mark[] = {"", "x"};
+    for (int i = 0; i < 2; i++)
+        if (policy.mode == RECOMPUTE_SELECTIVE) snprintf(kept[i], sizeof kept[i], "x K%s + R%s", mark[i], mark[i]);
+        else snprintf(kept[i], sizeof kept[i], "x (K%s + E%s) + R%s", mark[i], mark[i], mark[i]);
+    if (!policy.offload) snprintf(out, n_out, "%s", "");
+    else if (segments) snprintf(out, n_out, "N x C ceil(L / S)");
+    else if (!s->experts.n) snprintf(out, n_out, "N L (%s + x C)", kept[0]);
+    else snprintf(out, n_out, "N ((L - Lx) (%s) + Lx (%s) + L x C)", kept[0], kept[1]);
+}
+
+PlanMoved plan_moved(const Run *run)
+{
+    const Model *m = run->model;
+    RecomputePolicy policy = policy_of(&run->cfg);
+    PlanMoved moved = {0, 0};
+    for (int c = 0; c < m->n_chunks; c++) {
+        const ModelChunk *chunk = &m->chunk[c];
+        size_t n = (size_t)run->cfg.batch.accum *
+                   recompute_host_bytes(&m->local, m->dev, policy, m->pool.segment, chunk->piece.first,
+                                        chunk->piece.layers, model_max_rows(m));
+        moved.out += n, moved.in += chunk->n_late && !m->pool.segment ? 2 * n : n;
+    }
+    return moved;
 }
 
 static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
@@ -556,10 +591,16 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
         if (away) snprintf(text, n_text, "4096 (2 ceil(Ou / 4096) + 1)");
         else snprintf(text, n_text, "%s%s", config_stores_fp32(cfg) ? "" : master, state);
         break;
-    case MEM_HOST:
-        snprintf(text, n_text, "%s%s", cfg->memory.offload != OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps",
-                 cfg->ckpt.async ? " + 2 Cs" : "");
+    case MEM_HOST: {
+        char acts[120];
+        activations_away(acts, sizeof acts, shape, policy, recompute_segment(policy, shape->layers) > 0);
+        const char *kept = cfg->memory.offload != OFFLOAD_CPU ? "" : stage < 3 ? "Oa" : "Oa + x Ps";
+        const char *part[3] = {kept, acts, cfg->ckpt.async ? "2 Cs" : ""};
+        for (int i = 0, at = 0; i < 3; i++)
+            if (*part[i]) at += snprintf(text + at, n_text - (size_t)at, "%s%s", at ? " + " : "", part[i]);
+        if (!*text) snprintf(text, n_text, "0");
         break;
+    }
     case MEM_ACTS: activations(text, n_text, shape, policy, recompute_segment(policy, shape->layers) > 0); break;
     case MEM_SCRATCH: scratch(text, n_text, shape, cfg); break;
     case MEM_COMM: communication(text, n_text, cfg); break;

@@ -47,6 +47,11 @@ PlanLetters plan_letters(const Run *run);
 // be NULL. Dies when the text is not a formula, or its numbers do not fit.
 size_t plan_evaluate(const PlanLetters *letters, const char *text, char *numbers, size_t size);
 PlanFormula plan_formula(const Run *run, MemTag tag);
+// Bytes of activations that this rank's step sends to host memory and gets back, with memory.offload_acts.
+typedef struct {
+    size_t out, in;
+} PlanMoved;
+PlanMoved plan_moved(const Run *run);
 // plan_formula; dies when it is not the sum of the tag's buffers to the byte. For a model cut over ranks (tensor,
 // context, pipeline parallel) it is that sum alone, without a formula.
 PlanFormula plan_checked(const Run *run, MemTag tag);

@@ -128,6 +128,9 @@ void plan_print_memory(const Run *run, FILE *out)
         fputc('\n', out);
     }
     fprintf(out, "%-13s %18zu %12.1f\n", "total", mem->bytes, (double)mem->bytes / 1e6);
+    PlanMoved moved = plan_moved(run);
+    if (moved.out)
+        fprintf(out, "\na step moves %zu bytes of activations to host memory, and %zu back\n", moved.out, moved.in);
     print_meanings(&letters, text, out);
     print_buffers(mem, out);
 }

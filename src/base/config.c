@@ -681,6 +681,13 @@ static void refuse_offloaded(const Config *cfg)
             "beside 16-bit ones (try --memory.offload=none)", where(cfg, "run.norms_every"));
 }
 
+static void refuse_compressed_and_offloaded(const Config *cfg)
+{
+    if (cfg->memory.offload_acts != OFFLOAD_NONE && cfg->memory.compress != CONFIG_COMPRESS_NONE)
+        die("%s: memory.offload_acts=cpu with memory.compress=int8: the copies that wait are in one place and one form (try "
+            "--memory.compress=none)", where(cfg, "memory.offload_acts"));
+}
+
 bool config_deals(const Config *cfg)
 {
     long n = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp;
@@ -767,6 +774,7 @@ void config_resolve(Config *cfg)
     refuse_on_ranks(cfg);
     refuse_in_parts(cfg);
     refuse_offloaded(cfg);
+    refuse_compressed_and_offloaded(cfg);
     resolve_optim(cfg);
     derive(cfg, "eval.stride", &cfg->eval.stride, cfg->model.context);
     if (cfg->eval.stride > cfg->model.context)

@@ -185,6 +185,7 @@ typedef struct {
         RecomputeMode recompute;
         long recompute_every;
         ConfigCompress compress;
+        OffloadMode offload_acts;
         OffloadMode offload;
     } memory;
     struct {

@@ -275,6 +275,8 @@ static const ConfigKey TABLE[] = {
     INT(memory, recompute_every, "2", "[1, 100000]", "blocks", "memory.recompute=every", "blocks of a segment"),
     ONE_OF(memory, compress, "none", "none|int8",
         "activations that wait for backward: as they are, or in 8 bits (which changes gradients a little)"),
+    ONE_OF(memory, offload_acts, "none", "none|cpu",
+        "where the activations of a block wait for backward: in device memory, in the host's"),
     ONE_OF(memory, offload, "none", "none|cpu|disk",
         "where the optimizer's state waits between updates, in stage 3 the weights too: beside the rest, in host "
         "memory, in a file of the run's directory"),

@@ -83,7 +83,7 @@ static void place_sources(Model *m)
     }
 }
 
-// Without recomputation and compression each unit has its own stream and saved buffers.
+// Without recomputation, compression and offload each unit has its own stream and saved buffers.
 static void place_own(Activations *acts, int u, Mem *mem)
 {
     const BufferList *row = &acts->row[u];
@@ -111,7 +111,10 @@ Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, i
     acts.pitch = calloc(n, sizeof *acts.pitch);
     acts.packed = calloc(n, sizeof *acts.packed);
     acts.scale = calloc(n, sizeof *acts.scale);
-    if (!acts.row || !acts.stream || !acts.saved || !acts.pitch || !acts.packed || !acts.scale)
+    acts.host = calloc(n, sizeof *acts.host);
+    acts.host_stream = calloc(n, sizeof *acts.host_stream);
+    if (!acts.row || !acts.stream || !acts.saved || !acts.pitch || !acts.packed || !acts.scale || !acts.host ||
+        !acts.host_stream)
         die("model: no memory for %d units", n_units);
     for (int u = 0; u < n_units; u++) {
         acts.row[u] = unit[u].kind->saved(dev, shape, 1, 1);
@@ -123,7 +126,7 @@ Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, i
 
 void model_activations_free(Activations *acts)
 {
-    void *own[] = {acts->row, acts->stream, acts->saved, acts->pitch, acts->packed, acts->scale};
+    void *own[] = {acts->row, acts->stream, acts->saved, acts->pitch, acts->packed, acts->scale, acts->host, acts->host_stream};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
 }
 
@@ -152,7 +155,8 @@ static void allocate_chunks(Model *m, bool train, ModelOptions options)
     int slots = 0;
     for (int c = 0; c < stage->n_chunks; c++)
         if (stage->chunk[c].layers > most) most = stage->chunk[c].layers;
-    bool all_kept = train && options.recompute.mode == RECOMPUTE_NONE && !options.recompute.compress;
+    bool all_kept = train && options.recompute.mode == RECOMPUTE_NONE && !options.recompute.compress &&
+                    !options.recompute.offload;
     m->pool = all_kept ? (RecomputePool){.train = true, .all_kept = true} :
         recompute_pool(most, train, options.recompute);
     m->n_chunks = stage->n_chunks;

@@ -22,10 +22,15 @@
 // Compression is independent of the mode: units work in one set of full buffers, and the kept activations of each block
 // are stored as 8-bit copies. (Gradients are then not bit-identical: see elements.c.)
 //
+// Offload is independent of the mode too: the same shared set of full buffers, and what is kept of each block (its
+// input, and the saved buffers that are not recomputed) waits as a copy in host memory, written after its forward and
+// fetched before its backward: torch's save_on_cpu around each block. The head's buffers stay, because its backward
+// comes at once; so does the input of a stage's first block, which another rank sends.
+//
 // Rejected: recomputing the attention core alone, the "selective" of Korthikanti et al. (arXiv 2205.05198): the T x T
-// matrix that it saves is never stored here, and what is left, the output, is a third of what q, k and v are. Segments that include embedding and head: the embedding keeps nothing, and the
-// head's backward runs right after its forward. A choice for each buffer under a memory budget: twelve switches whose
-// combinations are hard to predict.
+// matrix that it saves is never stored here, and what is left, the output, is a third of what q, k and v are. Segments
+// that include embedding and head: the embedding keeps nothing, and the head's backward runs right after its forward. A
+// choice for each buffer under a memory budget: twelve switches whose combinations are hard to predict.
 #include "net/model.h"
 
 #include "base/check.h"
@@ -89,22 +94,33 @@ static bool is_dropped(BufferKind kind, RecomputePolicy policy)
         (kind == BUFFER_ATTENTION && policy.mode == RECOMPUTE_ATTENTION);
 }
 
+// Whether a copy of it in host memory waits for backward, so that blocks share the buffer. Those of a segment do not
+// wait.
+static bool is_away(BufferKind kind, RecomputePolicy policy, size_t segment)
+{
+    return policy.offload && !segment && !is_dropped(kind, policy);
+}
+
 static bool is_packed(BufferKind kind, RecomputePolicy policy)
 {
     return policy.compress && kind != BUFFER_STAT && !is_dropped(kind, policy);
 }
 
-// Bytes that are kept of a block with those buffers; *work: bytes of the one set of buffers that all blocks share.
-static size_t block_bytes(const BufferList *list, const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t N,
-                          size_t *work)
+// Bytes that are kept of a block with those buffers; *work: bytes of the one set of buffers that all blocks share;
+// *away: of the copies in host memory, or NULL.
+static size_t block_bytes(const BufferList *list, const ModelShape *s, const Dev *dev, RecomputePolicy policy,
+                          size_t segment, size_t N, size_t *work, size_t *away)
 {
-    size_t kept = 0;
+    size_t kept = 0, none;
     *work = 0;
+    *(away ? away : &none) = 0;
     for (int i = 0; i < list->n; i++) {
         size_t rows = list->shared[i] ? N / unit_sharers(s) : N, width = list->n_bytes[i] / dev->x_bytes;
         bool dropped = is_dropped(list->kind[i], policy), packed = is_packed(list->kind[i], policy);
-        if (dropped || packed) *work += rows * list->n_bytes[i];
-        if (!dropped) kept += rows * (packed ? width + 4 * groups_of(width) : list->n_bytes[i]);
+        bool host = is_away(list->kind[i], policy, segment);
+        if (dropped || packed || host) *work += rows * list->n_bytes[i];
+        if (host && away) *away += rows * list->n_bytes[i];
+        if (!dropped && !host) kept += rows * (packed ? width + 4 * groups_of(width) : list->n_bytes[i]);
     }
     return kept;
 }
@@ -115,17 +131,31 @@ size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy
     size_t x = dev->x_bytes, R = N / unit_sharers(s), C = s->channels, work, blocks = 0;
     for (size_t l = first; !segment && l < first + layers; l++) {
         BufferList list = kind_of(s, l)->saved(dev, s, 1, 1);
-        blocks += block_bytes(&list, s, dev, policy, N, &work);
+        blocks += block_bytes(&list, s, dev, policy, segment, N, &work, NULL);
     }
-    size_t streams = (segment ? (layers + segment - 1) / segment : layers) + head;
+    size_t streams = (policy.offload ? first > 0 : segment ? (layers + segment - 1) / segment : layers) + head;
     return blocks + streams * R * x * C + (head ? N * x * C + R * 8 : 0); // the head's norm
 }
 
 size_t recompute_pool_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N)
 {
     BufferList widest = recompute_widest(dev, s);
-    size_t work, block = block_bytes(&widest, s, dev, policy, N, &work);
-    return segment ? segment * block + work + (segment - 1) * (N / unit_sharers(s)) * dev->x_bytes * s->channels : work;
+    size_t work, block = block_bytes(&widest, s, dev, policy, segment, N, &work, NULL);
+    size_t streams = (segment ? segment - 1 : 0) + (policy.offload ? 2 : 0);
+    return (segment ? segment * block : 0) + work + streams * (N / unit_sharers(s)) * dev->x_bytes * s->channels;
+}
+
+size_t recompute_host_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t first,
+                            size_t layers, size_t N)
+{
+    size_t sum = 0, streams = (segment ? (layers + segment - 1) / segment : layers) - (first > 0);
+    for (size_t l = first; policy.offload && l < first + layers; l++) {
+        BufferList list = kind_of(s, l)->saved(dev, s, 1, 1);
+        size_t work, away;
+        block_bytes(&list, s, dev, policy, segment, N, &work, &away);
+        sum += away;
+    }
+    return policy.offload ? sum + streams * (N / unit_sharers(s)) * dev->x_bytes * s->channels : 0;
 }
 
 size_t recompute_late_bytes(const ModelShape *s, const Dev *dev, size_t segment, size_t first, size_t layers, size_t N)
@@ -199,7 +229,7 @@ RecomputePool recompute_pool(size_t layers, bool train, RecomputePolicy policy)
 {
     RecomputePool pool = {.policy = train ? policy : (RecomputePolicy){0}, .train = train, .fresh = -1};
     pool.segment = train ? recompute_segment(policy, layers) : 0;
-    pool.all_kept = train && policy.mode == RECOMPUTE_NONE && !policy.compress;
+    pool.all_kept = train && policy.mode == RECOMPUTE_NONE && !policy.compress && !policy.offload;
     pool.sets = train ? pool.segment : 1;
     size_t n = pool.sets ? pool.sets : 1;
     pool.inner = calloc(n, sizeof *pool.inner);
@@ -235,11 +265,13 @@ static void place_saved(Activations *acts, int u, Mem *mem)
     for (int i = 0; i < wide->n; i++) {
         bool dropped = is_block(acts, u) && is_dropped(wide->kind[i], policy);
         bool packed = is_block(acts, u) && is_packed(wide->kind[i], policy);
-        void **shared = dropped || packed ? &pool->work[i] : set >= 0 ? &pool->saved[set][i] : NULL;
+        bool away = is_block(acts, u) && pool->train && is_away(wide->kind[i], policy, acts->segment);
+        void **shared = dropped || packed || away ? &pool->work[i] : set >= 0 ? &pool->saved[set][i] : NULL;
         size_t N = model_rows_held(acts, u, i, acts->max_rows);
         size_t own = i < row->n ? row->n_bytes[i] : 0, n_bytes = shared ? wide->n_bytes[i] : own;
         if (n_bytes) acts->saved[u][i] = once(shared, mem, N * n_bytes, wide->name[i]);
         acts->pitch[u][i] = n_bytes;
+        if (away && own) acts->host[u][i] = mem_alloc(mem, MEM_HOST, N * own, wide->name[i]);
         n_bytes = set >= 0 ? wide->n_bytes[i] : own;
         if (!packed || !n_bytes) continue;
         size_t width = n_bytes / acts->x_bytes;
@@ -250,11 +282,24 @@ static void place_saved(Activations *acts, int u, Mem *mem)
     }
 }
 
+// Which of the pool's two inputs a block's kept input is in while it works; -1: its stream is its own.
+static int input_of(const Activations *acts, int u)
+{
+    if (!acts->policy.offload || !acts->pool->train || u == 0 || !is_block(acts, u) || !keeps_stream(acts, u)) return -1;
+    return (int)(number_of(acts, u) / (acts->segment ? acts->segment : 1) % 2);
+}
+
 void recompute_place(Activations *acts, int u, Mem *mem)
 {
     size_t n_bytes = acts->max_rows / acts->sharers * acts->stream_row;
-    int set = acts->pool->train ? set_of(acts, u) : 0;
-    if (acts->unit[u].kind != &unit_embedding)
+    int set = acts->pool->train ? set_of(acts, u) : 0, input = input_of(acts, u);
+    X **inputs = acts->pool->input;
+    for (int i = 0; i < 2 && acts->policy.offload && acts->pool->train; i++)
+        if (!inputs[i]) inputs[i] = (X *)mem_alloc(mem, MEM_ACTS, n_bytes, "stream");
+    if (input >= 0) {
+        acts->stream[u] = inputs[input];
+        acts->host_stream[u] = mem_alloc(mem, MEM_HOST, n_bytes, "stream");
+    } else if (acts->unit[u].kind != &unit_embedding)
         acts->stream[u] = (X *)once(keeps_stream(acts, u) ? NULL : (void **)&acts->pool->inner[set], mem, n_bytes,
                                     "stream");
     place_saved(acts, u, mem);
@@ -311,9 +356,31 @@ static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t
     }
 }
 
+static void transfer(const Activations *acts, Dev *dev, char *host, void *buffer, size_t n_bytes, bool out)
+{
+    if (out) dev->to_host(dev, host, buffer, n_bytes);
+    else dev->to_device(dev, buffer, host, n_bytes);
+    *(out ? &acts->pool->bytes_out : &acts->pool->bytes_in) += n_bytes;
+}
+
+// N rows of what unit u keeps in host memory, there or back. Its input: also where only that is kept, for its segment.
+static void move(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved, bool out)
+{
+    if (acts->host_stream[u])
+        transfer(acts, dev, acts->host_stream[u] + row / acts->sharers * acts->stream_row,
+                 model_stream_at(acts, acts->stream[u], row), N / acts->sharers * acts->stream_row, out);
+    for (int i = 0; i < acts->row[u].n; i++) {
+        size_t width = acts->row[u].n_bytes[i];
+        if (!acts->host[u][i]) continue;
+        transfer(acts, dev, (char *)acts->host[u][i] + model_rows_held(acts, u, i, row) * width, saved[i],
+                 model_rows_held(acts, u, i, N) * width, out);
+    }
+}
+
 void recompute_keep(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved)
 {
     convert(acts, dev, u, row, N, saved, true);
+    move(acts, dev, u, row, N, saved, true);
 }
 
 static bool is_last_block(const Activations *acts, int u)
@@ -337,10 +404,21 @@ static void run_segment(const Activations *acts, const UnitContext *ctx, int u, 
     }
 }
 
+// What unit u's backward needs from host memory; with segments, at a segment's last block, what its first one keeps.
+static void fetch(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved)
+{
+    if (!acts->policy.offload || !is_block(acts, u)) return;
+    size_t segment = acts->segment, k = number_of(acts, u);
+    if (!segment) move(acts, dev, u, row, N, saved, false);
+    else if (is_last_block(acts, u) || (k + 1) % segment == 0)
+        move(acts, dev, u - (int)(k % segment), row, N, saved, false);
+}
+
 void recompute_again(Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
                      const Batch *batch)
 {
     if (acts->pool->fresh != acts->slot) acts->pool->fresh = -1;
+    fetch(acts, ctx->dev, u, row, batch->N, saved);
     run_segment(acts, ctx, u, row, batch);
     convert(acts, ctx->dev, u, row, batch->N, saved, false);
 }
@@ -382,6 +460,7 @@ void recompute_backward_later(Activations *acts, const UnitContext *ctx, size_t 
                 saved[i] = late->read[u][i] ? (char *)late->read[u][i] + row * acts->row[u].n_bytes[i] : NULL;
         } else {
             convert(acts, ctx->dev, u, row, batch->N, saved, false);
+            fetch(acts, ctx->dev, u, row, batch->N, saved);
             const X *inp = model_stream_at(acts, acts->stream[u], row);
             if (drop) unit->kind->restore(ctx, unit, inp, saved, batch, attention);
         }

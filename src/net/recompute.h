@@ -18,6 +18,7 @@ extern "C" {
 typedef struct {
     RecomputeMode mode;
     size_t every;  // RECOMPUTE_EVERY; more than the layers: as many as the layers
+    bool offload;  // what is kept of a block waits in host memory; not with compress
     bool compress; // kept activations of blocks are stored in 8 bits (dev.h, compress); changes gradients a little
 } RecomputePolicy;
 
@@ -27,7 +28,9 @@ typedef struct {
     bool train;
     bool all_kept;  // nothing is recomputed or compressed: every unit has its own buffers; no other field is used
     size_t segment; // blocks that are run again together; 0: none are
-    void *work[UNIT_MAX_SAVED];          // of one block: buffers that are restored or compressed
+    void *work[UNIT_MAX_SAVED];          // of one block: buffers that are restored, compressed or offloaded
+    X *input[2]; // offload: the kept inputs of blocks, in turn: a block reads one while the next one's is written
+    uint64_t bytes_out, bytes_in; // offload: to host memory, and back, so far
     size_t sets;                         // of a segment's blocks:
     X **inner;                           // their inputs
     void *(*saved)[UNIT_MAX_SAVED];
@@ -54,6 +57,8 @@ typedef struct {
     void *(*saved)[UNIT_MAX_SAVED];
     int8_t *(*packed)[UNIT_MAX_SAVED]; // compressed copies (max_rows, width); NULL: none
     float *(*scale)[UNIT_MAX_SAVED];
+    void *(*host)[UNIT_MAX_SAVED]; // offload: copies of the saved buffers, row by row; NULL: it is not away
+    char **host_stream;            // and of the streams
 } Activations;
 
 // What backward keeps for linear_backward_later, by unit; with recomputation, also copies of the inputs that it reads.
@@ -84,6 +89,9 @@ size_t recompute_late_bytes(const ModelShape *shape, const Dev *dev, size_t segm
                             size_t N);
 // Each saved buffer of a block in its largest size, of the kinds of block that a shape has; the bytes of one row.
 BufferList recompute_widest(const Dev *dev, const ModelShape *shape);
+// Bytes tagged MEM_HOST of a slot, with offload: as many go there for each micro-batch, and come back.
+size_t recompute_host_bytes(const ModelShape *shape, const Dev *dev, RecomputePolicy policy, size_t segment,
+                            size_t first, size_t layers, size_t N);
 // Floating-point operations of matmuls and attention that are recomputed, per token of a sequence of T; compare with
 // model_flops_per_token.
 double recompute_extra_flops(const ModelShape *shape, RecomputePolicy policy, size_t T);
@@ -103,9 +111,9 @@ void recompute_late_free(RecomputeLate *late);
 
 // ---- between the units' calls, for rows [row, row + N) of a slot's, whole sequences; `saved` begins at `row`
 
-// After a forward that a backward follows: compresses what is to be compressed.
+// After a forward that a backward follows: compresses or offloads what is to be.
 void recompute_keep(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved);
-// Before unit u's backward, and before its weights are gathered: runs a segment again, decompresses.
+// Before unit u's backward, and before its weights are gathered: fetches, runs a segment again, decompresses.
 void recompute_again(Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
                      const Batch *batch);
 // The same, when its weights are available: recomputes the buffers that no block keeps (recompute_restores).

@@ -108,7 +108,8 @@ ModelOptions run_model_options(const Config *cfg)
 {
     return (ModelOptions){
         .recompute = {.mode = cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
-                      .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
+                      .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8,
+                      .offload = cfg->memory.offload_acts == OFFLOAD_CPU},
         .documents = cfg->data.document_mask,
         .sequences = (size_t)(cfg->batch.tokens / cfg->parallel.dp / cfg->model.context)};
 }
