@@ -16,7 +16,7 @@
 //
 // Recipes come at the end, each with some layouts that cut tensors, where every bit must be equal: optimizers that need
 // whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file, norms of outputs.
-// Last come batches of which a rank has no power of two of sequences.
+// Then come batches of which a rank has no power of two of sequences, and last hybrid sharding.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
 // chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
@@ -84,8 +84,8 @@ typedef struct {
 
 enum { MAX_VALUES = 16, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 11 };
 
-// A value of an axis; those after a gap are for add_batches alone. ranks: the factor by which it multiplies the ranks;
-// stages and chunks: of a pipeline.
+// A value of an axis; those after a gap are for add_batches and add_shards alone. ranks: the factor by which it
+// multiplies the ranks; stages and chunks: of a pipeline.
 typedef struct {
     const char *name, *option[PARITY_EACH];
     int ranks, stages, chunks;
@@ -111,7 +111,11 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                    {"pp4:zb-h1", {"--parallel.pp=4", "--parallel.schedule=zb-h1"}, 4, 4, 1}},
     [PARITY_ZERO] = {{"", {0}, 1}, {"zero1", {"--parallel.zero=1"}, 1}, {"zero2", {"--parallel.zero=2"}, 1},
                      {"zero3", {"--parallel.zero=3"}, 1},
-                     {"zero3:naive", {"--parallel.zero=3", "--parallel.reshard=false", "--parallel.overlap=false"}, 1}},
+                     {"zero3:naive", {"--parallel.zero=3", "--parallel.reshard=false", "--parallel.overlap=false"}, 1},
+                     [6] = {"zero1:shard2", {"--parallel.zero=1", "--parallel.shard=2"}, 1},
+                     {"zero2:shard2", {"--parallel.zero=2", "--parallel.shard=2"}, 1},
+                     {"zero3:shard2", {"--parallel.zero=3", "--parallel.shard=2"}, 1},
+                     {"zero3:shard4", {"--parallel.zero=3", "--parallel.shard=4", "--parallel.overlap=false"}, 1}},
     [PARITY_EP] = {{"", {0}, 1}, {"ep2", {"--parallel.ep=2"}, 1}, {"ep4", {"--parallel.ep=4"}, 1}},
     [PARITY_RECOMPUTE] = {{"", {0}, 1}, {"selective", {"--memory.recompute=selective"}, 1},
                           {"full", {"--memory.recompute=full"}, 1},
@@ -182,6 +186,8 @@ static const char *refused(const ParityLayout *l)
     if (replicas % (1 << l->value[PARITY_EP])) return "fewer ranks with other tokens than parallel.ep";
     if (l->value[PARITY_ROUTE] && l->fast) return "the bound is of the main loss alone";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
+    bool hybrid = strstr(zero, ":shard"), four = strstr(zero, ":shard4");
+    if (hybrid && replicas < (four ? 8 : 4)) return "all replicas are one row of shards";
     if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
     if (l->family == PARITY_EXPERTS && !strcmp(value_of(l, PARITY_RECIPE)->name, "relu2"))
         return "experts are SwiGLU networks";
@@ -346,6 +352,32 @@ static void add_batches(List *list)
     }
 }
 
+// Hybrid sharding: values of dp, tp, cp, pp, zero (0: each stage in rows of two), ep, recompute and micro; of dtype,
+// recipe and batch. In the fast mode one stage of each.
+static void add_shards(List *list)
+{
+    static const int row[][PARITY_MICRO + 4] = {
+        {2}, {2, 1}, {2, 3}, {1, 0, 1}, {2, 0, 1}, {1, 0, 2}, {2, 0, 0, 1}, {2, 0, 0, 5}, {2, 0, 0, 6}, {1, 1, 1},
+        {2, 0, 0, 0, 0, 1}, {2, 0, 1, 0, 9, 2}, {2, 0, 0, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 0, 0, 2, 1}, {2, 0, 1, 0, 9},
+        {2, 0, 0, 0, 8, 0, 0, 0, 1}, {2, 1, 0, 0, 7, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 8, 0, 0, 1, 0, 5},
+        {2, 0, 0, 0, 6, 0, 0, 1, 0, 6}, {2, 0, 0, 0, 7, 0, 0, 0, 0, 7}, {2, 0, 0, 0, 8, 0, 0, 3, 0, 0, 1},
+        {2, 0, 0, 0, 6, 1, 0, 1, 0, 0, 1}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int zero = 6; zero < 9; zero++) {
+            ParityLayout layout;
+            memset(&layout, 0, sizeof layout);
+            memcpy(layout.value, row[i], (PARITY_MICRO + 1) * sizeof **row);
+            memcpy(layout.value + PARITY_RECIPE, row[i] + PARITY_MICRO + 2, 2 * sizeof **row);
+            layout.value[PARITY_DTYPE] = row[i][PARITY_MICRO + 1];
+            layout.family = row[i][PARITY_EP] ? PARITY_EXPERTS : (i + (size_t)zero) % 2 ? PARITY_LLAMA : PARITY_GPT;
+            if (!row[i][PARITY_ZERO]) layout.value[PARITY_ZERO] = zero;
+            add(list, layout);
+            bool special = layout.value[PARITY_DTYPE] || layout.value[PARITY_RECIPE] || layout.value[PARITY_BATCH];
+            layout.fast = !special && zero == 6 + (int)(i % 3);
+            add(list, layout);
+        }
+}
+
 static ParityLayout *make_layouts(bool quick, int *n)
 {
     List list = {.layout = calloc(MAX_LAYOUTS, sizeof *list.layout)};
@@ -356,6 +388,7 @@ static ParityLayout *make_layouts(bool quick, int *n)
     add_random(&list, true);
     add_recipes(&list);
     add_batches(&list);
+    add_shards(&list);
     for (int i = 0; quick && i * QUICK < list.n; i++) list.layout[i] = list.layout[i * QUICK];
     *n = quick ? (list.n + QUICK - 1) / QUICK : list.n;
     return list.layout;

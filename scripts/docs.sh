@@ -108,6 +108,20 @@ gen_recipe-keys() { "$build/prepare" --keys; }
 gen_guide-map() { awk -f scripts/guide_map.awk doc/guide_map.txt; }
 gen_filter() { "$build/filter" --list; }
 gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
+gen_zero-hybrid() { # 64 H100, 8 a node
+    echo '| between nodes | GB/s of a GPU | GB, `--shard 0` | s a step | GB, `--shard 8` | s a step |'
+    echo '|---|---:|---:|---:|---:|---:|'
+    local link rate
+    while read -r link rate; do
+        printf '| %s | %s |' "$link" "$rate"
+        for shard in 0 8; do
+            build/plan time llama2-7b --gpus 64 --zero 3 --shard $shard --batch 256 --micro 1 --link "$link" |
+                awk '$1 == "memory" { held = $2 } $1 == "step" && NF == 3 { printf " %.1f | %.2f |", held, $2 }'
+        done
+        echo
+    done <<<$'ndr 50\neth100 12.5\neth25 3.1'
+}
+
 gen_zero-stages() { # a rank of the second stage, GB
     local stage options
     echo '| `parallel.` | weights | gradients | optimizer | communication | together | sent to replicas in a step, all ranks |'

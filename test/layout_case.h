@@ -23,6 +23,7 @@ typedef struct {
     int tp, stages, replicas, zero; // rank = (replica * stages + stage) * tp + tp's rank
     bool store;                     // of the optimizer's state; zero 3: of the weights too
     bool narrow;                    // weights in bf16, masters in fp32
+    int shard;                      // replicas that cut what zero cuts; 0: all
 } Layout;
 
 static inline int world_of(const Layout *l)
@@ -92,7 +93,8 @@ static inline void rank_open(Rank *r, const Layout *l, int rank, OptimName name,
     r->store = (OffloadSettings){.mode = OFFLOAD_CPU, .n_slots = 2};
     Zero *z = &r->zero;
     z->model = m;
-    z->cut = zero_cut(&m->params, zero_where(optim_kind(name), false, l->tp), l->zero, r->replica, l->replicas);
+    int row = l->shard ? l->shard : l->replicas;
+    z->cut = zero_cut(&m->params, zero_where(optim_kind(name), false, l->tp), l->zero, r->replica % row, row);
     z->range = calloc((size_t)m->n_units, sizeof *z->range);
     if (!z->range) abort();
     place_weights(r, l);

@@ -16,6 +16,7 @@ enum { SAMPLES = 24, STEPS = 3, MAX_RANKS = 8 };
 
 typedef struct {
     int ranks, stage;
+    int shard; // ranks that cut what the stage cuts; 0: all
     const ModelShape *shape;
     size_t samples, micro; // sequences of a step, and of a micro-batch (0: a rank's share)
     bool deterministic, overlap, reshard, narrow; // narrow: gradients are sent in 16 bits
@@ -37,6 +38,7 @@ typedef struct {
     double loss, norm;
     size_t n;
     CommCount count[MAX_RANKS][COMM_KINDS]; // of weights and gradients, in all steps
+    CommCount copies[MAX_RANKS][COMM_KINDS]; // of the sums over copies
     size_t tag[MAX_RANKS][MEM_TAGS], shard[MAX_RANKS]; // bytes held; elements owned
     bool agree[MAX_RANKS];
 } Outcome;
@@ -79,7 +81,7 @@ static double one_step(Model *m, Zero *zero, Deal *deal, Comm *control, const Ca
 typedef struct {
     Mem mem;
     Dev *cpu, *dev;
-    Comm *dp, *control;
+    Comm *dp, *control, *copies; // copies NULL: none
     Model *model;
     Zero *zero;
     Deal *deal; // deterministic, on several ranks
@@ -94,15 +96,17 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     r->cpu->deterministic = c->deterministic;
     r->dev = c->x_type == X_FP32 ? r->cpu : narrow_create(r->cpu, (NarrowOptions){.x_type = c->x_type});
     comm_set_ordered(world, c->deterministic);
-    r->dp = comm_split(world, 0, world->rank, "dp");
+    int row = c->stage && c->shard ? c->shard : world->size;
+    r->dp = comm_split(world, world->rank / row, world->rank, "dp");
+    r->copies = comm_split(world, row < world->size ? world->rank % row : -1, world->rank, "copies");
     r->control = comm_split(world, 0, world->rank, "control");
     OptimSettings optim = {.name = c->optim, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
                            .momentum = 0.95f, .row_beta2 = 0.95f, .clip = c->clip, .agc = c->agc};
     Params params;
     Unit *unit;
     model_describe(c->shape, &params, &unit);
-    ZeroCut cut = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage, world->rank,
-                           world->size);
+    ZeroCut cut = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage,
+                           world->rank % row, row);
     ZeroCut sums = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage ? c->stage : 1,
                             world->rank, world->size);
     free(unit);
@@ -116,9 +120,11 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     ZeroSettings set = {.stage = c->stage, .overlap = c->overlap, .reshard = c->reshard, .bucket_bytes = c->bucket,
                         .narrow = c->narrow,
                         .store = c->offload != OFFLOAD_NONE ? &r->store : NULL};
-    ZeroGroups group = {.dp = r->dp, .control = r->control};
+    ZeroGroups group = {.dp = r->dp, .control = r->control, .copies = r->copies};
     r->zero = zero_create(r->model, set, cut, group);
-    if (c->deterministic && world->size > 1) r->deal = deal_create(r->model, sums, group, c->stage == 0);
+    group.dp = world;
+    if (c->deterministic && world->size > 1)
+        r->deal = deal_create(r->model, sums, group, c->stage == 0 || r->copies);
     else zero_cut_free(&sums);
     r->optim = zero_optim(r->zero, optim);
     zero_init_weights(r->zero, &r->optim, 1);
@@ -195,7 +201,7 @@ static void keep_whole(Replica *r, Outcome *out)
 // This rank's gradients of the step, between zero_reduce and the update, to their place in grads.
 static void keep_grads(Replica *r, float *grads)
 {
-    if (r->zero->cut.size == 1 && r->control->rank > 0) return; // rank 0 has the same
+    if (r->control->rank >= r->zero->cut.size) return; // a rank before this one has the same
     for (int u = 0; u < r->model->n_units; u++) {
         const OptimRange *range = &r->zero->range[u];
         r->dev->to_host(r->dev, grads + range->begin, range->grad, (range->end - range->begin) * sizeof *grads);
@@ -236,16 +242,19 @@ static void play(Comm *world, void *arg)
         if (rank == 0 && k == 0) out->norm = norm;
     }
     memcpy(out->count[rank], r.dp->count, sizeof r.dp->count);
+    if (r.copies) memcpy(out->copies[rank], r.copies->count, sizeof r.copies->count);
     memcpy(out->tag[rank], r.mem.tag_bytes, sizeof r.mem.tag_bytes);
     out->shard[rank] = r.zero->cut.at[r.zero->cut.n_units];
     keep_whole(&r, out);
     out->agree[rank] = true;
     if (!r.model->shard.x_weights && c->x_type == X_FP32) { // everyone has all weights
         size_t n = out->n;
-        out->agree[rank] = same_on_all(r.dp, r.model->weights, n);
+        out->agree[rank] = same_on_all(r.control, r.model->weights, n);
         if (rank == world->size - 1) r.model->weights[n - 1] = nextafterf(r.model->weights[n - 1], 1e9f);
-        if (world->size > 1) out->agree[rank] &= !same_on_all(r.dp, r.model->weights, n);
+        if (world->size > 1) out->agree[rank] &= !same_on_all(r.control, r.model->weights, n);
     }
+    if (r.copies && r.model->shard.weights && r.model->weights) // and of a shard its copies
+        out->agree[rank] &= same_on_all(r.copies, r.model->weights, r.model->shard.n);
     replica_close(&r);
 }
 

@@ -123,7 +123,7 @@ static void play(Case *c, void (*body)(Comm *, void *), Play *p)
         if (p->wrong[r]) fail_msg("rank %d: the expectation of line %d", r, p->wrong[r]);
 }
 
-static const Layout four = {2, 1, 2, 1, false, false};
+static const Layout four = {2, 1, 2, 1, false, false, 0};
 
 static long newest(Case *c, const Layout *l)
 {
@@ -165,7 +165,8 @@ static void expect_same_directory(Case *c, const char *a, const char *b)
 
 static void test_same_bytes(void **state)
 {
-    static const Layout layouts[] = {{1, 1, 1, 0, false, false}, {2, 2, 2, 1, false, false}, {1, 1, 3, 3, true, false}};
+    static const Layout layouts[] = {{1, 1, 1, 0, false, false, 0}, {2, 2, 2, 1, false, false, 0},
+                                     {1, 1, 3, 3, true, false, 0}};
     Case *c = *state;
     char root[256], whole[320];
     snprintf(root, sizeof root, "%s", c->root);

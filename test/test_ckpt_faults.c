@@ -205,7 +205,7 @@ static void test_killed_at_each_call(void **state)
 }
 
 // Two ranks, either of which meets a call that fails, or is the last before both are killed.
-static const Layout two = {1, 1, 2, 1, false, false};
+static const Layout two = {1, 1, 2, 1, false, false, 0};
 static const ModelShape tiny = {.layers = 1, .channels = 2, .heads = 1, .kv_heads = 1, .head_size = 2, .ffn = 2,
                                 .vocab = 3, .context = 2, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .tie = true};
 

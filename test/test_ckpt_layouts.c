@@ -10,11 +10,13 @@ int fsync(int fd)
     return 0;
 }
 
-static const Layout layouts[] = { // tp, stages, replicas, zero, store, narrow
-    {1, 1, 1, 0, false, false}, {1, 1, 3, 0, false, false}, {1, 1, 2, 1, false, false}, {1, 1, 4, 3, false, false},
-    {1, 1, 3, 2, true, false},  {1, 1, 2, 3, true, false},  {1, 1, 3, 3, true, true},   {1, 3, 1, 0, false, false},
-    {1, 2, 2, 1, true, false},  {2, 1, 1, 0, false, false}, {2, 1, 2, 3, false, false}, {4, 1, 2, 1, false, false},
-    {4, 2, 1, 0, true, false},  {2, 2, 2, 0, false, false}};
+static const Layout layouts[] = { // tp, stages, replicas, zero, store, narrow, shard
+    {1, 1, 1, 0, false, false, 0}, {1, 1, 3, 0, false, false, 0}, {1, 1, 2, 1, false, false, 0},
+    {1, 1, 4, 3, false, false, 0}, {1, 1, 3, 2, true, false, 0},  {1, 1, 2, 3, true, false, 0},
+    {1, 1, 3, 3, true, true, 0},   {1, 3, 1, 0, false, false, 0}, {1, 2, 2, 1, true, false, 0},
+    {2, 1, 1, 0, false, false, 0}, {2, 1, 2, 3, false, false, 0}, {4, 1, 2, 1, false, false, 0},
+    {4, 2, 1, 0, true, false, 0},  {2, 2, 2, 0, false, false, 0}, {2, 1, 4, 1, true, false, 2},
+    {1, 1, 6, 3, false, false, 2}};
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
 // Every pair of layouts.
@@ -82,12 +84,11 @@ static int load_layout(Case *c, const Layout *l, const ModelShape *shape, OptimN
     return wait_for(pid, path, text);
 }
 
-// One element of each element is on disk: what the ranks wrote adds up to the model, in equal shares.
-static void test_each_writes_its_share(void **state)
+// One element of each element is on disk: what the ranks wrote adds up to the model, in equal shares; with hybrid
+// sharding the rows take units in turn.
+static void try_share(Case *c, const Layout *l)
 {
-    Case *c = *state;
-    static const Layout l = {2, 1, 4, 0, false, false};
-    save_layout(c, &l, 1);
+    save_layout(c, l, 1);
     size_t least = SIZE_MAX, most = 0, sum = 0;
     for (int r = 0; r < 8; r++) {
         char name[64];
@@ -104,7 +105,7 @@ static void test_each_writes_its_share(void **state)
     Unit *units;
     model_describe(&llama, &params, &units);
     assert_int_equal(sum, 2 * sizeof(float) * params.n_elems);
-    assert_true(most < least + least / 8);
+    assert_true(l->shard ? least > 0 && most < sum / 4 : most < least + least / 8);
     free(units);
     params_free(&params);
     // And the tools find whole tensors.
@@ -126,6 +127,16 @@ static void test_each_writes_its_share(void **state)
     assert_string_equal(ckpt->tensor[0]->name, "embed.tokens.weight");
     assert_string_equal(ckpt->tensor[ckpt->n_model - 1]->name, "head.weight");
     ckpt_close(ckpt);
+}
+
+static void test_each_writes_its_share(void **state)
+{
+    try_share(*state, &(Layout){2, 1, 4, 0, false, false, 0});
+}
+
+static void test_copies_write_in_turn(void **state)
+{
+    try_share(*state, &(Layout){1, 1, 8, 1, false, false, 2});
 }
 
 static void test_left_out_and_kept(void **state)
@@ -165,7 +176,7 @@ static void copy_file(Case *c, const char *from, const char *to)
 static void test_damaged_shards(void **state)
 {
     Case *c = *state;
-    static const Layout writer = {1, 1, 4, 1, false, false}, reader = {2, 1, 2, 1, false, false};
+    static const Layout writer = {1, 1, 4, 1, false, false, 0}, reader = {2, 1, 2, 1, false, false, 0};
     static const char *const shard = "step_00000002/model_00002.safetensors", *const other = "model_00001.safetensors";
     char text[2048], away[700], path[600];
     save_layout(c, &writer, 1);
@@ -200,7 +211,7 @@ static void test_damaged_shards(void **state)
 static void test_all_damage_is_seen(void **state)
 {
     Case *c = *state;
-    static const Layout writer = {1, 1, 2, 1, false, false};
+    static const Layout writer = {1, 1, 2, 1, false, false, 0};
     static const ModelShape tiny = {.layers = 1, .channels = 2, .heads = 1, .kv_heads = 1, .head_size = 2, .ffn = 2,
                                     .vocab = 3, .context = 2, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .tie = true};
     static const char *const names[] = {"manifest.json", "model_00000.safetensors", "model_00001.safetensors",
@@ -242,7 +253,7 @@ static void test_all_damage_is_seen(void **state)
 static void test_refused_together(void **state)
 {
     Case *c = *state;
-    static const Layout writer = {2, 1, 1, 0, false, false}, reader = {1, 1, 4, 1, false, false};
+    static const Layout writer = {2, 1, 1, 0, false, false, 0}, reader = {1, 1, 4, 1, false, false, 0};
     char text[2048];
     save_layout(c, &writer, 1);
     ModelShape other = llama;
@@ -265,7 +276,7 @@ static void test_refused_together(void **state)
 static void test_one_rank_fails(void **state)
 {
     Case *c = *state;
-    static const Layout l = {1, 1, 4, 1, false, false};
+    static const Layout l = {1, 1, 4, 1, false, false, 0};
     save_layout(c, &l, 1);
     // Rank 2's file is there already as a directory, in a .tmp that cannot be removed.
     char inner[700];
@@ -311,7 +322,7 @@ static void test_golden_versions(void **state)
     static const ModelShape tiny = {.layers = 1, .channels = 4, .heads = 2, .kv_heads = 1, .head_size = 2, .ffn = 4,
                                     .vocab = 7, .context = 2, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .swiglu = true,
                                     .rope = true, .rotary.theta = 1e4f, .tie = true};
-    static const Layout layouts[] = {{1, 1, 1, 0, false, false}, {1, 1, 3, 3, false, false}};
+    static const Layout layouts[] = {{1, 1, 1, 0, false, false, 0}, {1, 1, 3, 3, false, false, 0}};
     snprintf(command, sizeof command, "cp -r test/fixtures/ckpt_v2 '%s/step_00000009'", path_of(c, ""));
     assert_int_equal(system(command), 0);
     for (int i = 0; i < 2; i++) assert_int_equal(load_layout(c, &layouts[i], &tiny, OPTIM_ADAMW, text), 109);
@@ -323,6 +334,7 @@ int main(void)
         TEST(test_pairs),
         TEST(test_pairs_of_other_optimizers),
         TEST(test_each_writes_its_share),
+        TEST(test_copies_write_in_turn),
         TEST(test_left_out_and_kept),
         TEST(test_damaged_shards),
         TEST(test_all_damage_is_seen),

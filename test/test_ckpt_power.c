@@ -400,7 +400,7 @@ static void test_power_loss(void **state)
 // Two ranks, each with its files.
 static void test_power_loss_of_ranks(void **state)
 {
-    static const Layout two = {1, 1, 2, 1, false, false};
+    static const Layout two = {1, 1, 2, 1, false, false, 0};
     static const ModelShape tiny = {.layers = 1, .channels = 2, .heads = 1, .kv_heads = 1, .head_size = 2, .ffn = 2,
                                     .vocab = 3, .context = 2, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .tie = true};
     Case *c = *state;

@@ -157,6 +157,14 @@ a_flipped_bit_is_named() {
     [ $status = 1 ]
     grep -q "^rank 0: error: step 10: .* differs between ranks 0 and 1 (" "$work/flip-two.err"
     ranks 2 gpt whole "${brief[@]}" --monitor.agree_every=1 --run.steps=5 --run.save_every=0 # and no false alarm
+    local copies=(--monitor.agree_every=1 --run.steps=5 --run.save_every=0 --batch.micro=1 --parallel.shard=2)
+    status=0 # a shard has copies where sharding is hybrid
+    ranks 4 gpt flip-shard "${brief[@]}" "${copies[@]}" --parallel.zero=3 \
+        --run.fault=flip:rank=2,step=3,tensor=final_norm.weight,bit=3 || status=$?
+    cat "$work/flip-shard.err"
+    [ $status = 1 ]
+    grep -q "^rank 0: error: step 3: the ranks' weights are not the same: its shard differs between ranks 0 and 2 (" "$work/flip-shard.err"
+    ranks 4 gpt copies "${brief[@]}" "${copies[@]}" --parallel.zero=2
 }
 
 # A checkpoint that cannot be written is reported, the one before stays, the run goes on and saves the next.

@@ -251,6 +251,7 @@ passes 'norms and noise on one process' watched 1 one 4
 passes 'norms and noise on two stages' watched 2 pp 4 --parallel.pp=2
 passes 'norms and noise on tp x ZeRO 3' watched 4 tp 2 --parallel.tp=2 --parallel.sp=true --parallel.zero=3
 passes 'norms and noise on cp x dp' watched 4 cp 2 --parallel.cp=2
+passes 'norms and noise on two copies of two shards' watched 4 hybrid 1 --parallel.zero=2 --parallel.shard=2
 deeper passes 'norms and noise on an interleaved pipeline' watched 2 loops 2 --parallel.pp=2 --parallel.schedule=interleaved
 passes 'a batch that grows on 1f1b stages' grows 2 1f1b
 passes 'a batch that grows on interleaved stages' grows 4 interleaved

@@ -31,6 +31,8 @@ static void each_shape(void (*test)(MeshShape s))
                         MeshShape s = mesh_shape(dp * pp * cp * tp, pp, cp, ep, tp);
                         assert_true(s.dp == dp && s.pp == pp && s.cp == cp && s.ep == ep && s.tp == tp);
                         test(s);
+                        for (s.shard = 2; s.shard < dp * cp; s.shard++)
+                            if (dp * cp % s.shard == 0 && s.shard % ep == 0) test(s);
                     }
 }
 
@@ -59,15 +61,20 @@ static void test_order(void **state)
 static bool same_group(MeshShape s, MeshGroup group, MeshPlace a, MeshPlace b)
 {
     bool dp = a.dp == b.dp, pp = a.pp == b.pp, cp = a.cp == b.cp, tp = a.tp == b.tp;
+    int qa = a.dp * s.cp + a.cp, qb = b.dp * s.cp + b.cp;
+    bool row = s.shard && qa / s.shard == qb / s.shard, column = s.shard && qa % s.shard == qb % s.shard;
     bool end_a = a.pp == 0 || a.pp == s.pp - 1, end_b = b.pp == 0 || b.pp == s.pp - 1;
     switch (group) {
     case MESH_TP: return dp && pp && cp;
     case MESH_CP: return dp && pp && tp;
     case MESH_PP: return dp && cp && tp;
     case MESH_DP: return pp && cp && tp;
-    case MESH_EP: return pp && tp && (a.dp * s.cp + a.cp) / s.ep == (b.dp * s.cp + b.cp) / s.ep;
+    case MESH_EP: return pp && tp && qa / s.ep == qb / s.ep;
     case MESH_REPLICAS: return pp && tp;
-    case MESH_EXPERT_REPLICAS: return pp && tp && (a.dp * s.cp + a.cp) % s.ep == (b.dp * s.cp + b.cp) % s.ep;
+    case MESH_EXPERT_REPLICAS: return pp && tp && qa % s.ep == qb % s.ep;
+    case MESH_SHARDS: return pp && tp && row;
+    case MESH_EXPERT_SHARDS: return pp && tp && row && qa % s.ep == qb % s.ep;
+    case MESH_COPIES: return pp && tp && column;
     case MESH_MODEL: return dp && cp;
     case MESH_ENDS: return dp && cp && tp && end_a && end_b;
     default: return false;
@@ -80,6 +87,8 @@ static void groups_are_right(MeshShape s)
         [MESH_TP] = s.tp, [MESH_CP] = s.cp, [MESH_PP] = s.pp, [MESH_DP] = s.dp, [MESH_EP] = s.ep,
         [MESH_REPLICAS] = s.dp * s.cp, [MESH_EXPERT_REPLICAS] = s.dp * s.cp / s.ep, [MESH_MODEL] = s.pp * s.tp,
         [MESH_ENDS] = s.pp == 1 ? 1 : 2,
+        [MESH_SHARDS] = s.shard, [MESH_EXPERT_SHARDS] = s.shard / s.ep,
+        [MESH_COPIES] = s.shard ? s.dp * s.cp / s.shard : 0,
     };
     for (int g = 0; g < MESH_GROUPS; g++)
         for (int r = 0; r < mesh_size(s); r++) {
@@ -129,13 +138,13 @@ static void test_experts(void **state)
 
 // ---- the groups as communicators, on threads
 
-static const MeshShape SHAPES[] = {{2, 2, 1, 1, 2}, {2, 1, 2, 2, 2}, {2, 1, 2, 4, 1}, {1, 2, 4, 2, 1}, {4, 1, 1, 2, 1},
-                                   {1, 3, 2, 1, 1}, {1, 1, 1, 1, 1}};
+static const MeshShape SHAPES[] = {{2, 2, 1, 1, 2, 0}, {2, 1, 2, 2, 2, 0}, {2, 1, 2, 4, 1, 0}, {1, 2, 4, 2, 1, 0},
+                                   {4, 1, 1, 2, 1, 0}, {1, 3, 2, 1, 1, 0}, {1, 1, 1, 1, 1, 0}, {4, 1, 2, 2, 1, 4}};
 
 static void split(Comm *world, void *arg)
 {
     static const char *const name[MESH_GROUPS] = {"tp", "cp", "pp", "dp", "ep", "replicas", "expert_replicas", "model",
-                                                  "ends"};
+                                                  "ends", "shards", "expert_shards", "copies"};
     Mesh mesh = mesh_create(world, *(const MeshShape *)arg);
     for (int g = 0; g < MESH_GROUPS; g++) {
         int members[MOST], n = mesh_members(mesh.shape, world->rank, (MeshGroup)g, members);
@@ -217,6 +226,14 @@ static void test_print(void **state)
     assert_non_null(strstr(text, "dp 3   experts: parts 2 3 of 4"));
     assert_non_null(strstr(text, "ep               {0 1 2 3} {4 5 6 7}  (2 of 4)"));
     assert_non_null(strstr(text, "expert_replicas  {0 4} {1 5} {2 6} {3 7}  (4 of 2)"));
+    free(text);
+    out = open_memstream(&text, &n);
+    MeshShape hybrid = mesh_shape(8, 2, 1, 1, 1);
+    hybrid.shard = 2;
+    mesh_print(hybrid, out);
+    fclose(out);
+    assert_non_null(strstr(text, "shards           {0 2} {1 3} {4 6} {5 7}  (4 of 2)"));
+    assert_non_null(strstr(text, "copies           {0 4} {1 5} {2 6} {3 7}  (4 of 2)"));
     free(text);
     each_shape(lines_up);
 }

@@ -106,6 +106,31 @@ dealt() { # STAGE
         "$work/dealt$1.out"
 }
 
+# Hybrid sharding: two copies of what two ranks cut; in a row of two the formulas of 2 ranks, and the sum of the shards
+# over the copies once a step, in 4 bytes. Where sequences are dealt, all four have all sums.
+hybrid() { # STAGE [OPTION...]
+    local zero=$1 name=hybrid$1$# m=2 file weights grads from=held rows=6
+    shift
+    as_planned 4 gpt "$name" --parallel.zero="$zero" --parallel.shard=2 --batch.micro=2 "$@"
+    P=$("$BUILD/plan" params "$work/gpt.toml" | awk '$2 == "parameters" { print $1 }') # of one process, which has no shards
+    file=$runs/$name/account.json
+    weights=$((zero < 3 ? 4 : 2)) grads=$((zero < 2 ? 4 : 2))
+    if [ $# = 0 ]; then
+        same_number parameters $((weights * 4 * P)) "$(sum parameters "$work/planned")"
+        same_number gradients $((grads * 4 * P)) "$(sum gradients "$work/planned")"
+        same_number reduce_scatter $((2 * P * 4 * (zero < 2 ? 1 : m))) "$(traffic dp reduce_scatter sent "$file")"
+        same_number all_gather $((2 * P * 4 * (zero < 3 ? 1 : 2 * m))) "$(traffic dp all_gather sent "$file")"
+        same_number 'over copies' $((2 * P * 4)) "$(traffic copies all_reduce sent "$file")"
+    else
+        from=sent rows=2 # a tree of gradients is held
+        same_number all_to_all $((3 * 4 * P * 2)) "$(traffic dp all_to_all sent "$file")"
+        same_number 'over copies' 0 "$(traffic copies all_reduce sent "$file")"
+    fi
+    same_number optimizer $((2 * 8 * P)) "$(sum optimizer "$work/planned")"
+    awk -v from=$from -v rows=$rows '$1 == "bytes" && $2 == from { on = 1 }
+        on && /^  [a-z].* P[ ,]/ { n++; bad += $(NF - 1) != 0; print } END { exit bad || n < rows }' "$work/$name.out"
+}
+
 # One process: the same object with one rank, and no traffic.
 one_process() {
     train gpt alone --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0
@@ -186,6 +211,10 @@ END
 passes 'a deterministic run' deterministic
 passes 'a deterministic run with 3 sequences a rank' dealt 0
 passes 'the same in stage 3' dealt 3
+passes 'hybrid sharding' hybrid 3
+passes 'hybrid sharding, 3 sequences a rank' hybrid 1 --numerics.deterministic=true --batch.tokens=384 --batch.micro=3
+deeper passes 'hybrid sharding, stage 1' hybrid 1
+deeper passes 'hybrid sharding, stage 2' hybrid 2
 passes 'one process' one_process
 passes 'a large model' large
 passes 'mistakes' mistakes

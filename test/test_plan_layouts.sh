@@ -3,7 +3,7 @@
 # ranks: what build/plan says from the configuration against what the run counts, to the byte.
 #
 # Memory: every tag of every rank. Traffic: of every group and kind of call, the sum over the ranks; groups are dp, tp,
-# cp, pp and the tied ends. Numbers that ranks agree on (control: loss, counts, norm) are in no plan. A layout is a
+# cp, pp, the tied ends and the copies of hybrid sharding. Numbers that ranks agree on (control: loss, counts, norm) are in no plan. A layout is a
 # function of the seed and its number. `make layouts` runs 60; `make test-long` ten of those, in which every group and
 # every way of recomputing is met; `make test` two. NUMBERS, as "3 14": those alone.
 #
@@ -165,15 +165,30 @@ experts=('4 ep=2 zero=3 memory.recompute=selective model.experts_dense=1 model.e
     '4 tp=2 sp=true pp=2 schedule=zb-v batch.micro=1 model.experts_shared=16'
     '8 tp=2 cp=2 ep=4 sp=false zero=3 memory.recompute=sqrt model.experts_dense=1'
     '4 pp=2 zero=3 schedule=zb-h1 batch.micro=1 memory.recompute=attention')
-[ -n "${TEST_LONG:-}" ] || experts=("${experts[0]}" "${experts[1]}")
-family=experts
-for ((i = 0; i < ${#experts[@]}; i++)); do
-    read -ra options <<<"${experts[i]}"
-    n=${options[0]} options=("${options[@]:1}")
-    for ((k = 0; k < ${#options[@]}; k++)); do
-        case ${options[k]} in *.*=* | *.*) ;; *) options[k]=parallel.${options[k]} ;; esac
-        options[k]=--${options[k]}
+# Hybrid sharding: two rows or four.
+shards=('8 tp=2 sp=true zero=3 shard=2 batch.micro=2 memory.recompute=full optim.name=muon'
+    '4 zero=1 shard=2 batch.micro=2' '8 pp=2 zero=2 shard=2 schedule=zb-h1 batch.micro=1 memory.recompute=selective'
+    '8 cp=2 zero=3 shard=4 reshard=false batch.micro=2 numerics.dtype=bf16' '8 zero=2 shard=2 batch.micro=1 optim.name=adafactor optim.agc=0.01'
+    '8 pp=2 zero=3 shard=2 batch.micro=1 memory.recompute=sqrt')
+few_experts=('8 ep=2 zero=3 shard=4 memory.recompute=selective' '4 ep=2 zero=2 shard=2' '8 cp=2 ep=4 zero=1 shard=4')
+[ -n "${TEST_LONG:-}" ] || experts=("${experts[0]}" "${experts[1]}") shards=("${shards[0]}") few_experts=("${few_experts[0]}")
+
+each_row() { # FAMILY NAME ROW...
+    local name=$2 i=0 k row
+    family=$1
+    shift 2
+    for row in "$@"; do
+        read -ra options <<<"$row"
+        n=${options[0]} options=("${options[@]:1}")
+        for ((k = 0; k < ${#options[@]}; k++)); do
+            case ${options[k]} in *.*=* | *.*) ;; *) options[k]=parallel.${options[k]} ;; esac
+            options[k]=--${options[k]}
+        done
+        passes "$name: $n ranks, ${options[*]}" held_and_sent "$name$((i++))"
     done
-    passes "experts: $n ranks, ${options[*]}" held_and_sent "experts$i"
-done
+}
+each_row experts experts "${experts[@]}"
+each_row experts shards_of_experts "${few_experts[@]}"
+each_row llama shards "${shards[0]}"
+each_row gpt more_shards "${shards[@]:1}"
 exit $failed

@@ -10,7 +10,8 @@ static PlanJob job_of(const Case *c, size_t micro)
     PlanJob job = {.shape = *c->shape, .T = T, .batch = (long)c->samples, .x_bytes = c->x_type == X_FP32 ? 4 : 2,
                    .machine = machines_find("A100-80"), .layout = plan_layout_default()};
     PlanLayout *l = &job.layout;
-    l->dp = l->gpus = c->ranks, l->zero = c->stage, l->reshard = c->reshard, l->micro = (long)micro;
+    l->dp = l->gpus = c->ranks, l->zero = c->stage, l->shard = c->shard;
+    l->reshard = c->reshard, l->micro = (long)micro;
     l->recompute = c->recompute.mode, l->grad_bytes = c->narrow ? 2 : 4;
     return job;
 }
@@ -24,7 +25,7 @@ static void test_bytes_are_counted(void **state)
         size_t share = SAMPLES / (size_t)ranks, micro = rng_below(rng, 4 * i + 1, 2) ? share : share / 2;
         bool narrow = rng_below(rng, 4 * i + 2, 2);
         Case c = {.ranks = ranks, .shape = i % 2 ? &gpt : &llama, .samples = SAMPLES, .micro = micro,
-                  .stage = (int)(i / 2 % 4),
+                  .stage = (int)(i / 2 % 4), .shard = ranks == 4 && i % 16 > 1 ? 2 : 0,
                   .overlap = true, .reshard = rng_below(rng, 4 * i + 3, 2), .narrow = narrow, .bucket = 400,
                   .x_type = narrow ? X_BF16 : X_FP32, .optim = OPTIM_ADAMW, .steps = STEPS,
                   .recompute = {.mode = i % 3 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE}};
@@ -33,7 +34,7 @@ static void test_bytes_are_counted(void **state)
         PlanTraffic t = plan_traffic(&job);
         for (int k = 0; k < COMM_KINDS; k++) {
             size_t counted = 0, planned = 0;
-            for (int rank = 0; rank < ranks; rank++) counted += r.count[rank][k].sent;
+            for (int rank = 0; rank < ranks; rank++) counted += r.count[rank][k].sent + r.copies[rank][k].sent;
             for (int f = 0; f < t.n; f++) planned += (int)t.flow[f].kind == k ? t.flow[f].all : 0;
             if (planned * STEPS != counted)
                 fail_msg("layout %d: %d ranks, stage %d, micro %zu: %s: planned %zu, counted %zu", (int)i, ranks,

@@ -39,6 +39,66 @@ static void test_deterministic_stages_are_one_rank(void **state)
     }
 }
 
+// Hybrid sharding, rows of 2 or 4 of 4, 6 and 8 ranks: the bits of one rank, also where the shares are dealt (3), and
+// with state in a store.
+static void test_copies_are_one_rank(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, shard;
+        size_t share, micro;
+    } row[] = {{4, 2, 2, 1}, {6, 2, 4, 2}, {8, 4, 2, 2}, {8, 2, 1, 1}, {4, 2, 3, 3}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Case c = {.ranks = 1, .shape = families[i % 2], .samples = row[i].share * (size_t)row[i].ranks, .micro = 1,
+                  .deterministic = true, .overlap = true, .reshard = true,
+                  .optim = i == 1 ? OPTIM_ADAMW8BIT : OPTIM_ADAMW, .dropout = 0.2f, .clip = 0.5f, .steps = STEPS};
+        Outcome one = run(c);
+        assert_true(one.norm > 1);
+        c.ranks = row[i].ranks, c.shard = row[i].shard, c.micro = row[i].micro;
+        for (c.stage = 1; c.stage <= 3; c.stage++) {
+            c.offload = i == 2 ? OFFLOAD_CPU : OFFLOAD_NONE;
+            Outcome r = run(c);
+            if (r.loss != one.loss || r.norm != one.norm || !same_weights(&r, &one))
+                fail_msg("row %zu, stage %d: other bits: norm %.17g, %.17g; weights %g apart", i, c.stage, r.norm,
+                         one.norm, apart(r.weights, one.weights, one.n));
+            release(&r);
+        }
+        release(&one);
+    }
+}
+
+// Fast mode: within the bound of one rank, the same bits with and without overlap; the sum over the copies is sent once
+// a step, in fp32, of what a rank owns, whatever the micro-batches; and memory is that of the row.
+static void test_copies_add_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * 3 * 2; i++) {
+        int f = i % 2;
+        Case c = {.ranks = 1, .shape = families[f], .samples = SAMPLES, .optim = OPTIM_SGD, .dropout = 0.2f,
+                  .clip = 1e9f, .reshard = true, .steps = 1};
+        double bound = fast_bound(c);
+        Outcome one = run(c);
+        c.ranks = i / 6 ? 8 : 4, c.shard = 2, c.stage = 1 + i / 2 % 3, c.micro = 3;
+        size_t P = one.n, copies = (size_t)c.ranks / 2, held = 0, sent = 0, row = 0;
+        Outcome naive = run(c);
+        c.overlap = true;
+        Outcome r = run(c);
+        assert_true(same_weights(&r, &naive));
+        double diff = apart(r.grads, one.grads, P);
+        if (!(diff <= bound)) fail_msg("case %d: gradients %g apart, bound %g, norm %g", i, diff, bound, one.norm);
+        assert_true(fabs(r.norm - one.norm) <= bound + fast_terms(&c) * FLT_EPSILON * one.norm);
+        for (int k = 0; k < c.ranks; k++) {
+            held += r.tag[k][MEM_OPTIM] + r.tag[k][MEM_GRADS];
+            sent += r.copies[k][COMM_ALL_REDUCE].sent;
+            row += r.count[k][COMM_REDUCE_SCATTER].sent;
+        }
+        assert_int_equal(held, 4 * P * (c.stage > 1 ? copies : (size_t)c.ranks)); // SGD has no state
+        assert_int_equal(sent, 2 * (copies - 1) * P * 4);
+        assert_int_equal(row, copies * P * 4 * (c.stage > 1 ? SAMPLES / (size_t)c.ranks / 3 : 1));
+        release(&r), release(&naive), release(&one);
+    }
+}
+
 // Every optimizer, whatever it allows the cut to be.
 static void test_every_optimizer(void **state)
 {
@@ -358,6 +418,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_deterministic_stages_are_one_rank),
+        cmocka_unit_test(test_copies_are_one_rank),
+        cmocka_unit_test(test_copies_add_once),
         cmocka_unit_test(test_every_optimizer),
         cmocka_unit_test(test_fast_stages_are_close),
         cmocka_unit_test(test_switches_keep_bits),

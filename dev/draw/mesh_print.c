@@ -35,6 +35,7 @@ void mesh_print(MeshShape s, FILE *out)
     int size = mesh_size(s), members[size];
     for (int g = 0; g < MESH_GROUPS; g++) {
         int n_groups = 0, n = 0;
+        if (g >= MESH_SHARDS && !mesh_hybrid(s)) continue;
         fprintf(out, "%-16s", mesh_group_name((MeshGroup)g));
         for (int r = 0; r < size; r++) {
             int k = mesh_members(s, r, (MeshGroup)g, members);

@@ -25,19 +25,23 @@
 #include <string.h>
 
 static const char *const group_name[ACCOUNT_GROUPS] = {
-    [ACCOUNT_DP] = "dp", [ACCOUNT_EXPERTS] = "experts", [ACCOUNT_TP] = "tp", [ACCOUNT_CP] = "cp", [ACCOUNT_EP] = "ep",
-    [ACCOUNT_PP] = "pp", [ACCOUNT_ENDS] = "ends", [ACCOUNT_CONTROL] = "control"};
+    [ACCOUNT_DP] = "dp", [ACCOUNT_EXPERTS] = "experts", [ACCOUNT_COPIES] = "copies", [ACCOUNT_TP] = "tp",
+    [ACCOUNT_CP] = "cp", [ACCOUNT_EP] = "ep", [ACCOUNT_PP] = "pp", [ACCOUNT_ENDS] = "ends",
+    [ACCOUNT_CONTROL] = "control"};
 static const MeshGroup group_of[ACCOUNT_CONTROL] = {
-    [ACCOUNT_DP] = MESH_REPLICAS, [ACCOUNT_EXPERTS] = MESH_EXPERT_REPLICAS, [ACCOUNT_TP] = MESH_TP,
+    [ACCOUNT_DP] = MESH_REPLICAS, [ACCOUNT_EXPERTS] = MESH_EXPERT_REPLICAS, [ACCOUNT_COPIES] = MESH_COPIES,
+    [ACCOUNT_TP] = MESH_TP,
     [ACCOUNT_CP] = MESH_CP, [ACCOUNT_EP] = MESH_EP, [ACCOUNT_PP] = MESH_PP, [ACCOUNT_ENDS] = MESH_ENDS};
 
 AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control)
 {
     AccountRank rank = {.total = mem->bytes, .peak = mem->peak};
     memcpy(rank.bytes, mem->tag_bytes, sizeof rank.bytes);
+    if (mesh && mesh->group[MESH_SHARDS]) account_add(&rank, ACCOUNT_DP, mesh->group[MESH_SHARDS]);
+    if (mesh && mesh->group[MESH_EXPERT_SHARDS]) account_add(&rank, ACCOUNT_EXPERTS, mesh->group[MESH_EXPERT_SHARDS]);
     for (int g = 0; mesh && g < ACCOUNT_CONTROL; g++) {
         const Comm *group = mesh->group[group_of[g]];
-        if (group) memcpy(rank.count[g], group->count, sizeof group->count);
+        if (group) account_add(&rank, g, group);
         if (group && group->host) account_add(&rank, g, group->host); // numbers that its ranks exchange
     }
     if (control) account_add(&rank, ACCOUNT_CONTROL, control);

@@ -18,10 +18,10 @@ extern "C" {
 #endif
 
 // Traffic by purpose: gradients and weights over the replicas (dp, and cp), and over those with the same experts where
-// ep ranks divide them; activations over tp, cp and pp; rows on their way to experts (ep); a tied embedding; control
-// numbers.
-enum { ACCOUNT_DP, ACCOUNT_EXPERTS, ACCOUNT_TP, ACCOUNT_CP, ACCOUNT_EP, ACCOUNT_PP, ACCOUNT_ENDS, ACCOUNT_CONTROL,
-       ACCOUNT_GROUPS };
+// ep ranks divide them; with hybrid sharding over those that cut them, and then over their copies; activations over tp,
+// cp and pp; rows on their way to experts (ep); a tied embedding; control numbers.
+enum { ACCOUNT_DP, ACCOUNT_EXPERTS, ACCOUNT_COPIES, ACCOUNT_TP, ACCOUNT_CP, ACCOUNT_EP, ACCOUNT_PP, ACCOUNT_ENDS,
+       ACCOUNT_CONTROL, ACCOUNT_GROUPS };
 
 // One rank's counters: the bytes held by tag, their sum, and the highest sum so far; and the counts of its groups.
 typedef struct {

@@ -52,6 +52,7 @@ const char *plan_layout_reason(PlanLayoutReason reason)
         [PLAN_LAYOUT_RANKS] = "sizes do not multiply to the number of accelerators",
         [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads",
         [PLAN_LAYOUT_EXPERTS] = "ep does not divide experts or dp cp, or tp their width",
+        [PLAN_LAYOUT_SHARD] = "shard does not divide the replicas, or ep does not divide it",
         [PLAN_LAYOUT_SEQUENCE] = "cp or sp does not divide the sequence",
         [PLAN_LAYOUT_LAYERS] = "layers do not divide over stages and chunks",
         [PLAN_LAYOUT_BATCH] = "the batch does not divide over replicas and micro-batches",
@@ -61,6 +62,17 @@ const char *plan_layout_reason(PlanLayoutReason reason)
 }
 
 // ---- cuts
+
+int plan_layout_shards(const PlanLayout *l)
+{
+    int replicas = l->dp * l->cp;
+    return l->zero && l->shard && l->shard < replicas ? l->shard : replicas;
+}
+
+int plan_layout_copies(const PlanLayout *l)
+{
+    return l->dp * l->cp / plan_layout_shards(l);
+}
 
 long plan_layout_micros(const PlanJob *job)
 {
@@ -290,8 +302,9 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     const PlanLayout *l = &job->layout;
     size_t P = plan_layout_params(job, stage), x = job->x_bytes, N = (size_t)l->dp * (size_t)l->cp;
     size_t master = x < 4 ? 4 : 0; // beside narrow weights
-    ShardingCase is = {.ranks = N, .params = P, .experts = plan_layout_experts(job, stage), .ep = (size_t)l->ep,
-                       .stage = N > 1 ? l->zero : 0, .x_bytes = x, .state = (8 + master) * P};
+    size_t S = plan_layout_copies(l) > 1 ? (size_t)l->shard : 0;
+    ShardingCase is = {.ranks = N, .shard = S, .params = P, .experts = plan_layout_experts(job, stage),
+                       .ep = (size_t)l->ep, .stage = N > 1 ? l->zero : 0, .x_bytes = x, .state = (8 + master) * P};
     PlanBytes b = {.stage = stage};
     b.parameters = (double)sharding_memory(&is, MEM_PARAMS).all / (double)N;
     b.gradients = (double)sharding_memory(&is, MEM_GRADS).all / (double)N;
@@ -369,6 +382,9 @@ static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
     if (l->ep > 1 && l->dp * l->cp % l->ep)
         return refuse(PLAN_LAYOUT_EXPERTS, why, n, "--ep %d: does not divide dp %d * cp %d ranks, over which experts "
                       "are spread (try --ep %d)", l->ep, l->dp, l->cp, common(l->ep, l->dp * l->cp));
+    if (l->zero && l->shard && (l->shard < 2 || l->dp * l->cp % l->shard || l->shard % l->ep))
+        return refuse(PLAN_LAYOUT_SHARD, why, n, "--shard %d: 2 or more, divides dp %d * cp %d ranks, and is a "
+                      "multiple of ep %d", l->shard, l->dp, l->cp, l->ep);
     if (s->experts.n && (s->experts.ffn % tp || s->experts.shared % tp))
         return refuse(PLAN_LAYOUT_EXPERTS, why, n, "--tp %d: does not divide the width of experts, %zu, and of shared "
                       "ones, %zu", l->tp, s->experts.ffn, s->experts.shared);
@@ -441,9 +457,10 @@ void plan_layout_text(const PlanJob *job, char *text, size_t n)
 {
     const PlanLayout *l = &job->layout;
     bool said = l->schedule == (l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B); // by the chunks
-    char ep[24] = "";
+    char ep[24] = "", shard[24] = "";
     if (l->ep > 1) snprintf(ep, sizeof ep, " ep %d", l->ep);
-    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d micro %ld recompute %s", l->dp, l->tp,
+    if (plan_layout_copies(l) > 1) snprintf(shard, sizeof shard, " shard %d", l->shard);
+    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s", l->dp, l->tp,
              l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
-             ep, l->zero, l->micro, recompute_name(l->recompute));
+             ep, l->zero, shard, l->micro, recompute_name(l->recompute));
 }

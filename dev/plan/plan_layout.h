@@ -19,6 +19,7 @@ typedef struct {
     int ep;                   // ranks of dp cp that have a layer's experts between them (mesh.h); 1: each has all
     bool sp;                  // sequence parallelism, with tp
     int zero;                 // stage, over the dp cp replicas
+    int shard;                // of them, that cut what it cuts (parallel.shard); 0: all
     bool reshard;
     PipelineSchedule schedule;
     int chunks;               // of a stage
@@ -46,7 +47,8 @@ typedef struct {
 // Why a layout is refused, for counts of the reasons.
 typedef enum {
     PLAN_LAYOUT_FITS, PLAN_LAYOUT_RANKS, PLAN_LAYOUT_HEADS, PLAN_LAYOUT_EXPERTS, PLAN_LAYOUT_SEQUENCE,
-    PLAN_LAYOUT_LAYERS, PLAN_LAYOUT_BATCH, PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_MEMORY, PLAN_LAYOUT_REASONS
+    PLAN_LAYOUT_SHARD, PLAN_LAYOUT_LAYERS, PLAN_LAYOUT_BATCH, PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_MEMORY,
+    PLAN_LAYOUT_REASONS
 } PlanLayoutReason;
 
 // Parameters that one rank of a tp group (the one with the most) holds of each unit. block: with one network; routed:
@@ -75,6 +77,9 @@ PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, s
 // The same; dies with the reason if it is not.
 void plan_layout_must(const PlanJob *job, bool memory);
 
+// Ranks that cut what ZeRO cuts; and how often that is there: 1 without hybrid sharding.
+int plan_layout_shards(const PlanLayout *l);
+int plan_layout_copies(const PlanLayout *l);
 long plan_layout_micros(const PlanJob *job);        // micro-batches of a step, on each replica
 size_t plan_layout_layers(const PlanJob *job, int stage);
 size_t plan_layout_chunk(const PlanJob *job);       // layers of the largest chunk

@@ -32,6 +32,7 @@ const char *const plan_options_help =
     "  --micro N           sequences of a micro-batch (batch.micro)\n"
     "  --batch N           sequences of a step (batch.tokens / model.context)\n"
     "  --zero N            stage (parallel.zero)\n"
+    "  --shard N           of the replicas, that cut what it cuts (parallel.shard; 0: all)\n"
     "  --recompute MODE    none, selective, attention, sqrt, full (memory.recompute)\n"
     "  --attention KIND    fused, plain (all T x T scores in memory)\n"
     "  --overlap LIST      none, or some of tp,pp,dp (pp,dp)\n"
@@ -57,7 +58,7 @@ const char *const plan_options_help =
 typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
 typedef struct {
-    int gpus, tp, pp, cp, dp, ep, vpp, zero, micro, batch, seed, sp, no_sp, json, explain;
+    int gpus, tp, pp, cp, dp, ep, vpp, zero, shard, micro, batch, seed, sp, no_sp, json, explain;
     double tokens, save, restart, mtbf, flops, params, served, loss, mfu, jitter, days;
     const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *write;
 } Given;
@@ -76,7 +77,8 @@ static const struct {
     int plans;
 } option[] = {
     ROW(JOB, SIZE, gpus, 1), ROW(JOB, SIZE, tp, 1), ROW(JOB, SIZE, pp, 1), ROW(JOB, SIZE, cp, 1), ROW(JOB, SIZE, dp, 1),
-    ROW(JOB, SIZE, ep, 1), ROW(JOB, SIZE, vpp, 1), ROW(JOB, SIZE, zero, 0), ROW(JOB, SIZE, micro, 1),
+    ROW(JOB, SIZE, ep, 1), ROW(JOB, SIZE, vpp, 1), ROW(JOB, SIZE, zero, 0), ROW(JOB, SIZE, shard, 0),
+    ROW(JOB, SIZE, micro, 1),
     ROW(JOB, SIZE, batch, 1), ROW(JOB, FLAG, sp, 0), {"no-sp", FLAG, offsetof(Given, no_sp), 0, JOB},
     ROW(JOB, WORD, schedule, 0), ROW(JOB, WORD, recompute, 0), ROW(JOB, WORD, attention, 0), ROW(JOB, WORD, overlap, 0),
     ROW(JOB, WORD, link, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY, WORD, price, 0), ROW(MONEY, NUMBER, tokens, 1),
@@ -188,7 +190,7 @@ static void take_layout(PlanOptions *o, Given *g)
 {
     Config *cfg = &o->cfg;
     static const char *const groups[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.schedule",
-                                         "parallel.ep"};
+                                         "parallel.ep", "parallel.shard"};
     int n_keys;
     char why[200];
     const ConfigKey *key = config_table(&n_keys);
@@ -200,6 +202,7 @@ static void take_layout(PlanOptions *o, Given *g)
     }
     if (g->cp == NOT_GIVEN && cfg->parallel.cp > 1) g->cp = (int)cfg->parallel.cp;
     if (g->ep == NOT_GIVEN && cfg->parallel.ep > 1) g->ep = (int)cfg->parallel.ep;
+    if (g->shard == NOT_GIVEN) g->shard = (int)cfg->parallel.shard;
     o->job.shape.experts.room = cfg->moe.room; // the key is unset too
     if (g->pp == NOT_GIVEN && cfg->parallel.pp > 1) {
         g->pp = (int)cfg->parallel.pp;
@@ -209,7 +212,7 @@ static void take_layout(PlanOptions *o, Given *g)
     }
     for (int row = 0; row < n_keys; row++) { // the sizes, and the keys that have an effect only with one of them
         bool ours = false, quoted = key[row].type == CONFIG_STRING || key[row].type == CONFIG_CHOICE;
-        for (int i = 0; i < 5; i++)
+        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
             ours |= !strcmp(key[row].name, groups[i]) || !strncmp(key[row].needs, groups[i], strlen(groups[i]));
         if (!ours) continue;
         if (!config_table_parse(&key[row], cfg, key[row].def, quoted, why, sizeof why))
@@ -253,6 +256,7 @@ static void make_job(PlanOptions *o, const Given *g)
     l->micro = g->micro != NOT_GIVEN ? g->micro : cfg->batch.micro;
     l->zero = g->zero != NOT_GIVEN ? g->zero : (int)cfg->parallel.zero;
     if (l->zero > 3) die("--zero: %d (0, 1, 2 or 3)", l->zero);
+    l->shard = g->shard != NOT_GIVEN ? g->shard : 0;
     l->reshard = cfg->parallel.reshard;
     l->recompute = g->recompute ? recompute_named(g->recompute) : cfg->memory.recompute;
     if (l->recompute == RECOMPUTE_EVERY)

@@ -197,6 +197,7 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
         {"parallel.tp", l->tp, l->tp > 1}, {"parallel.cp", l->cp, l->cp > 1}, {"parallel.pp", l->pp, l->pp > 1},
         {"parallel.ep", l->ep, l->ep > 1}, {"parallel.chunks", l->chunks, l->chunks > 1},
         {"parallel.zero", l->zero, l->zero > 0},
+        {"parallel.shard", l->shard, plan_layout_copies(l) > 1},
         {"batch.micro", l->micro, true}, {"batch.tokens", job->batch * (long)job->T, true}};
     cfg = o->cfg;
     char number[24], absent[600] = "";

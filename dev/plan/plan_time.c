@@ -234,9 +234,20 @@ static Fullest fullest_stage(const PlanJob *job)
 // One call for all of them, each part over its own group.
 static double exchange(const PlanJob *job, CommKind kind, double n_bytes, Fullest f)
 {
-    PlanGroup all = plan_traffic_group(job, MESH_REPLICAS), same = plan_traffic_group(job, MESH_EXPERT_REPLICAS);
+    bool hybrid = plan_layout_copies(&job->layout) > 1;
+    PlanGroup all = plan_traffic_group(job, hybrid ? MESH_SHARDS : MESH_REPLICAS);
+    PlanGroup same = plan_traffic_group(job, hybrid ? MESH_EXPERT_SHARDS : MESH_EXPERT_REPLICAS);
     return plan_traffic_seconds(&all, kind, n_bytes * f.others, NULL) +
            plan_traffic_seconds(&same, kind, n_bytes * f.experts, NULL);
+}
+
+// Of hybrid sharding, once a step: the sum over the copies of a rank's ranges.
+static double between_copies(const PlanJob *job, Fullest f)
+{
+    const PlanLayout *l = &job->layout;
+    if (plan_layout_copies(l) == 1) return 0;
+    PlanGroup column = plan_traffic_group(job, MESH_COPIES);
+    return plan_traffic_seconds(&column, COMM_ALL_REDUCE, 4 * (f.others + l->ep * f.experts) / l->shard, NULL);
 }
 
 static void replica_times(const PlanJob *job, PlanTime *t)
@@ -247,7 +258,7 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     double m = (double)plan_layout_micros(job);
     double reduce = exchange(job, l->zero ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE, (double)l->grad_bytes, P);
     double gather = exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, P);
-    double ends = l->pp == 1 ? t->ends / 3 : 0;
+    double column = between_copies(job, P), ends = l->pp == 1 ? t->ends / 3 : 0;
     double forward = t->chunk[ROOFLINE_F] * l->chunks + ends;
     double back = (t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W]) * l->chunks + 2 * ends;
     double times = l->zero > 1 ? m : 1, all = 0;
@@ -257,12 +268,14 @@ static void replica_times(const PlanJob *job, PlanTime *t)
         double before = l->reshard ? m : 1;
         t->weights = before * (overlap ? beyond(gather, forward) : gather);
         double both = reduce + (l->reshard ? gather : 0);
-        t->grads = m * (overlap ? beyond(both, back) : both);
-        all = before * gather + m * both;
+        t->grads = (m - 1) * (overlap ? beyond(both, back) : both);
+        t->grads += overlap ? beyond(both + column, back) : both + column; // with the last micro-batch
+        all = before * gather + m * both + column;
     } else {
-        t->grads = times * (overlap ? beyond(reduce, back) : reduce);
+        t->grads = (times - 1) * (overlap ? beyond(reduce, back) : reduce);
+        t->grads += overlap ? beyond(reduce + column, back) : reduce + column;
         if (l->zero) t->weights = overlap ? beyond(gather, forward) : gather;
-        all = times * reduce + (l->zero ? gather : 0);
+        all = times * reduce + column + (l->zero ? gather : 0);
     }
     t->hidden = all - t->grads - t->weights;
 }
@@ -293,7 +306,7 @@ PlanTime plan_time(const PlanJob *job, bool simulate)
     pipeline_times(job, &t, simulate);
     replica_times(job, &t);
     tied_times(job, &t);
-    double shards = l->zero ? (double)l->dp * l->cp : 1;
+    double shards = l->zero ? plan_layout_shards(l) : 1;
     Fullest P = fullest_stage(job);
     double own = (P.others + (l->zero ? l->ep : 1) * P.experts) / shards;
     t.optimizer = roofline_adamw(&job->machine, own, (double)job->x_bytes);

@@ -14,7 +14,8 @@
 //     ep   all_to_all          dispatch and combine of Lx layers with experts, forward and back, with equal loads:
 //                              R tp m Lx (ep-1)/ep (4 N k x C + 8 N k + 8 E); and again what is recomputed
 //     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters; apart for those of
-//                              experts that ep ranks divide, over dp cp / ep ranks
+//                              experts that ep ranks divide, over dp cp / ep ranks; with hybrid sharding over the
+//                              ranks that cut them, and once a step the sum over the copies beside it
 //     tp   all_to_all      tensors that their optimizer needs whole: weights and gradients to the owner, one of them
 //                          back (whole.h), on each replica, or with ZeRO on one
 //
@@ -74,6 +75,7 @@ PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group)
     PlanGroup g = {.size = 1, .inside = 1, .in = job->machine.inside, .out = job->machine.between};
     int node = job->machine.node, model = l->tp * l->cp * l->pp;
     int cp = least(l->cp, l->ep), dp = l->ep / cp; // ep ranks along cp, then along dp
+    int cut = at_least_one(least(l->cp, l->shard)); // and those of a shard
     g.in.bandwidth *= k.inside, g.out.bandwidth *= k.between;
     switch (group) {
     case MESH_TP: g.size = l->tp, g.inside = least(l->tp, node); break;
@@ -83,6 +85,18 @@ PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group)
     case MESH_EXPERT_REPLICAS:
         g.size = l->dp * l->cp / l->ep;
         g.inside = inside_of(node, l->cp / cp, l->tp * cp, l->dp / dp, model * dp);
+        break;
+    case MESH_SHARDS:
+        g.size = l->shard;
+        g.inside = inside_of(node, cut, l->tp, l->shard / cut, model);
+        break;
+    case MESH_EXPERT_SHARDS:
+        g.size = l->shard / l->ep;
+        g.inside = inside_of(node, cut / cp, l->tp * cp, l->shard / cut / dp, model * dp);
+        break;
+    case MESH_COPIES:
+        g.size = l->dp * l->cp / l->shard;
+        g.inside = inside_of(node, l->cp / cut, l->tp * cut, l->dp / (l->shard / cut), model * (l->shard / cut));
         break;
     default: // replicas
         g.size = l->dp * l->cp;
@@ -312,11 +326,11 @@ static size_t whole_bytes(const PlanJob *job, const Params *params, bool agc, in
     const PlanLayout *l = &job->layout;
     const OptimKind *kind = optim_kind(job->optim);
     WholeNeed need = {.kind = kind, .agc = agc, .tied = job->shape.tie, .unit = job->agc_unit};
-    int replicas = l->dp * l->cp, parts = l->zero ? replicas : 1, n_units = params->n_units;
+    int replicas = l->dp * l->cp, parts = l->zero ? plan_layout_shards(l) : 1, n_units = params->n_units;
     OptimRange range[n_units];
     size_t all = 0;
     for (int r = 0; r < parts; r++) {
-        ZeroCut cut = zero_cut(params, zero_where(kind, job->agc, l->tp), l->zero, r, replicas);
+        ZeroCut cut = zero_cut(params, zero_where(kind, job->agc, l->tp), l->zero, r, parts);
         for (int u = 0; u < n_units; u++)
             range[u] = (OptimRange){.begin = cut.begin[u], .end = cut.begin[u] + cut.at[u + 1] - cut.at[u]};
         WholePlan plan = whole_plan(params, need, parts > 1 ? range : NULL, n_units, l->tp);
@@ -355,9 +369,10 @@ static void whole_flows(PlanTraffic *t, const PlanJob *job)
     }
     if (table) pipeline_table_free(table);
     if (!all) return;
-    double calls = 3.0 * most, ranks = (double)l->tp * l->pp * (l->zero ? 1 : l->dp * l->cp);
+    double calls = 3.0 * most, ranks = (double)l->tp * l->pp * (l->zero ? plan_layout_copies(l) : l->dp * l->cp);
     PlanFlow *f = add(t, "tp", &where, COMM_ALL_TO_ALL, calls, (double)all / ranks / calls,
-                      "%s12 (tp-1) / tp n, n elements of tensors that come together", l->zero ? "" : "R ");
+                      "%s12 (tp-1) / tp n, n elements of tensors that come together",
+                      !l->zero ? "R " : plan_layout_copies(l) > 1 ? "C " : "");
     f->all = all;
 }
 
@@ -511,9 +526,11 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
 static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
 {
     const PlanLayout *l = &job->layout;
-    PlanGroup where = plan_traffic_group(job, experts ? MESH_EXPERT_REPLICAS : MESH_REPLICAS);
-    size_t groups = experts ? (size_t)l->ep : 1; // of a stage and a tp rank
-    ShardingCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
+    size_t groups = experts ? (size_t)l->ep : 1, C = (size_t)plan_layout_copies(l); // of a stage and a tp rank
+    MeshGroup every = experts ? MESH_EXPERT_REPLICAS : MESH_REPLICAS, row = experts ? MESH_EXPERT_SHARDS : MESH_SHARDS;
+    PlanGroup all_ranks = plan_traffic_group(job, every), cut = C > 1 ? plan_traffic_group(job, row) : all_ranks;
+    ShardingCase is = {.ranks = (size_t)all_ranks.size, .shard = C > 1 ? (size_t)cut.size : 0,
+                       .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
                        .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
     for (int k = 0; k < 3; k++) {
@@ -540,11 +557,14 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
         if (!all) continue;
         is.params = most;
         f = sharding_traffic(&is, kinds[k]);
-        bool gather = kinds[k] == COMM_ALL_GATHER;
-        double payload = (double)(gather ? is.x_bytes : is.g_bytes) * (double)most;
-        double calls = (double)f.all / ((double)(is.ranks - 1) * payload) / (kinds[k] == COMM_ALL_REDUCE ? 2 : 1);
-        PlanFlow *flow = add(t, experts ? "experts" : "dp", &where, kinds[k], calls, payload,
-                             "N = %d: %s on each rank", where.size, f.text);
+        bool gather = kinds[k] == COMM_ALL_GATHER, reduce = kinds[k] == COMM_ALL_REDUCE, between = reduce && C > 1;
+        PlanGroup where = between ? plan_traffic_group(job, MESH_COPIES) : cut;
+        double payload = (double)(gather ? is.x_bytes : between ? 4 : is.g_bytes) * (double)most;
+        if (between) payload /= cut.size;
+        double ranks = between ? cut.size : (double)C; // that many groups like this one
+        double calls = (double)f.all / (ranks * (where.size - 1) * payload) / (reduce ? 2 : 1);
+        PlanFlow *flow = add(t, between ? "copies" : experts ? "experts" : "dp", &where, kinds[k], calls, payload,
+                             "%s = %d: %s on each rank", between ? "C" : C > 1 ? "S" : "N", where.size, f.text);
         flow->all = all;
     }
 }

@@ -22,6 +22,10 @@
 // Where M B is no power of two, and has b bits set, it adds by all_to_all b P instead, and in stage 0 all_gather P
 // (deal.c).
 //
+// Hybrid sharding: S of the N ranks cut everything, and there are C = N / S copies of it. Then S stands for N above,
+// and in the sum over all ranks everything is there C times; each range is added over its copies in fp32: all_reduce
+// 2 P / S elements a step, times (C - 1) / C. (What deal.c adds, it adds over all N, and every rank gets it all.)
+//
 // Where ep ranks divide the experts, Px of a rank's P elements are theirs. N / ep ranks have the same ones, so in these
 // parts of the formulas N / ep stands for N: a rank holds (P - Px) / N + Px ep / N, and sends what N / ep ranks would.
 //
@@ -62,6 +66,17 @@ static void leave(Slots *s, size_t unit)
 {
     for (int slot = 0; slot < 4; slot++)
         if (s->in[slot] == unit + 1) s->in[slot] = 0;
+}
+
+size_t sharding_ranks(const ShardingCase *is)
+{
+    return is->shard ? is->shard : is->ranks;
+}
+
+// C: how often what is cut is there.
+static size_t copies(const ShardingCase *is)
+{
+    return is->ranks / sharding_ranks(is);
 }
 
 size_t sharding_again(ShardingChunk c, size_t segment, bool overlap)
@@ -152,7 +167,8 @@ ShardingCase sharding_case(const Run *run)
     long small = cfg->parallel.dp * cfg->batch.micro * config_micro_grain(cfg);
     bool measures = cfg->run.noise_every == 1 && sequences > small; // in the first step
     ShardingCase is = {
-        .ranks = (size_t)(mesh->dp * mesh->cp), .params = m->params.n_elems, .ep = (size_t)mesh->ep,
+        .ranks = (size_t)(mesh->dp * mesh->cp), .shard = mesh_hybrid(*mesh) ? (size_t)mesh->shard : 0,
+        .params = m->params.n_elems, .ep = (size_t)mesh->ep,
         .stage = mesh->dp * mesh->cp > 1 ? (int)cfg->parallel.zero : 0,
         .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
@@ -175,11 +191,13 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
     if (tag == MEM_OPTIM) bytes = is->state;
     if (!bytes) return (ShardingFormula){.text = "0"};
     bool sharded = is->stage >= sharded_from, apart = sharded && is->experts;
-    ShardingFormula f = {.all = sharded ? bytes : bytes * is->ranks};
+    ShardingFormula f = {.all = sharded ? bytes * copies(is) : bytes * is->ranks};
     double each = (double)bytes / (double)is->params;
-    if (apart) f.all += (is->ep - 1) * (size_t)(each * (double)is->experts);
-    if (apart) snprintf(f.text, sizeof f.text, "%.4g (P + %zu Px) / N", each, is->ep - 1);
-    else snprintf(f.text, sizeof f.text, "%.4g P%s", each, sharded ? " / N" : "");
+    char N = copies(is) > 1 ? 'S' : 'N';
+    if (apart) f.all += copies(is) * (is->ep - 1) * (size_t)(each * (double)is->experts);
+    if (apart) snprintf(f.text, sizeof f.text, "%.4g (P + %zu Px) / %c", each, is->ep - 1, N);
+    else if (sharded) snprintf(f.text, sizeof f.text, "%.4g P / %c", each, N);
+    else snprintf(f.text, sizeof f.text, "%.4g P", each);
     return f;
 }
 
@@ -189,12 +207,32 @@ static size_t dealt(const ShardingCase *is, size_t n)
     return is->deals && n & (n - 1) ? (size_t)__builtin_popcountll(n) : 0;
 }
 
+// Of hybrid sharding: the sum over the copies, or what deal.c adds over all N ranks.
+static ShardingFormula between_rows(const ShardingCase *is, CommKind kind, size_t sums, size_t reductions, size_t deals)
+{
+    ShardingFormula f = {.text = "0"};
+    const char *P = is->experts ? "(P - Px)" : "P";
+    size_t n = is->params - is->experts, C = copies(is);
+    size_t all = kind == COMM_ALL_TO_ALL ? sums : kind == COMM_ALL_GATHER ? deals : 0;
+    if (kind == COMM_ALL_REDUCE && reductions) {
+        f.all = (C - 1) * 4 * 2 * reductions * n;
+        snprintf(f.text, sizeof f.text, "4 x %zu %s / S (C - 1) / C", 2 * reductions, P);
+    } else if (all) {
+        f.all = (is->ranks - 1) * is->g_bytes * all * n;
+        snprintf(f.text, sizeof f.text, "%zu x %zu %s (N - 1) / N", is->g_bytes, all, P);
+    }
+    return f;
+}
+
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
 {
     size_t times = 0, bytes = is->g_bytes; // how often P is exchanged, in how many bytes an element
     size_t all = dealt(is, is->micro * is->batch), few = dealt(is, is->more * is->batch), deals = (all > 0) + (few > 0);
     size_t micro = is->micro + is->more, reductions = 1 + (is->more > 0) - deals;
     bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
+    ShardingFormula between = {.text = "0"};
+    if (copies(is) > 1) between = between_rows(is, kind, all + few, reductions, deals);
+    if (copies(is) > 1 && (kind == COMM_ALL_REDUCE || kind == COMM_ALL_TO_ALL)) return between;
     if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2 * reductions;
     if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? reductions : micro;
     if (kind == COMM_ALL_TO_ALL) times = all + few;
@@ -203,22 +241,26 @@ ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
         times = is->stage < 3 || !is->reshard ? 1 : micro * (is->deterministic ? 1 + is->batch : 2) + is->apart;
         bytes = is->x_bytes;
     }
-    if (!times || is->ranks == 1) return (ShardingFormula){.text = "0"};
+    if (!times || sharding_ranks(is) == 1) return between;
     size_t again = 0; // elements besides
     if (kind == COMM_ALL_GATHER && is->stage == 3 && is->reshard) again = micro * is->again + is->tied;
     if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
     bool more = again > 0;
-    ShardingFormula f = {.all = (is->ranks - 1) * bytes * (times * (is->params - is->experts) + again)};
+    size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * bytes * (times * (is->params - is->experts) + again);
+    ShardingFormula f = {.all = sent + between.all};
     const char *P = is->experts ? "(P - Px)" : "P";
-    if (more) snprintf(f.text, sizeof f.text, "%zu x (%zu %s + again) (N - 1) / N", bytes, times, P);
-    else snprintf(f.text, sizeof f.text, "%zu x %zu %s (N - 1) / N", bytes, times, P);
+    char N = copies(is) > 1 ? 'S' : 'N';
+    if (between.all) snprintf(f.text, sizeof f.text, "%zu x %zu %s, and of deal.c", bytes, times, P);
+    else if (more) snprintf(f.text, sizeof f.text, "%zu x (%zu %s + again) (%c - 1) / %c", bytes, times, P, N, N);
+    else snprintf(f.text, sizeof f.text, "%zu x %zu %s (%c - 1) / %c", bytes, times, P, N, N);
     return f;
 }
 
 ShardingCase sharding_experts(const ShardingCase *is)
 {
     ShardingCase one = *is;
-    one.ranks = is->ep > 1 ? is->ranks / is->ep : is->ranks, one.params = is->experts, one.experts = one.tied = 0;
+    one.ranks = is->ep > 1 ? is->ranks / is->ep : is->ranks, one.shard = is->shard / (is->ep > 1 ? is->ep : 1);
+    one.params = is->experts, one.experts = one.tied = 0;
     one.again = is->experts_again, one.later = is->experts_later;
     return one;
 }
@@ -248,13 +290,32 @@ static void print_memory(const ShardingCase *is, const AccountRank *rank, FILE *
         }
         row(out, mem_tag_name((MemTag)tag), &f, held, rank[0].bytes[tag]);
         double bytes = (double)f.all / (double)is->params;
-        *(strstr(f.text, "/ N") ? &shared : &each) += strstr(f.text, "/ N") ? bytes : bytes / (double)is->ranks;
+        bool cut = strchr(f.text, '/');
+        *(cut ? &shared : &each) += bytes / (double)(cut ? copies(is) : is->ranks);
         whole.all += f.all, all += held;
     }
     size_t first = rank[0].bytes[MEM_PARAMS] + rank[0].bytes[MEM_GRADS] + rank[0].bytes[MEM_OPTIM];
-    if (shared > 0 && each > 0) snprintf(whole.text, sizeof whole.text, "%.4g P + %.4g P / N", each, shared);
-    else snprintf(whole.text, sizeof whole.text, "%.4g P%s", each + shared, shared > 0 ? " / N" : "");
+    char N = copies(is) > 1 ? 'S' : 'N';
+    if (shared > 0 && each > 0) snprintf(whole.text, sizeof whole.text, "%.4g P + %.4g P / %c", each, shared, N);
+    else if (shared > 0) snprintf(whole.text, sizeof whole.text, "%.4g P / %c", shared, N);
+    else snprintf(whole.text, sizeof whole.text, "%.4g P", each);
     row(out, "model state", &whole, all, first);
+}
+
+static size_t sent_by_all(const AccountRank *rank, size_t ranks, int group, int kind)
+{
+    size_t sent = 0;
+    for (size_t r = 0; r < ranks; r++) sent += rank[r].count[group][kind].sent;
+    return sent;
+}
+
+static void print_copies(const ShardingCase *is, const AccountRank *rank, FILE *out)
+{
+    ShardingCase experts = sharding_experts(is);
+    ShardingFormula f = sharding_traffic(is, COMM_ALL_REDUCE);
+    if (is->experts) f.all += is->ep * sharding_traffic(&experts, COMM_ALL_REDUCE).all;
+    row(out, "copies", &f, sent_by_all(rank, is->ranks, ACCOUNT_COPIES, COMM_ALL_REDUCE),
+        rank[0].count[ACCOUNT_COPIES][COMM_ALL_REDUCE].sent);
 }
 
 static void print_traffic(const ShardingCase *is, const AccountRank *rank, FILE *out)
@@ -263,17 +324,17 @@ static void print_traffic(const ShardingCase *is, const AccountRank *rank, FILE 
             "difference", "rank 0");
     for (int k = 0; k < COMM_KINDS; k++) {
         ShardingFormula f = sharding_traffic(is, (CommKind)k);
-        size_t sent = 0;
-        for (size_t r = 0; r < is->ranks; r++) sent += rank[r].count[ACCOUNT_DP][k].sent;
-        if (sent || f.all) row(out, comm_kind_name((CommKind)k), &f, sent, rank[0].count[ACCOUNT_DP][k].sent);
+        size_t sent = sent_by_all(rank, is->ranks, ACCOUNT_DP, k);
+        if (copies(is) > 1 && k == COMM_ALL_REDUCE) print_copies(is, rank, out);
+        else if (sent || f.all) row(out, comm_kind_name((CommKind)k), &f, sent, rank[0].count[ACCOUNT_DP][k].sent);
     }
     ShardingCase experts = sharding_experts(is);
     for (int k = 0; is->experts && k < COMM_KINDS; k++) {
         ShardingFormula f = sharding_traffic(&experts, (CommKind)k);
-        size_t sent = 0;
+        size_t sent = sent_by_all(rank, is->ranks, ACCOUNT_EXPERTS, k);
         f.all *= is->ep;
         if (k == 0) fprintf(out, "  experts\n");
-        for (size_t r = 0; r < is->ranks; r++) sent += rank[r].count[ACCOUNT_EXPERTS][k].sent;
+        if (copies(is) > 1 && k == COMM_ALL_REDUCE) continue; // in the row of copies
         if (sent || f.all) row(out, comm_kind_name((CommKind)k), &f, sent, rank[0].count[ACCOUNT_EXPERTS][k].sent);
     }
     size_t numbers = 0;
@@ -285,6 +346,8 @@ void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
 {
     fprintf(out, "account: stage %d, N = %zu ranks, P = %zu parameters, M = %zu micro-batches of %zu sequences each\n",
             is->stage, is->ranks, is->params, is->micro, is->batch);
+    if (copies(is) > 1)
+        fprintf(out, "  S = %zu ranks cut what is cut; C = %zu of N have the same shard\n", is->shard, copies(is));
     print_memory(is, rank, out);
     if (is->experts)
         fprintf(out, "  Px = %zu of them are experts that %zu ranks divide; in experts' rows P is Px, and N is %zu\n",

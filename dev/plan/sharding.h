@@ -12,6 +12,7 @@ extern "C" {
 // What the formulas depend on.
 typedef struct {
     size_t ranks, params; // N, P
+    size_t shard;         // S of them cut what ZeRO cuts, and N / S hold copies; 0: all
     size_t experts, ep;   // Px: of P, what ep ranks divide: N / ep ranks have the same; 0, 1: none
     int stage;            // of ZeRO; 0 with one rank
     bool reshard, deterministic, deals; // deals: config_deals
@@ -43,6 +44,8 @@ typedef struct {
 // Elements that are gathered again in a micro-batch at stage 3, besides the gathers before each forward and before each
 // backward: blocks that are recomputed evict each other from the slots (zero.c).
 size_t sharding_again(ShardingChunk chunk, size_t segment, bool overlap);
+// S: ranks that cut what ZeRO cuts; N without hybrid sharding.
+size_t sharding_ranks(const ShardingCase *is);
 // Bytes held of weights, gradients or optimizer state; of other tags none.
 ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag);
 // Bytes sent in one step by a kind of call, with algorithms that send the fewest.

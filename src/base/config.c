@@ -614,6 +614,24 @@ static void resolve_experts(Config *cfg)
             where(cfg, "optim.mup_base"));
 }
 
+// Hybrid sharding. Experts are cut among shard / ep ranks. In deterministic mode the sum over a row of shards is one
+// subtree of the sum over all (zero.c).
+static void check_shard(const Config *cfg, long replicas)
+{
+    long shard = cfg->parallel.shard, ep = cfg->parallel.ep;
+    if (!shard) return;
+    if (shard == 1 || replicas % shard)
+        die("%s: parallel.shard = %ld%s parallel.dp * cp = %ld ranks (try %s)", where(cfg, "parallel.shard"), shard,
+            shard == 1 ? " cuts nothing of" : " does not divide", replicas,
+            shard == 1 ? "--parallel.zero=0, where each rank has everything" : "0, for all of them");
+    if (shard % ep)
+        die("%s: parallel.ep = %ld does not divide parallel.shard = %ld, the ranks that have everything once (try %ld)",
+            where(cfg, "parallel.shard"), ep, shard, ep);
+    if (cfg->numerics.deterministic && shard < replicas && shard & (shard - 1))
+        die("%s: numerics.deterministic with parallel.shard = %ld, which is no power of two: the sums of so many ranks "
+            "are no part of the sum of all (try 2 or 0)", where(cfg, "parallel.shard"), shard);
+}
+
 // Data-parallel ranks: dp = ranks / (tp * cp * pp).
 static void resolve_mesh(Config *cfg)
 {
@@ -633,6 +651,7 @@ static void resolve_mesh(Config *cfg)
     if (replicas % ep)
         die("%s: parallel.ep = %ld does not divide parallel.dp * cp = %ld ranks, which have other tokens each (start a "
             "multiple of %ld ranks)", where(cfg, "parallel.ep"), ep, replicas, ep * (copy / cp));
+    check_shard(cfg, replicas);
 }
 
 // batch.micro of a file may be larger than a rank's share of the batch. It is then lowered, so that the share is one

@@ -308,6 +308,9 @@ static const ConfigKey TABLE[] = {
     INT(parallel, zero, "0", "[0, 3]", "", "",
         "ZeRO stage: what the ranks hold once between them; 1: the optimizer's state; 2: gradients too; 3: weights "
         "too (FSDP)"),
+    INT(parallel, shard, "0", "[0, 65536]", "ranks", "parallel.zero>0",
+        "hybrid sharding: of the dp * cp ranks, so many neighbours hold once what ZeRO cuts, and the others copies of "
+        "it; 0: all"),
     FLAG(parallel, reshard, "true", "parallel.zero=3",
         "gathered weights are freed after forward and gathered again for backward; false: they stay until the next "
         "update"),

@@ -9,7 +9,8 @@
 // MESH_REPLICAS, numbered by q = dp * CP + cp. An expert's weights exist once per block of EP ranks along q:
 // MESH_EXPERT_REPLICAS, of DP * CP / EP ranks. For experts a token is a token, whichever sequence it is of, so a block
 // may have parts of one sequence or several sequences. Ranks that differ in tp or pp hold other weights, so no
-// gradients are added; but the squares of all of them belong to one gradient norm: MESH_MODEL.
+// gradients are added; but the squares of all of them belong to one gradient norm: MESH_MODEL. Hybrid sharding
+// makes a grid of MESH_REPLICAS, whose rows are MESH_SHARDS and whose columns are MESH_COPIES.
 //
 // Rejected: ep as a fifth factor of the world (Megatron's first layout: dense layers would idle or be replicated);
 // experts over dp alone (long sequences need cp, which leaves few dp ranks for many experts); orders chosen by an
@@ -20,28 +21,41 @@
 
 #include <string.h>
 
-typedef enum { FIXED, ALL, IN_BLOCK, OF_BLOCKS, ENDS } Varies; // IN_BLOCK, OF_BLOCKS: of EP ranks along q
+typedef enum { FIXED, ALL, IN_BLOCK, OF_BLOCKS, ENDS } Varies; // IN_BLOCK, OF_BLOCKS: of EP or SHARD ranks along q
 
 typedef struct {
     const char *name;
-    Varies dp, pp, cp, tp, q; // q restricts dp and cp together
+    Varies dp, pp, cp, tp, ep, shard; // ep and shard restrict dp and cp together, by blocks of q
 } GroupRow;
 
 static const GroupRow VARIES[MESH_GROUPS] = {
-    [MESH_TP] = {"tp", FIXED, FIXED, FIXED, ALL, ALL},
-    [MESH_CP] = {"cp", FIXED, FIXED, ALL, FIXED, ALL},
-    [MESH_PP] = {"pp", FIXED, ALL, FIXED, FIXED, ALL},
-    [MESH_DP] = {"dp", ALL, FIXED, FIXED, FIXED, ALL},
-    [MESH_EP] = {"ep", ALL, FIXED, ALL, FIXED, IN_BLOCK},
-    [MESH_REPLICAS] = {"replicas", ALL, FIXED, ALL, FIXED, ALL},
-    [MESH_EXPERT_REPLICAS] = {"expert_replicas", ALL, FIXED, ALL, FIXED, OF_BLOCKS},
-    [MESH_MODEL] = {"model", FIXED, ALL, FIXED, ALL, ALL},
-    [MESH_ENDS] = {"ends", FIXED, ENDS, FIXED, FIXED, ALL},
+    [MESH_TP] = {"tp", FIXED, FIXED, FIXED, ALL, ALL, ALL},
+    [MESH_CP] = {"cp", FIXED, FIXED, ALL, FIXED, ALL, ALL},
+    [MESH_PP] = {"pp", FIXED, ALL, FIXED, FIXED, ALL, ALL},
+    [MESH_DP] = {"dp", ALL, FIXED, FIXED, FIXED, ALL, ALL},
+    [MESH_EP] = {"ep", ALL, FIXED, ALL, FIXED, IN_BLOCK, ALL},
+    [MESH_REPLICAS] = {"replicas", ALL, FIXED, ALL, FIXED, ALL, ALL},
+    [MESH_EXPERT_REPLICAS] = {"expert_replicas", ALL, FIXED, ALL, FIXED, OF_BLOCKS, ALL},
+    [MESH_MODEL] = {"model", FIXED, ALL, FIXED, ALL, ALL, ALL},
+    [MESH_ENDS] = {"ends", FIXED, ENDS, FIXED, FIXED, ALL, ALL},
+    [MESH_SHARDS] = {"shards", ALL, FIXED, ALL, FIXED, ALL, IN_BLOCK},
+    [MESH_EXPERT_SHARDS] = {"expert_shards", ALL, FIXED, ALL, FIXED, OF_BLOCKS, IN_BLOCK},
+    [MESH_COPIES] = {"copies", ALL, FIXED, ALL, FIXED, ALL, OF_BLOCKS},
 };
 
 const char *mesh_group_name(MeshGroup group)
 {
     return VARIES[group].name;
+}
+
+bool mesh_hybrid(MeshShape s)
+{
+    return s.shard > 0 && s.shard < s.dp * s.cp;
+}
+
+int mesh_shards(MeshShape s)
+{
+    return mesh_hybrid(s) ? s.shard : s.dp * s.cp;
 }
 
 int mesh_size(MeshShape s)
@@ -101,11 +115,13 @@ int mesh_members(MeshShape s, int rank, MeshGroup group, int *members)
     const GroupRow *g = &VARIES[group];
     MeshPlace a = mesh_place(s, rank);
     int n = 0, size = mesh_size(s);
+    if (group >= MESH_SHARDS && !mesh_hybrid(s)) return 0;
     for (int r = 0; r < size; r++) {
         MeshPlace b = mesh_place(s, r);
         if (!together(g->dp, a.dp, b.dp, 1, s.dp - 1) || !together(g->pp, a.pp, b.pp, 1, s.pp - 1) ||
             !together(g->cp, a.cp, b.cp, 1, s.cp - 1) || !together(g->tp, a.tp, b.tp, 1, s.tp - 1) ||
-            !together(g->q, mesh_replica(s, a), mesh_replica(s, b), s.ep, 0)) continue;
+            !together(g->ep, mesh_replica(s, a), mesh_replica(s, b), s.ep, 0) ||
+            !together(g->shard, mesh_replica(s, a), mesh_replica(s, b), s.shard, 0)) continue;
         if (members) members[n] = r;
         n++;
     }

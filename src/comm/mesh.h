@@ -9,6 +9,12 @@
 // q = EP b .. EP b + EP - 1 (same pp, tp) hold the experts between them. So a mesh with experts has no more ranks than
 // one without.
 //
+// ZeRO may cut its states among SHARD neighbours of q instead of all DP * CP (hybrid sharding); the other blocks of
+// SHARD then hold copies. DP * CP = 4, SHARD = 2:
+//
+//     q = 0   q = 1      a row: MESH_SHARDS
+//     q = 2   q = 3      a column: MESH_COPIES
+//
 // All but mesh_create are pure functions of a shape and a rank: a test plays every rank of a mesh in one process.
 #ifndef MESH_H
 #define MESH_H
@@ -21,6 +27,7 @@ extern "C" {
 
 typedef struct {
     int dp, pp, cp, ep, tp; // sizes, 1 at least
+    int shard;              // of dp x cp, neighbours among which states are cut; 0 or dp cp: all
 } MeshShape;
 
 typedef struct {
@@ -38,6 +45,9 @@ typedef enum {
     MESH_EXPERT_REPLICAS, // those that hold the same experts: q in steps of EP
     MESH_MODEL,           // pp and tp: one copy of the model
     MESH_ENDS,            // first and last stage: what a tied embedding is added over; none in between
+    MESH_SHARDS,          // hybrid sharding alone: what the ranks of MESH_REPLICAS cut is cut over it
+    MESH_EXPERT_SHARDS,   // those of them that hold the same experts
+    MESH_COPIES,          // those with the same shard: q in steps of SHARD
     MESH_GROUPS
 } MeshGroup;
 
@@ -48,6 +58,8 @@ typedef struct {
     Comm *group[MESH_GROUPS]; // NULL where this rank is in none
 } Mesh;
 
+bool mesh_hybrid(MeshShape shape);                  // states are cut among some of the replicas, not all
+int mesh_shards(MeshShape shape);                   // how many ranks they are cut among
 int mesh_replica(MeshShape shape, MeshPlace place); // q = dp * CP + cp; ranks that differ in it have other tokens
 // dp is what is left: world / (pp cp tp). Dies, with the reason, where a size is below 1 or does not divide.
 MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp);

@@ -26,7 +26,8 @@
 //
 // With three ranks or more the one that differs from most others is named. Two can only disagree. Which of the two is
 // right is not known, and a checkpoint is; so the run ends, and resumes from there. What is cut over ranks
-// (parallel.zero) has no copy and is not compared; nor is the optimizer's state in a store.
+// (parallel.zero) has no copy and is not compared, except that hybrid sharding has copies of each shard: one hash for
+// all that a rank has of an array. The optimizer's state in a store is not compared.
 //
 // Rejected: a stop by one rank's own decision (the others would wait for it for ever). Parts made where they are used:
 // which parts exist, and how they nest, would stand in five files. Comparing sums (two errors cancel, NaN compares with
@@ -44,8 +45,9 @@
 
 // ---- allocation: this rank's part
 
-// Which elements of its part of the model this rank owns in a stage of ZeRO.
-static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage, int zero)
+// Which elements of its part of the model this rank owns in a stage of ZeRO, where `ranks` neighbours cut it.
+static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage, int zero,
+                      int ranks)
 {
     ModelShape part = *shape;
     if (r->shape.ep > 1) part = ep_shape(&part, mesh_replica(r->shape, r->place) % r->shape.ep, r->shape.ep);
@@ -54,7 +56,7 @@ static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
     OptimCut where = zero_where(optim_kind(cfg->optim.name), cfg->optim.agc > 0, r->shape.tp);
-    ZeroCut cut = zero_cut(&params, where, zero, mesh_replica(r->shape, r->place), r->shape.dp * r->shape.cp);
+    ZeroCut cut = zero_cut(&params, where, zero, mesh_replica(r->shape, r->place) % ranks, ranks);
     params_free(&params);
     free(unit);
     return cut;
@@ -160,7 +162,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     ZeroSettings zero = zero_settings(cfg, &store);
     ModelStage stage;
     bool staged = choose_stage(r, cfg, &shape, &stage);
-    ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL, zero.stage);
+    ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL, zero.stage, mesh_shards(r->shape));
     ModelOptions options = run_model_options(cfg);
     options.shard = zero_shard(&cut, dev, zero.stage, zero.store != NULL);
     options.stage = staged ? &stage : NULL;
@@ -172,10 +174,14 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     ZeroGroups group = {.dp = r->mesh.group[MESH_REPLICAS], .control = r->replicas, .parts = r->parts,
                         .ep = r->mesh.world ? r->ep : NULL, .experts = r->mesh.group[MESH_EXPERT_REPLICAS],
                         .tp = group_of(r, all, MESH_TP)};
-    r->zero = zero_create(all->model, zero, cut, group);
+    ZeroGroups row = group;
+    bool hybrid = mesh_hybrid(r->shape);
+    if (hybrid) row.dp = r->mesh.group[MESH_SHARDS], row.experts = r->mesh.group[MESH_EXPERT_SHARDS];
+    row.copies = r->mesh.group[MESH_COPIES];
+    r->zero = zero_create(all->model, zero, cut, row);
     if (config_deals(cfg))
-        r->deal = deal_create(all->model, cut_of(r, cfg, &shape, options.stage, zero.stage ? zero.stage : 1), group,
-                              zero.stage == 0);
+        r->deal = deal_create(all->model, cut_of(r, cfg, &shape, options.stage, zero.stage ? zero.stage : 1,
+                                                 r->shape.dp * r->shape.cp), group, zero.stage == 0 || hybrid);
     if (staged)
         r->pipeline = pipeline_create(all->model, r->table, r->place.pp, r->mesh.group[MESH_PP],
                                       r->mesh.group[MESH_ENDS]);
@@ -332,27 +338,27 @@ static void share_scales(Replicas *all, Fp8 *fp8)
 
 // ---- agreement
 
-// What all ranks hold alike: an array over the whole table.
+// What ranks hold alike: an array over the whole table, or this rank's shard of one.
 typedef struct {
     const char *what, *data;
     size_t elem_bytes; // 0: one hash for all of it
     size_t n_bytes;
 } Replica;
 
-static int arrays_of(const Replicas *all, Replica r[OPTIM_STATES + 2])
+// Those that are cut, or (shards = false) those that are not.
+static int arrays_of(const Replicas *all, bool shards, Replica r[OPTIM_STATES + 2])
 {
     const Model *m = all->model;
     const Optim *optim = all->optim;
-    size_t n = m->params.n_elems;
+    size_t n = shards ? m->shard.n : m->params.n_elems, x = m->dev->x_bytes;
     int used = 0;
-    if (m->weights && !m->shard.weights)
-        r[used++] = (Replica){"weights", (const char *)m->weights, sizeof(float), n * sizeof(float)};
-    if (m->x_weights && !m->shard.x_weights && (const void *)m->x_weights != (const void *)m->weights)
-        r[used++] = (Replica){"weights as units read them", (const char *)m->x_weights, m->dev->x_bytes,
-                              n * m->dev->x_bytes};
-    for (int s = 0; s < optim->kind->n_states && !optim->range; s++) {
+    if (m->weights && m->shard.weights == shards)
+        r[used++] = (Replica){"weights", (const char *)m->weights, shards ? 0 : sizeof(float), n * sizeof(float)};
+    if (m->x_weights && m->shard.x_weights == shards && (const void *)m->x_weights != (const void *)m->weights)
+        r[used++] = (Replica){"weights as units read them", (const char *)m->x_weights, shards ? 0 : x, n * x};
+    for (int s = 0; s < optim->kind->n_states && (optim->range != NULL) == shards; s++) {
         const CkptArray *state = &optim->state[s];
-        bool by_row = state->n_bytes == n * sizeof(float) && !optim->whole.table;
+        bool by_row = !shards && state->n_bytes == n * sizeof(float) && !optim->whole.table;
         if (state->data) r[used++] = (Replica){state->prefix, state->data, by_row ? 4 : 0, state->n_bytes};
     }
     return used;
@@ -369,16 +375,18 @@ static uint64_t hash_of(Dev *dev, const char *data, size_t n_bytes)
     return hash;
 }
 
+typedef enum { AGREE_ROWS, AGREE_EXPERTS, AGREE_SHARDS } AgreeOn;
+
 // Of the experts that ranks divide, or of all other rows; 0 for the rest. An array without rows is whole, or not
-// compared where experts are divided.
-static void hash_rows(Dev *dev, const Params *p, const Replica *r, bool experts, uint64_t *hash)
+// compared where experts are divided; a shard has one hash.
+static void hash_rows(Dev *dev, const Params *p, const Replica *r, AgreeOn on, uint64_t *hash)
 {
     const size_t b = r->elem_bytes;
     for (int i = 0; i < p->n_rows; i++) {
         hash[i] = 0;
-        if (b && p->row[i].expert == experts)
+        if (b && p->row[i].expert == (on == AGREE_EXPERTS))
             hash[i] = hash_of(dev, r->data + p->row[i].offset * b, p->row[i].n_elems * b);
-        if (!b && i == 0 && p->ep <= 1) hash[i] = hash_of(dev, r->data, r->n_bytes);
+        if (!b && i == 0 && (p->ep <= 1 || on == AGREE_SHARDS)) hash[i] = hash_of(dev, r->data, r->n_bytes);
     }
 }
 
@@ -394,18 +402,18 @@ static int odd_one(const uint64_t *all, int n_ranks, size_t stride)
     return fewest == n_ranks ? -1 : odd;
 }
 
-// Over a group of ranks with the same tensors: experts that ranks divide, or all others.
-static void agree_over(Replicas *all, Comm *group, bool experts, long step)
+// Over a group of ranks with the same tensors: experts that ranks divide, or all others; or with the same shards.
+static void agree_over(Replicas *all, Comm *group, AgreeOn on, long step)
 {
     const Params *p = &all->model->params;
     Replica r[OPTIM_STATES + 2];
-    int n = arrays_of(all, r), N = group ? group->size : 1;
+    int n = arrays_of(all, on == AGREE_SHARDS, r), N = group ? group->size : 1;
     if (N == 1 || !n) return;
     // and after the hashes who has them: the group's ranks have numbers of their own
     size_t rows = (size_t)p->n_rows, each = (size_t)n * rows + 1, counts[N];
     uint64_t *mine = malloc(each * sizeof *mine), *theirs = malloc((size_t)N * each * sizeof *theirs);
     if (!mine || !theirs) die("monitor.agree_every: no memory for %zu hashes", each);
-    for (int k = 0; k < n; k++) hash_rows(all->model->dev, p, &r[k], experts, mine + (size_t)k * rows);
+    for (int k = 0; k < n; k++) hash_rows(all->model->dev, p, &r[k], on, mine + (size_t)k * rows);
     mine[each - 1] = (uint64_t)all->rank;
     for (int i = 0; i < N; i++) counts[i] = each;
     CommRequest q = comm_all_gather(group, theirs, mine, counts, COMM_INT64);
@@ -414,7 +422,7 @@ static void agree_over(Replicas *all, Comm *group, bool experts, long step)
         int odd = odd_one(theirs + i, N, each);
         if (odd < 0) continue;
         const Replica *where = &r[i / rows];
-        const char *name = where->elem_bytes ? p->row[i % rows].name : "something";
+        const char *name = where->elem_bytes ? p->row[i % rows].name : on == AGREE_SHARDS ? "its shard" : "something";
         int first = (int)theirs[each - 1], who = (int)theirs[(size_t)(odd + 1) * each - 1];
         char between[48];
         if (N > 2) snprintf(between, sizeof between, "on rank %d", who);
@@ -432,8 +440,9 @@ static void agree_over(Replicas *all, Comm *group, bool experts, long step)
 static void agree(Replicas *all, long step)
 {
     const Ranks *r = all->self;
-    agree_over(all, r->replicas, false, step);
-    if (r->shape.ep > 1) agree_over(all, comm_host(r->mesh.group[MESH_EXPERT_REPLICAS]), true, step);
+    agree_over(all, r->replicas, AGREE_ROWS, step);
+    if (r->shape.ep > 1) agree_over(all, comm_host(r->mesh.group[MESH_EXPERT_REPLICAS]), AGREE_EXPERTS, step);
+    if (mesh_hybrid(r->shape)) agree_over(all, comm_host(r->mesh.group[MESH_COPIES]), AGREE_SHARDS, step);
 }
 
 // ---- access to the state
@@ -450,8 +459,8 @@ static bool range_of(const Replicas *all, int unit, OptimRange *range)
     const Zero *zero = r->zero;
     *range = zero->range[unit];
     bool expert = params_unit_expert(&all->model->params, unit);
-    int replica = mesh_replica(r->shape, r->place) / (expert ? r->shape.ep : 1); // the first has the same
-    return zero->cut.size > 1 || !zero->control || replica == 0;
+    int replica = mesh_replica(r->shape, r->place) / (expert && zero->cut.size == 1 ? r->shape.ep : 1);
+    return !zero->control || replica / zero->cut.size == 0;
 }
 
 static void read_weights(const Replicas *all, int unit, void *copy)
@@ -499,7 +508,7 @@ static void describe(const Replicas *all, char *layout, size_t room)
         const char *name;
         int value;
     } part[] = {{"dp ", s->dp}, {", pp ", s->pp}, {", cp ", s->cp}, {", tp ", s->tp}, {", ep ", s->ep},
-                {", ZeRO ", r->zero->set.stage}};
+                {", ZeRO ", r->zero->set.stage}, {" among ", mesh_hybrid(*s) ? s->shard : 0}};
     size_t at = 0;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (part[i].value > (i > 0 && i < 5)) // a stage of 0 and sizes of 1 go without saying; dp does not
@@ -558,6 +567,7 @@ Replicas ranks_join(const Config *cfg, Comm *world, int rank)
     r->cfg = *cfg;
     r->shape = mesh_shape(size, (int)cfg->parallel.pp, (int)cfg->parallel.cp, (int)cfg->parallel.ep,
                           (int)cfg->parallel.tp);
+    r->shape.shard = (int)cfg->parallel.shard;
     Replicas all = {.kind = &several, .self = r, .rank = world ? world->rank : rank, .size = size, .cores = 1};
     r->place = mesh_place(r->shape, all.rank);
     if (!world) return all;

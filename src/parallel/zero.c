@@ -37,8 +37,17 @@
 // in the same order; an action waits for the other replicas of its stage and for its own input, and the table orders
 // both, so nothing can wait in a circle. Nothing overlaps there.
 //
+// Hybrid sharding (HYBRID_SHARD of PyTorch, arXiv 2304.11277, section 3.2.2; MiCS, arXiv 2205.00119) makes a grid of
+// the R data-parallel ranks, with N of them in a row: dp, `group` and `cut` are of a row, and a column has C = R / N
+// copies of a shard. Nothing above changes but N, and one sum is added: of each range over its column, once a step,
+// when the row's last sum is in it (to_copies; MiCS calls this two hops). It goes in fp32 whatever the row's sums go
+// in: 8 P / N bytes times (C - 1) / C. All ranks of a column then hold the same bits, so the same update keeps them
+// equal; squares of the norm count on the first row alone, and are added over all rows, so that all clip by the same
+// number.
+//
 // On a deterministic device gradients stay whole until the step's end (the tree of sequences, model_run.c) and are
 // reduced then, by `ordered` groups, or by deal.c: the bits of one rank. Stages 2 and 3 save no gradient memory there.
+// N a power of two: a row is then a subtree, and the column adds the subtrees in the same tree.
 //
 // Recomputation (PASS_AGAIN) gathers the weights that it needs and keeps them for the backward that follows: still 3 P
 // for segments of one or two blocks. The blocks of longer segments replace each other in the slots, and are gathered
@@ -47,7 +56,8 @@
 // Rejected: keeping the head's weights from forward to backward, which needs them at once. It would save P_head of the
 // 3 P; reshard = false saves P, and treats all units alike. Padding every unit to a multiple of N, as FlatParameter of
 // PyTorch's FSDP does: it makes all messages equal, but every reader of the memory table has to know the padding; here
-// the bytes add up to P.
+// the bytes add up to P. A sum over the column for every micro-batch, as FSDP has it by default: the slow network would
+// carry it as often as the fast one its own.
 #include "parallel/zero.h"
 
 #include "base/check.h"
@@ -253,12 +263,12 @@ static void allocate_slots(Zero *z)
     for (int i = 0; m->shard.x_weights && i < n_weights; i++) {
         size_t n = z->set.reshard ? slot_elems(z, i) : unit_elems(z, i);
         z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false,
-                                   NULL, {0, 0}};
+                                   NULL, {0, 0}, false};
     }
     for (int i = 0; m->shard.grads && i < z->n_slots; i++) {
         size_t n = slot_elems(z, i);
         z->grads[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * sizeof(float), "a unit's gradients"), -1, false,
-                                 narrow_room(z, n), {0, 0}};
+                                 narrow_room(z, n), {0, 0}, false};
     }
     if (!m->shard.grads) z->narrow = narrow_room(z, m->params.n_elems);
 }
@@ -353,11 +363,12 @@ static void gather_all(Zero *z)
 {
     Model *m = z->model;
     for (int u = 0; u < m->params.n_units; u++) {
-        z->reduce[u] = comm_all_gather(z->group[u], x_at(z, m->x_weights, m->unit_begin[u]), z->range[u].x_weight,
-                                       counts(z, u), comm_type_of(m->dev->x_type));
-        if (!z->set.overlap) comm_wait(z->group[u], &z->reduce[u]);
+        CommRequest *gather = &z->sum[u].scatter; // no sum is under way
+        *gather = comm_all_gather(z->group[u], x_at(z, m->x_weights, m->unit_begin[u]), z->range[u].x_weight,
+                                  counts(z, u), comm_type_of(m->dev->x_type));
+        if (!z->set.overlap) comm_wait(z->group[u], gather);
     }
-    for (int u = 0; u < m->params.n_units; u++) comm_wait(z->group[u], &z->reduce[u]);
+    for (int u = 0; u < m->params.n_units; u++) comm_wait(z->group[u], &z->sum[u].scatter);
 }
 
 // ---- when reduced
@@ -385,11 +396,35 @@ static void widen(const Zero *z, int unit, float *grads, X *narrow)
 static void reduce_whole(Zero *z, int unit)
 {
     Model *m = z->model;
-    if (z->started[unit]) return;
-    z->started[unit] = true;
-    z->reduce[unit] = reduce_scatter(z, unit, m->grads + m->unit_begin[unit],
-                                     z->narrow ? x_at(z, z->narrow, m->unit_begin[unit]) : NULL);
-    if (!z->set.overlap) comm_wait(z->group[unit], &z->reduce[unit]);
+    ZeroSum *sum = &z->sum[unit];
+    if (sum->started) return;
+    sum->started = true;
+    sum->scatter = reduce_scatter(z, unit, m->grads + m->unit_begin[unit],
+                                  z->narrow ? x_at(z, z->narrow, m->unit_begin[unit]) : NULL);
+    if (!z->set.overlap) comm_wait(z->group[unit], &sum->scatter);
+}
+
+// This rank's range of a unit's gradient, once it is the sum over the row, becomes the sum over all ranks.
+static void to_copies(Zero *z, int unit)
+{
+    ZeroSum *sum = &z->sum[unit];
+    float *grad = z->range[unit].grad;
+    if (!z->copies || sum->sent) return;
+    sum->sent = true;
+    sum->copies = comm_all_reduce(z->copies, grad, grad, own_elems(z, unit), COMM_FP32, COMM_SUM);
+    if (!z->set.overlap) comm_wait(z->copies, &sum->copies);
+}
+
+// The end of reduce_whole.
+static void finish_whole(Zero *z, int unit)
+{
+    ZeroSum *sum = &z->sum[unit];
+    size_t begin = z->model->unit_begin[unit];
+    if (sum->ended) return;
+    sum->ended = true;
+    comm_wait(z->group[unit], &sum->scatter);
+    widen(z, unit, z->model->grads + begin, z->narrow ? x_at(z, z->narrow, begin) : NULL);
+    to_copies(z, unit);
 }
 
 // The sum over the ranks in a slot, once it is there, enters the shard.
@@ -401,6 +436,7 @@ static void finish_slot(Zero *z, ZeroSlot *slot)
     z->model->dev->accumulate(z->model->dev, z->range[slot->unit].grad,
                               (float *)slot->data + own_first(z, slot->unit), own_elems(z, slot->unit));
     z->model->unit_grad[slot->unit] = NULL;
+    if (slot->complete) to_copies(z, slot->unit);
     slot->unit = -1;
 }
 
@@ -419,6 +455,7 @@ static void reduce_slot(Zero *z, int unit)
 {
     ZeroSlot *slot = &z->grads[z->slot[unit]];
     slot->request = reduce_scatter(z, unit, slot->data, slot->narrow);
+    slot->complete = z->last && z->set.overlap; // on a pipeline's stage a unit is reduced for each of its actions
     z->model->unit_grad[unit] = NULL;
     if (!z->set.overlap) finish_slot(z, slot);
 }
@@ -436,6 +473,12 @@ static void grads_before(Zero *z, int unit)
 static bool reads_weights(const Zero *z, UnitPass pass)
 {
     return pass != PASS_LATER || recompute_restores(z->model->pool.policy.mode);
+}
+
+// Whether whole gradients are reduced as backward leaves the units.
+static bool overlapped(const Zero *z)
+{
+    return !z->model->shard.grads && z->last && z->set.overlap && !z->model->dev->deterministic;
 }
 
 static void before(void *self, int unit, UnitPass pass)
@@ -456,8 +499,11 @@ static void after(void *self, int unit, UnitPass pass)
         int own[2], n = tensors_of(z, unit, own);
         for (int i = n - 1; i >= 0; i--) {
             if (m->shard.grads) reduce_slot(z, own[i]);
-            else if (z->last && z->set.overlap && !m->dev->deterministic) reduce_whole(z, own[i]);
+            else if (overlapped(z)) reduce_whole(z, own[i]);
         }
+        // with copies, the sum over the row ends while two more units compute, and the one over the column begins
+        int above = overlapped(z) && z->copies && unit + 2 <= head_of(z) ? tensors_of(z, unit + 2, own) : 0;
+        for (int i = above - 1; i >= 0; i--) finish_whole(z, own[i]);
     }
     if (z->set.overlap) comm_progress(z->dp);
 }
@@ -472,14 +518,14 @@ void zero_reduce(Zero *z)
 {
     if (z->ddp) ddp_finish(z->ddp);
     if (z->cut.size == 1) return;
+    int n_units = z->model->params.n_units;
     for (int i = 0; z->model->shard.grads && i < z->n_slots; i++) finish_slot(z, &z->grads[i]);
-    for (int u = z->model->params.n_units - 1; !z->model->shard.grads && u >= 0; u--) reduce_whole(z, u);
-    for (int u = 0; u < z->model->params.n_units; u++) {
-        comm_wait(z->group[u], &z->reduce[u]);
-        if (z->started[u])
-            widen(z, u, z->model->grads + z->model->unit_begin[u],
-                  z->narrow ? x_at(z, z->narrow, z->model->unit_begin[u]) : NULL);
-        z->started[u] = false;
+    for (int u = n_units - 1; !z->model->shard.grads && u >= 0; u--) reduce_whole(z, u);
+    for (int u = n_units - 1; !z->model->shard.grads && u >= 0; u--) finish_whole(z, u);
+    for (int u = n_units - 1; u >= 0; u--) to_copies(z, u);
+    for (int u = 0; u < n_units; u++) {
+        if (z->copies) comm_wait(z->copies, &z->sum[u].copies);
+        z->sum[u] = (ZeroSum){0};
     }
 }
 
@@ -534,8 +580,9 @@ static double norm(void *self, double grad_scale)
 {
     Zero *z = self;
     ClipSum sum = {0}, experts = {0};
-    add_own(z, &sum, false);
-    if (z->ep) add_own(z, &experts, true);
+    bool counts = !z->copies || z->copies->rank == 0; // the others have the same elements
+    if (counts) add_own(z, &sum, false);
+    if (z->ep && counts) add_own(z, &experts, true);
     if (z->ep && z->cut.size == 1) sum_over(z, &experts, z->ep); // every replica has all the rest
     join(&sum, &experts);
     if (z->cut.size > 1) sum_over(z, &sum, z->control);
@@ -551,13 +598,12 @@ Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
     size_t n = (size_t)model->params.n_units;
     if (cut.size == 1) set.stage = 0;
     if (z) *z = (Zero){.set = set, .cut = cut, .model = model, .dp = group.dp, .control = group.control,
-                       .parts = group.parts && group.parts->size > 1 ? group.parts : NULL,
+                       .copies = group.copies, .parts = group.parts && group.parts->size > 1 ? group.parts : NULL,
                        .tp = group.tp && group.tp->size > 1 ? group.tp : NULL,
                        .ep = group.ep && group.ep->size > 1 ? group.ep : NULL, .slot = calloc(n, sizeof *z->slot),
                        .group = calloc(n, sizeof *z->group),
-                       .range = calloc(n, sizeof *z->range), .reduce = calloc(n, sizeof *z->reduce),
-                       .started = calloc(n, sizeof *z->started)};
-    if (!z || !z->range || !z->reduce || !z->started || !z->slot || !z->group) die("zero: no memory for %zu units", n);
+                       .range = calloc(n, sizeof *z->range), .sum = calloc(n, sizeof *z->sum)};
+    if (!z || !z->range || !z->sum || !z->slot || !z->group) die("zero: no memory for %zu units", n);
     place_units(z, group.experts);
     z->tied = model->shape.tie && !model->params.no_embedding && !model->params.no_head; // both are here
     make_ranges(z);
@@ -583,8 +629,7 @@ void zero_free(Zero *z)
     free(z->range);
     free(z->group);
     free(z->slot);
-    free(z->reduce);
-    free(z->started);
+    free(z->sum);
     free(z->weights);
     free(z);
 }

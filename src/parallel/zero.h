@@ -6,6 +6,8 @@
 //   2       that and the gradients                       P a micro-batch and P a step
 //   3       that and the weights                         3 P a micro-batch
 //
+// Hybrid sharding: N ranks hold everything once between them, and other N ranks the same once more.
+//
 // Sizes and cuts are functions of a table, a rank and a size, so that one process can play every rank.
 #ifndef ZERO_H
 #define ZERO_H
@@ -42,7 +44,15 @@ typedef struct {
     bool lent; // the store's item of that unit is being sent
     X *narrow; // gradients on their way in the storage type; NULL: they go in fp32
     CommRequest request;
+    bool complete; // gradients: after this reduction the unit's are those of the whole step
 } ZeroSlot;
+
+// The sum of a unit's gradient over the ranks, of this step.
+typedef struct {
+    CommRequest scatter; // stage 1, deterministic: over those that cut it
+    CommRequest copies;  // then of this rank's range over those that hold copies of it
+    bool started, ended, sent; // the first; the first; the second
+} ZeroSum;
 
 enum { ZERO_SLOTS = 6 }; // embedding, blocks at even and at odd places, head; their experts, where ranks divide them
 
@@ -51,9 +61,10 @@ typedef struct {
     ZeroCut cut;
     Model *model;
     Comm *dp, *control, *parts; // parts NULL: none
+    Comm *copies;               // NULL: nobody has a copy of this rank's ranges
     Comm *tp;                   // NULL: none
     Comm *ep;                   // with the experts between them, on the host; NULL: none
-    Comm **group;               // (n_units) ranks with the same tensors: dp or, of experts that ranks divide, some of it
+    Comm **group;               // (n_units) ranks with the same tensors: dp or, of experts that ranks divide, a part
     int *slot;                  // (n_units)
     Whole *whole;               // of the optimizer, where tp is; NULL: none
     Ddp *ddp;          // stage 0
@@ -64,9 +75,8 @@ typedef struct {
     Offload *store;    // stage 3: item u: what this rank owns of the weights that unit u reads; NULL: in memory
     Offload *state;    // item u: the optimizer's arrays of range u, then its weights (optim.h); NULL: in memory
     ZeroSlot grads[ZERO_SLOTS]; // stages 2, 3
-    CommRequest *reduce; // (n_units) stage 1
+    ZeroSum *sum;        // (n_units)
     X *narrow;           // (n_elems) stage 1: gradients on their way in the storage type; NULL: in fp32
-    bool *started;       // (n_units) stage 1: of this step
 } Zero;
 
 // How the table is cut over `size` ranks: evenly, then moved to where `where` allows a cut (zero_where). Stage 0 is not
@@ -82,10 +92,11 @@ ModelShard zero_shard(const ZeroCut *cut, const Dev *dev, int stage, bool store)
 
 // All NULL in a plan, and where there is one rank.
 typedef struct {
-    Comm *dp;      // ranks with the same weights and other tokens
-    Comm *control; // the same ranks again, for what is neither weights nor gradients, so that dp counts these alone
+    Comm *dp;      // ranks with the same weights and other tokens, which cut them
+    Comm *copies;  // hybrid sharding: ranks of other dp groups with the same cut; NULL: dp is all
+    Comm *control; // all of them again, for what is neither weights nor gradients, so that dp counts these alone
     Comm *parts;   // ranks that hold one model between them (tensor and pipeline parallel): the norm is over all
-    Comm *ep, *experts; // the ranks of dp that have the experts between them, on the host; those with the same ones
+    Comm *ep, *experts; // the ranks of dp that have the experts between them, on the host; those of dp with the same
     Comm *tp;      // those of them that hold the same layers; in a plan without ops. NULL, or of one rank: none
 } ZeroGroups;
 

@@ -7,6 +7,7 @@
 //
 //                writes                                              needs
 //   row          those it owns (Param.owned)                         all it has
+//   units        of hybrid sharding's copies each in turn            all
 //   elements     stages 1 to 3: its range                            its range; others come with zero_share_weights
 //                stage 0: of what all replicas have the share that   all
 //                a range of stage 1 would be
@@ -75,7 +76,13 @@ static Share *share_of(const Zero *z, const Optim *optim, bool writes, int repli
     Share *s = calloc(n, sizeof *s);
     if (!s) die("zero: no memory for the shares of %zu units", n);
     for (size_t u = 0; u < n; u++) s[u] = (Share){z->range[u].begin, z->range[u].end};
-    if (!writes || replicas == 1 || z->cut.size > 1) return s;
+    if (!writes || replicas == 1) return s;
+    if (z->cut.size > 1) {
+        size_t copies = (size_t)(replicas / z->cut.size), copy = (size_t)(replica / z->cut.size);
+        for (size_t u = 0; u < n; u++)
+            if (u % copies != copy) s[u].end = s[u].begin;
+        return s;
+    }
     OptimCut where = zero_where(optim->kind, false, z->tp ? z->tp->size : 1);
     ZeroCut cut = zero_cut(table(z), where, 1, replica, replicas);
     for (size_t u = 0; u < n; u++)

@@ -80,21 +80,25 @@ static const Param *row_of(const Run *run, const Fault *f)
     return &p->row[i];
 }
 
-// fp32 numbers of one row, with `of` as a fault has it: the weights, the gradients, or an array of the optimizer.
-static float *numbers_of(Run *run, const Fault *f, const Param *row)
+// The fp32 number of a row, with `of` as a fault has it: of the weights, the gradients, or an array of the optimizer.
+static float *number_of(Run *run, const Fault *f, const Param *row)
 {
     Model *m = run->model;
-    if (!strcmp(f->of, "weight") && m->weights && !m->shard.weights) return m->weights + row->offset;
-    if (!strcmp(f->of, "gradient") && m->grads && !m->shard.grads && !m->dev->deterministic)
-        return m->grads + row->offset;
+    OptimRange range;
+    size_t at = row->offset + (size_t)f->index;
+    if (!strcmp(f->of, "weight") && m->weights && !m->shard.weights) return m->weights + at;
+    replicas_range(&run->replicas, row->unit, &range);
+    if (!strcmp(f->of, "weight") && range.weight && at >= range.begin && at < range.end)
+        return range.weight + (at - range.begin);
+    if (!strcmp(f->of, "gradient") && m->grads && !m->shard.grads && !m->dev->deterministic) return m->grads + at;
     for (int s = 0; s < run->optim.kind->n_states && !run->optim.range; s++) {
         const CkptArray *state = &run->optim.state[s];
         if (!strcmp(f->of, state->prefix) && state->dtype == ST_F32 && state->data &&
             state->n_bytes == m->params.n_elems * sizeof(float))
-            return (float *)state->data + row->offset;
+            return (float *)state->data + at;
     }
     die("run.fault: of=%s: not here: weight, gradient, or an array of the optimizer, which ranks hold whole "
-        "(parallel.zero=0)", f->of);
+        "(parallel.zero=0); or a weight of this rank's shard", f->of);
 }
 
 static void fault_before(void *self, Run *run, long step)
@@ -108,7 +112,7 @@ static void fault_before(void *self, Run *run, long step)
     if (!(f = process_fault(run, FAULT_NAN, step))) return;
     const Param *row = row_of(run, f);
     float bad = NAN;
-    run->dev->to_device(run->dev, numbers_of(run, f, row) + f->index, &bad, sizeof bad);
+    run->dev->to_device(run->dev, number_of(run, f, row), &bad, sizeof bad);
     if (!strcmp(f->of, "weight")) model_weights_changed(run->model);
 }
 
@@ -118,7 +122,7 @@ static void fault_after(void *self, Run *run, long step)
     const Fault *f = step >= *reached ? process_fault(run, FAULT_FLIP, step) : NULL;
     if (step >= *reached) *reached = step + 1;
     if (!f) return;
-    float x, *at = numbers_of(run, f, row_of(run, f)) + f->index;
+    float x, *at = number_of(run, f, row_of(run, f));
     run->dev->to_host(run->dev, &x, at, sizeof x);
     fault_flip(&x, 0, f->bit);
     run->dev->to_device(run->dev, at, &x, sizeof x);
