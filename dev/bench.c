@@ -75,7 +75,7 @@ static const Case cases[] = {
     {"stories", {.layers = 2, .channels = 192, .heads = 4, .kv_heads = 4, .head_size = 48, .ffn = 192, .vocab = 3000,
                  .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
                  .swiglu = true, .qk_norm = QK_NORM_HEAD, .tie = true}, .B = 8, .T = 256, .steps = 100,
-     .optim = OPTIM_MUON, .documents = 128},
+     .optim = OPTIM_NORMUON, .documents = 128},
     // as many operations a token: one network of 704, or 2 of 8 experts of 352
     {"swiglu", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 704, .vocab = 4096,
                .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
@@ -372,7 +372,8 @@ static void run_case(const Case *c, ConfigDtype dtype, int threads, int steps, b
     Timed timed = timed_create(dev);
     Model *model = model_create(&c->shape, ops ? &timed.dev : dev, &mem, c->B, c->T, 1, true);
     Optim optim = optim_create(model, (OptimSettings){.name = c->optim, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                                      .weight_decay = 0.1f, .clip = 1, .momentum = 0.95f});
+                                                      .weight_decay = 0.1f, .clip = 1, .momentum = 0.95f,
+                                                      .row_beta2 = 0.95f});
     size_t N = c->B * c->T;
     int32_t *token = malloc(3 * N * sizeof *token), *target = token + N, *first = token + 2 * N;
     double time[MOST_STEPS], peak[PEAKS], part[PEAKS], all = 0, loss = 0, flops = model_flops_per_token(&c->shape, c->T);
