@@ -82,7 +82,7 @@ typedef struct {
     int value[PARITY_AXES];    // by axis, an index into the axis' values
 } ParityLayout;
 
-enum { MAX_VALUES = 16, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 11 };
+enum { MAX_VALUES = 16, MAX_LAYOUTS = 2048, RANDOM = 60, QUICK = 11 };
 
 // A value of an axis; those after a gap are for add_batches and add_shards alone. ranks: the factor by which it
 // multiplies the ranks; stages and chunks: of a pipeline.

@@ -532,7 +532,8 @@ static void activations_away(char *out, size_t n_out, const ModelShape *s, Recom
     char kept[2][40];
     const char *mark[] = {"", "x"};
     for (int i = 0; i < 2; i++)
-        if (policy.mode == RECOMPUTE_SELECTIVE) snprintf(kept[i], sizeof kept[i], "x K%s + R%s", mark[i], mark[i]);
+        if (policy.mode == RECOMPUTE_ATTENTION) snprintf(kept[i], sizeof kept[i], "x (K%s - Q) + R%s", mark[i], mark[i]);
+        else if (policy.mode == RECOMPUTE_SELECTIVE) snprintf(kept[i], sizeof kept[i], "x K%s + R%s", mark[i], mark[i]);
         else snprintf(kept[i], sizeof kept[i], "x (K%s + E%s) + R%s", mark[i], mark[i], mark[i]);
     if (!policy.offload) snprintf(out, n_out, "%s", "");
     else if (segments) snprintf(out, n_out, "N x C ceil(L / S)");
