@@ -113,7 +113,8 @@ struct Linear {
     void (*complete_floats)(const UnitContext *ctx, float *x, size_t n);
 
     // ---- the head: logits and loss, a few rows at a time
-    // softmax_xent of dev.h with the shape's cap, over the whole vocabulary; logits (rows, V) are those of this rank's part of it.
+    // softmax_xent of dev.h with the shape's cap, over the whole vocabulary; logits (rows, V) are those of this rank's
+    // part of it.
     void (*xent)(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t rows,
                  float scale);
     // The number of rows, `chunk` at most, that the head processes together from row n0 of N on.

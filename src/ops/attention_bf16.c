@@ -25,8 +25,8 @@
 // Nothing is widened. No result depends on the number of threads.
 //
 // Rejected: l of the rounded P (O would be a convex combination of rows of V, but lse would carry the roundings into
-// backward, which does not have them); K and V packed for each block of queries, and P as a
-// matrix (packing took a share of each product that is as large for a short tile as for a long one).
+// backward, which does not have them); K and V packed for each block of queries, and P as a matrix (packing took the
+// same share of each product for a short tile as for a long one).
 #include "ops/attn.h"
 #include "ops/gemm_bf16.h"
 #include "ops/narrow.h"
