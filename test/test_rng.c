@@ -44,6 +44,24 @@ static void test_known_answers(void **state)
     }
 }
 
+// Many counters at once are the same words: any number of them, also where the counter's upper half changes.
+static void test_many(void **state)
+{
+    (void)state;
+    Rng rng = rng_make(0x123456789abcdef0u, "many", 3);
+    static const uint64_t from[] = {0, 5, 0xfffffff9u, UINT64_MAX - 200};
+    for (size_t f = 0; f < 4; f++)
+        for (size_t n = 0; n < 70; n++) {
+            uint32_t out[4 * 70 + 1] = {0}, one[4];
+            rng_words_many(rng, from[f], n, out);
+            for (size_t i = 0; i < n; i++) {
+                rng_words(rng, from[f] + i, one);
+                assert_memory_equal(out + 4 * i, one, sizeof one);
+            }
+            assert_int_equal(out[4 * n], 0); // and nothing behind them
+        }
+}
+
 // The hash of the name is FNV-1a, 32 bits (its published values for "", "a" and "foobar"): checkpoints'
 // random streams depend on it, so it may never change.
 static void test_make(void **state)
@@ -254,7 +272,7 @@ static void test_permute_known_answers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_make),
+        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_many), cmocka_unit_test(test_make),
         cmocka_unit_test(test_arguments_matter),
         cmocka_unit_test(test_uniform), cmocka_unit_test(test_bits), cmocka_unit_test(test_normal),
         cmocka_unit_test(test_below), cmocka_unit_test(test_permute_is_a_bijection),

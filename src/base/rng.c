@@ -9,6 +9,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 static uint32_t fnv1a(const char *s)
 {
@@ -37,6 +38,34 @@ void rng_words(Rng rng, uint64_t index, uint32_t out[4])
         k1 += 0xBB67AE85u;
     }
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+enum { LANES = 8 };
+typedef uint64_t Lanes __attribute__((vector_size(8 * LANES))); // one register of AVX-512, or several smaller ones
+
+// One counter a lane. A word is the lower half of its lane; what the upper half holds is never used.
+static void words_of_lanes(Rng rng, uint64_t index, uint32_t out[4 * LANES])
+{
+    const Lanes low = (Lanes){0} + 0xffffffffu, at = (Lanes){0, 1, 2, 3, 4, 5, 6, 7} + index;
+    Lanes c0 = at, c1 = at >> 32, c2 = (Lanes){0} + rng.step, c3 = (Lanes){0} + rng.name;
+    uint32_t k0 = (uint32_t)rng.seed, k1 = (uint32_t)(rng.seed >> 32);
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        Lanes p0 = (c0 & low) * 0xD2511F53u, p1 = (c2 & low) * 0xCD9E8D57u;
+        c0 = p1 >> 32 ^ c1 ^ k0, c2 = p0 >> 32 ^ c3 ^ k1;
+        c1 = p1, c3 = p0;
+    }
+    for (int i = 0; i < LANES; i++)
+        out[4 * i] = (uint32_t)c0[i], out[4 * i + 1] = (uint32_t)c1[i], out[4 * i + 2] = (uint32_t)c2[i],
+                out[4 * i + 3] = (uint32_t)c3[i];
+}
+
+void rng_words_many(Rng rng, uint64_t index, size_t n, uint32_t *out)
+{
+    uint32_t last[4 * LANES];
+    for (; n >= LANES; n -= LANES, index += LANES, out += 4 * LANES) words_of_lanes(rng, index, out);
+    if (n == 0) return;
+    words_of_lanes(rng, index, last);
+    memcpy(out, last, n * 4 * sizeof *out);
 }
 
 uint64_t rng_u64(Rng rng, uint64_t index)

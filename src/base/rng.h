@@ -24,6 +24,8 @@ Rng rng_make(uint64_t seed, const char *name, uint32_t step);
 
 // Four 32-bit words for counter `index`.
 void rng_words(Rng rng, uint64_t index, uint32_t out[4]);
+// The same for counters index .. index + n - 1, several at a time in vector registers: out has 4 n words.
+void rng_words_many(Rng rng, uint64_t index, size_t n, uint32_t *out);
 // 64 random bits; uniform in [0, 1) with 53 bits; an integer in [0, n), n > 0 (bias below n / 2^64).
 uint64_t rng_u64(Rng rng, uint64_t index);
 double rng_uniform(Rng rng, uint64_t index);

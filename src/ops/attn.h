@@ -146,16 +146,15 @@ static inline void attn_keep_row(float *keep, AttnShape s, AttnBlock blk, size_t
 {
     size_t Tq = s.T ? s.T : s.Tq, Tk = s.T ? s.T : s.Tk, row = s.T ? blk.pos + r : blk.q0 + r;
     uint64_t at = (((s.drop.first + blk.b) * s.H + blk.h) * Tq + row) * Tk + s.k_start;
-    uint32_t word[4], limit = dev_cpu_dropout_limit(s.drop);
+    uint32_t words[ATTN_KEYS + 8], limit = dev_cpu_dropout_limit(s.drop); // 8: of counters that a run begins or ends in
     float kept = 1 / (1 - s.drop.p);
     for (size_t j = 0; j < n;) { // runs of keys without gaps
         bool second = s.k_jump && k0 + j >= s.k_cut;
         size_t end = second || !s.k_jump ? n : attn_min(n, s.k_cut - k0);
         uint64_t i = at + k0 + j + (second ? s.k_jump : 0);
-        while (j < end) {
-            rng_words(s.drop.rng, i / 4, word);
-            for (size_t w = i % 4; w < 4 && j < end; w++, j++, i++) keep[j] = word[w] >= limit ? kept : 0;
-        }
+        const uint32_t *word = words + i % 4;
+        rng_words_many(s.drop.rng, i / 4, (size_t)((i % 4 + end - j + 3) / 4), words);
+        for (; j < end; j++) keep[j] = *word++ >= limit ? kept : 0;
     }
 }
 

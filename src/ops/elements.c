@@ -57,39 +57,30 @@ static void add(Dev *dev, X *out_, const X *a_, const X *b_, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
 }
 
-// Elements [4 g, 4 g + 4) from the one with global index `first` rounded down to a multiple of 4, those of the n that
-// are there.
-static void drop_four(float *out, const float *inp, size_t n, size_t g, uint64_t first, Dropout drop)
+enum { DROPPED = 512 }; // elements whose words are drawn at once
+
+// Elements with global indices first .. first + n - 1.
+static void drop_run(float *out, const float *inp, size_t n, uint64_t first, Dropout drop)
 {
     float scale = 1 / (1 - drop.p);
-    uint32_t word[4], limit = dev_cpu_dropout_limit(drop);
-    rng_words(drop.rng, first / 4 + g, word);
-    for (size_t w = 0; w < 4; w++) {
-        size_t i = 4 * g + w - (size_t)(first % 4); // wraps below 0: then it is not < n
-        if (i < n) out[i] = word[w] >= limit ? inp[i] * scale : 0;
+    uint32_t words[DROPPED + 8], limit = dev_cpu_dropout_limit(drop); // 8: of counters that the run begins or ends in
+    for (size_t at = 0, w; at < n; at += w) {
+        w = n - at < DROPPED ? n - at : DROPPED;
+        const uint32_t *word = words + (first + at) % 4;
+        rng_words_many(drop.rng, (first + at) / 4, (size_t)(((first + at) % 4 + w + 3) / 4), words);
+        for (size_t i = at; i < at + w; i++) out[i] = *word++ >= limit ? inp[i] * scale : 0;
     }
-}
-
-static size_t fours(uint64_t first, size_t n)
-{
-    return ((size_t)(first % 4) + n + 3) / 4;
 }
 
 static void dropout(Dev *dev, X *out_, const X *inp_, size_t n, Dropout drop)
 {
     float *out = (float *)out_;
     const float *inp = (const float *)inp_;
-    size_t w = drop.width, rows = drop.row ? n / w : 0;
-    check(!drop.row || n == rows * w);
-    if (!drop.row) {
+    size_t w = drop.row ? drop.width : DROPPED;
+    check(!drop.row || n % w == 0);
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
-        for (size_t g = 0; g < fours(drop.first, n); g++) drop_four(out, inp, n, g, drop.first, drop);
-    }
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t r = 0; r < rows; r++) {
-        uint64_t first = drop.first + (uint64_t)drop.row[r] * w;
-        for (size_t g = 0; g < fours(first, w); g++) drop_four(out + r * w, inp + r * w, w, g, first, drop);
-    }
+    for (size_t i = 0; i < n; i += w)
+        drop_run(out + i, inp + i, n - i < w ? n - i : w, drop.first + (drop.row ? (uint64_t)drop.row[i / w] * w : i), drop);
 }
 
 static void accumulate(Dev *dev, float *sum, float *part, size_t n)
