@@ -163,7 +163,8 @@ static size_t last_two_sentences(const GrammarText *text)
 }
 
 // The hero is the first child of the story, and named more than once; at most one other appears, of the
-// other sex. The hero of a tale is named again in one of its last two sentences.
+// other sex; those that a rhyme calls (`come, Anna`) are others. The hero of a tale is named again in one of its last two
+// sentences.
 static void test_names_are_kept(void **state)
 {
     (void)state;
@@ -177,7 +178,7 @@ static void test_names_are_kept(void **state)
         size_t last_hero = 0, n_hero = 0;
         for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
             for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
-            if (n < 2 || n > 15) continue;
+            if (n < 2 || n > 15 || (k > 6 && !memcmp(text.bytes + k - 5, "ome, ", 5))) continue;
             if (!in_list(girls, text.bytes + k, n) && !in_list(boys, text.bytes + k, n)) continue;
             memset(last, 0, sizeof last);
             memcpy(last, text.bytes + k, n);

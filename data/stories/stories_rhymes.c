@@ -7,7 +7,11 @@
 // disappears as soon as a model learns that words repeat. The refrains are rhymes of one or two sentences near the
 // beginning and the end of a tale. What was measured of this, and what was not, is in doc/log.md.
 //
-// A rhyme keeps the same two children for four verses, so that few names in a context belong to other children.
+// A rhyme keeps the same two children for four verses, so that few names in a context belong to other children. One verse
+// calls girls, then boys: there a name comes where only its sex is known, as in `a girl named`, and a model learns from
+// one verse of eight names what it learns from eight tales. Two more say who is a boy
+// and repeat a relative and a dish. (Rejected: verses about the hero's house, a skill and the way back too, which took
+// the place of verses that repeat more: 9.1% above the floor in place of 6.3%, doc/log.md.)
 //
 // The invariant is that of the whole grammar: one derivation for each text. The rhymes differ in their
 // first words or in the words around the first choice, and each choice is written out where it is made.
@@ -40,7 +44,16 @@ const GrammarRule stories_rhymes[] = {
      "|Knock, knock, who is there? The [x=job]. Which [x]? The [x] from the [place=building]. Come in, "
      "[x] from the [place], come in, says [hero] to the [x]."
      "|Look, on the [x=furniture] is [a] [y=container], says [friend] to [hero], and in the [y] on the "
-     "[x] is [a] [thing=keepsake]. Oh [friend], give me the [thing] in the [y] on the [x]!"},
+     "[x] is [a] [thing=keepsake]. Oh [friend], give me the [thing] in the [y] on the [x]!"
+     "|2* Is [hero] a [hero.child]? [Hero] is a [hero.child]! Is [friend] a [hero.child]? No, [friend] "
+     "is a [friend.child]! Who knows [hero]? [Friend] knows [hero.him]. Who knows [friend]? [Hero] "
+     "knows [friend.him]."
+     "|2* Come, girls, says the [x=job]. Come, [girl], come, [girl], come, [girl], come, [girl]! Come, "
+     "boys, says the [x]. Come, [boy], come, [boy], come, [boy], come, [boy]! Come, [hero], and come, "
+     "[friend], says the [x]."
+     "|[Hero] calls [hero.his] [kin=relative]: may I have some [x=dish]? Yes, [hero], says the [kin], "
+     "have some [x]. [Friend] calls the [kin]: may I have the [x] too? Yes, [friend], says the [kin], "
+     "here is the [x]."},
     {"a_sight", "[a] [x=animal]|[a] [x=vehicle]|[a] [x=tree]|[a] [x=instrument]|[a] [x=tool]"},
 
     // ---- Refrains ----
