@@ -421,6 +421,7 @@ static void moved_so_far(const Run *run, size_t moved[2])
     moved[0] = run->optim.host.down, moved[1] = run->optim.host.up;
     for (int i = 0; i < 2; i++) {
         if (!store[i]) continue;
+        offload_flush(store[i]); // what its thread still writes
         OffloadCount c = offload_count(store[i]);
         moved[0] += c.bytes_written, moved[1] += c.bytes_read;
     }

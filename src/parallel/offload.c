@@ -18,6 +18,9 @@
 // another device's memory are filled through `stage`, host memory of the same layout, by the caller's own copies, so
 // that the thread never touches the device.
 //
+// Where the host itself updates items, they are lent in place: it works on the store's own bytes, without slots. A slot
+// that holds such an item, fetched ahead, is dropped, so that the next reader finds the new bytes.
+//
 // In the file, items begin at multiples of OFFLOAD_BLOCK and are transferred in whole blocks; bytes after an item's end
 // are ignored. The file is unlinked as soon as it is open: its contents are useless after the run, a crash leaves no
 // file, and no other program can remove, truncate or overwrite it by its name. Its blocks are reserved before the first
