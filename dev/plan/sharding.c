@@ -470,9 +470,8 @@ static void write_account(Run *run, const size_t before[2])
 
 static void account_before(void *self, Run *run, long step)
 {
-    if (step != run->first_step) return;
-    comm_reset_counts(comm_root(run->replicas.world));
-    moved_so_far(run, self);
+    if (step == run->first_step) comm_reset_counts(comm_root(run->replicas.world));
+    if (step == run->first_step) moved_so_far(run, self);
 }
 
 static void account_updated(void *self, Run *run, long step)
