@@ -15,7 +15,7 @@
 // same list.
 //
 // Recipes come at the end, each with some layouts that cut tensors, where every bit must be equal: optimizers that need
-// whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file, norms of outputs.
+// whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file, or is updated on the host, norms of outputs.
 // Then come batches of which a rank has no power of two of sequences, and last hybrid sharding.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
@@ -145,7 +145,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"zero init", {"--model.zero_init=true"}, 1},
                        {"tf32", {"--numerics.dtype=tf32"}, 1},
                        {"cap", {"--model.logit_cap=2"}, 1},
-                       {"relu2", {"--model.activation=relu2"}, 1}},
+                       {"relu2", {"--model.activation=relu2"}, 1},
+                       {"host", {"--optim.name=adamw", "--memory.offload=cpu", "--memory.offload_update=cpu"}, 1}},
     [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
                       {"18 sequences", {"--batch.tokens=576"}, 1}},
 };

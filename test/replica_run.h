@@ -26,6 +26,7 @@ typedef struct {
     int steps;
     RecomputePolicy recompute;
     OffloadMode offload;
+    bool host, halves; // the host updates what is offloaded; updates in two parts
     XType x_type;
     double slow; // seconds a byte
 } Case;
@@ -40,6 +41,7 @@ typedef struct {
     CommCount count[MAX_RANKS][COMM_KINDS]; // of weights and gradients, in all steps
     CommCount copies[MAX_RANKS][COMM_KINDS]; // of the sums over copies
     size_t tag[MAX_RANKS][MEM_TAGS], shard[MAX_RANKS]; // bytes held; elements owned
+    size_t down[MAX_RANKS], up[MAX_RANKS]; // bytes that updates on the host have moved
     bool agree[MAX_RANKS];
 } Outcome;
 
@@ -119,7 +121,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     r->model = model_allocate_with(c->shape, r->dev, &r->mem, micro, T, true, options);
     ZeroSettings set = {.stage = c->stage, .overlap = c->overlap, .reshard = c->reshard, .bucket_bytes = c->bucket,
                         .narrow = c->narrow,
-                        .store = c->offload != OFFLOAD_NONE ? &r->store : NULL};
+                        .store = c->offload != OFFLOAD_NONE ? &r->store : NULL, .host = c->host ? r->dev : NULL};
     ZeroGroups group = {.dp = r->dp, .control = r->control, .copies = r->copies};
     r->zero = zero_create(r->model, set, cut, group);
     group.dp = world;
@@ -223,6 +225,18 @@ static inline bool same_on_all(Comm *group, const float *x, size_t n)
     return largest[0] == -largest[1];
 }
 
+// As optim_step, in two parts that meet inside a tensor.
+static double step_in_halves(Replica *r)
+{
+    double norm = optim_norm(&r->optim, r->model);
+    size_t n = r->model->params.n_elems, middle = n / 2 + 1;
+    float scale = r->optim.grad_scale * grads_clip_factor(norm, r->optim.set.clip);
+    r->optim.step++;
+    optim_update(&r->optim, r->model, 0.01, scale, 0, middle);
+    optim_update(&r->optim, r->model, 0.01, scale, middle, n);
+    return norm;
+}
+
 static void play(Comm *world, void *arg)
 {
     Outcome *out = arg;
@@ -237,13 +251,14 @@ static void play(Comm *world, void *arg)
         double loss = one_step(r.model, r.zero, r.deal, r.control, c, r.model->max_batch, (size_t)k);
         if (rank == 0 && k == 0) out->loss = loss;
         if (k == 0) keep_grads(&r, out->grads);
-        double norm = optim_step(&r.optim, r.model, 0.01);
+        double norm = c->halves ? step_in_halves(&r) : optim_step(&r.optim, r.model, 0.01);
         zero_end(r.zero);
         if (rank == 0 && k == 0) out->norm = norm;
     }
     memcpy(out->count[rank], r.dp->count, sizeof r.dp->count);
     if (r.copies) memcpy(out->copies[rank], r.copies->count, sizeof r.copies->count);
     memcpy(out->tag[rank], r.mem.tag_bytes, sizeof r.mem.tag_bytes);
+    out->down[rank] = r.optim.host.down, out->up[rank] = r.optim.host.up;
     out->shard[rank] = r.zero->cut.at[r.zero->cut.n_units];
     keep_whole(&r, out);
     out->agree[rank] = true;

@@ -95,7 +95,8 @@ static const struct { const char *key, *text; int value; } choices[] = {
     {"memory.recompute", "every", RECOMPUTE_EVERY}, {"memory.recompute", "full", RECOMPUTE_FULL},
     {"memory.compress", "none", CONFIG_COMPRESS_NONE}, {"memory.compress", "int8", CONFIG_COMPRESS_INT8},
     {"memory.offload", "none", OFFLOAD_NONE}, {"memory.offload", "cpu", OFFLOAD_CPU},
-    {"memory.offload", "disk", OFFLOAD_DISK},
+    {"memory.offload", "disk", OFFLOAD_DISK}, {"memory.offload_update", "none", OFFLOAD_NONE},
+    {"memory.offload_update", "cpu", OFFLOAD_CPU},
     {"model.rope_scaling", "none", ROPE_NONE}, {"model.rope_scaling", "linear", ROPE_LINEAR},
     {"model.rope_scaling", "ntk", ROPE_NTK}, {"model.rope_scaling", "yarn", ROPE_YARN},
     {"model.rope_scaling", "llama3", ROPE_LLAMA3},
@@ -575,6 +576,11 @@ static void test_refused_on_ranks(void **state)
         {1, "--memory.offload=cpu|--run.norms_every=5|--numerics.dtype=bf16",
          "run.norms_every: reads the fp32 weights"},
         {1, "--memory.offload=cpu|--run.norms_every=5", NULL},
+        {1, "--memory.offload=cpu|--memory.offload_update=cpu|--run.norms_every=5", "with memory.offload_update=cpu"},
+        {1, "--memory.offload=cpu|--memory.offload_update=cpu|--optim.name=muon", "muon needs others too"},
+        {1, "--memory.offload=cpu|--memory.offload_update=cpu|--optim.name=adamw8bit", "adamw8bit needs others too"},
+        {1, "--memory.offload=cpu|--memory.offload_update=cpu|--optim.agc=0.01", "optim.agc needs others too"},
+        {1, "--memory.offload=cpu|--memory.offload_update=cpu|--optim.name=lion|--numerics.dtype=bf16", NULL},
         {1, "--memory.offload=cpu|--numerics.dtype=bf16", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -371,6 +371,51 @@ static void test_file(void **state)
     mem_free_all(&mem);
 }
 
+// Lent in place: the store's own memory, without slots, copies and counts; a slot that was fetched ahead is read again,
+// and what was written has its checksum.
+static void test_in_place(void **state)
+{
+    (void)state;
+    for (int n_slots = 0; n_slots <= 2; n_slots++) {
+        Mem mem = {0};
+        OffloadSettings s = {.mode = OFFLOAD_CPU, .sizes = sizes, .n_items = N, .n_slots = n_slots, .mem = &mem,
+                             .tag = MEM_OPTIM};
+        Offload *o = offload_create(&s);
+        assert_int_equal(mem.tag_bytes[MEM_OPTIM], n_slots ? offload_slot_bytes(sizes, N, n_slots) : 0);
+        offload_set_checked(o, true);
+        OptimStore store = offload_lender_in_place(o);
+        for (int pass = 0; pass < 3; pass++)
+            for (int i = 0; i < N; i++) {
+                if (n_slots) assert_true(offload_fetch(o, i));
+                char *item = store.lend(store.self, i, i + 1 < N ? i + 1 : -1), last[1];
+                for (size_t k = 0; k < sizes[i]; k++) {
+                    if (pass) assert_int_equal(item[k], (char)(i + (int)k + pass - 1));
+                    item[k] = (char)(i + (int)k + pass);
+                }
+                store.give_back(store.self, i, true);
+                if (!sizes[i]) continue;
+                store.read(store.self, i, sizes[i] - 1, last, 1);
+                assert_int_equal(last[0], item[sizes[i] - 1]);
+                if (!n_slots) continue;
+                char *slot = offload_wait(o, i); // a unit reads what the host has written
+                assert_ptr_not_equal(slot, item);
+                assert_memory_equal(slot, item, sizes[i]);
+                offload_release(o, i, false);
+            }
+        assert_int_equal(offload_count(o).writes, 0);
+        if (!n_slots) assert_int_equal(offload_count(o).reads, 0);
+        offload_write(o, N - 1, 5, "x", 1);
+        for (char c = 'x'; c < 'z'; c++) { // each time with a checksum of its own
+            char *item = store.lend(store.self, N - 1, -1);
+            assert_int_equal(item[5], c);
+            item[5]++;
+            store.give_back(store.self, N - 1, true);
+        }
+        offload_free(o);
+        mem_free_all(&mem);
+    }
+}
+
 // As many slots as there may be, all lent: the next item is not fetched before one is back.
 static void test_most_slots(void **state)
 {
@@ -426,7 +471,7 @@ int main(void)
         cmocka_unit_test(test_traffic), cmocka_unit_test(test_short_transfers), cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_counts), cmocka_unit_test(test_standing_still_is_counted), cmocka_unit_test(test_slots),
         cmocka_unit_test(test_memory), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_most_slots), cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_most_slots), cmocka_unit_test(test_in_place), cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_free_in_the_middle),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

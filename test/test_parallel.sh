@@ -206,15 +206,26 @@ launched_alone() {
     grep -qE 'with [0-9]+ threads' "$work/launched.out"
 }
 
-# One process with its optimizer offloaded, and one that moves there and back.
+# One process with its optimizer offloaded, and one that moves there and back; two ranks whose host updates, there from
+# the device's updates and back.
 offloaded_alone() {
     train gpt offload "${exact[@]}" --memory.offload=disk
     same_state offload gpt 4
-    local options=("${exact[@]}" --run.dump=0 --sample.count=0)
+    local options=("${exact[@]}" --run.dump=0 --sample.count=0) dtype host=(--memory.offload=cpu --memory.offload_update=cpu)
     train gpt there "${options[@]}" --run.stop_at=2 --memory.offload=cpu --numerics.dtype=bf16
     train gpt there "${options[@]}" --run.stop_at=4 --ckpt.resume=true --numerics.dtype=bf16
     train gpt stayed "${options[@]}" --run.stop_at=4 --numerics.dtype=bf16
     same_state there stayed 4
+    for dtype in fp32 bf16; do
+        options=("${exact[@]}" --run.dump=0 --sample.count=0 --numerics.dtype=$dtype)
+        train gpt host.$dtype "${options[@]}" --run.stop_at=1 --memory.offload=cpu
+        ranks 2 gpt host.$dtype "${options[@]}" --run.stop_at=3 --ckpt.resume=true --parallel.zero=2 "${host[@]}"
+        train gpt host.$dtype "${options[@]}" --run.stop_at=4 --ckpt.resume=true
+        train gpt stayed.$dtype "${options[@]}" --run.stop_at=4 "${host[@]}"
+        same_state host.$dtype stayed.$dtype 4
+        [ $dtype = bf16 ] || same_state host.$dtype gpt 4
+    done
+    same_state stayed.bf16 stayed 4
     [ -z "$(find "$runs" -name 'offload_*')" ]
 }
 
@@ -252,6 +263,8 @@ layouts <<'END'
 3 3 2 gpt twelve --batch.tokens=384
 4 2 3 gpt twelve --batch.tokens=384
 4 3 2 gpt gpt --memory.offload=cpu
+2 1 8 gpt gpt --memory.offload=cpu --memory.offload_update=cpu
+4 3 3 gpt twelve --batch.tokens=384 --memory.offload=cpu --memory.offload_update=cpu
 4 2 2 gpt gpt --parallel.shard=2
 4 1 3 gpt twelve --batch.tokens=384 --parallel.shard=2
 END
@@ -267,6 +280,8 @@ deeper layouts <<'END'
 2 0 6 gpt twelve --batch.tokens=384
 4 1 1 gpt twelve --batch.tokens=384 --memory.offload=cpu
 2 1 4 gpt gpt --memory.offload=disk
+2 2 2 llama bf16 --numerics.dtype=bf16 --memory.recompute=full --memory.offload=cpu --memory.offload_update=cpu
+2 3 2 llama bf16 --numerics.dtype=bf16 --memory.recompute=full --memory.offload=cpu --memory.offload_update=cpu
 2 3 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full --memory.offload=disk
 END
 passes 'offload on one process' offloaded_alone

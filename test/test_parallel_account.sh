@@ -131,6 +131,28 @@ hybrid() { # STAGE [OPTION...]
         on && /^  [a-z].* P[ ,]/ { n++; bad += $(NF - 1) != 0; print } END { exit bad || n < rows }' "$work/$name.out"
 }
 
+# A store: its bytes of a step, in the run's table and by formula. Where the device updates, state of s bytes a parameter
+# goes there and back, and gaps of less than 16 bytes before each array; where the host does, 4 bytes of gradients go out,
+# and x of weights in. In stage 3 a unit is gathered from the store twice in each micro-batch.
+stored() { # STAGE N S X GATHERS [OPTION...]: S of the state that moves, 0 where the host updates
+    local zero=$1 n=$2 s=$3 x=$4 gathers=$5 name=stored-$1-$2-$3-$4 copies least most out in out0 in0 planned
+    shift 5
+    as_planned "$n" gpt "$name" --parallel.zero="$zero" --batch.micro=4 "$@"
+    awk '/^account/ { on = 1 } on && /^  [a-z].* (P|stored|gathers)[ ,]/ { n++; bad += $(NF - 1) != 0; print }
+        END { exit bad || n < 4 }' "$work/$name.out"
+    read -r out out0 in in0 < <(awk '/^  to a store/ { printf "%s %s ", $(NF - 2), $NF } /^  from a store/ { print $(NF - 2), $NF }' \
+        "$work/$name.out")
+    copies=$((zero ? 1 : n))
+    least=$((copies * P * (s ? s : 4))) most=$((least + (s ? 48 * n * 10 : 0)))
+    echo "$name: out $out, $least to $most; in $in"
+    [ "$out" -ge $least ] && [ "$out" -le $most ]
+    [ "$in" = $(((s ? out : zero == 3 ? 0 : copies * P * x) + gathers * P * x)) ]
+    planned=$(awk '/^an update moves/ { print $4, $11 }' "$work/table") # of rank 0
+    echo "$planned, of the run's $out0 $in0"
+    [ "${planned% *}" = "$out0" ]
+    [ "$gathers" != 0 ] || [ "${planned#* }" = "$in0" ]
+}
+
 # One process: the same object with one rank, and no traffic.
 one_process() {
     train gpt alone --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0
@@ -215,6 +237,14 @@ passes 'hybrid sharding' hybrid 3
 passes 'hybrid sharding, 3 sequences a rank' hybrid 1 --numerics.deterministic=true --batch.tokens=384 --batch.micro=3
 deeper passes 'hybrid sharding, stage 1' hybrid 1
 deeper passes 'hybrid sharding, stage 2' hybrid 2
+passes 'a store: stage 1, the device updates' stored 1 2 8 4 0 --memory.offload=cpu
+passes 'a store: one rank, bf16, the host updates' stored 0 1 0 2 0 --numerics.dtype=bf16 --memory.offload=cpu \
+    --memory.offload_update=cpu
+passes 'a store: stage 2, the host updates' stored 2 2 0 4 0 --memory.offload=cpu --memory.offload_update=cpu
+passes 'a store: stage 3, bf16, the host updates' stored 3 2 0 2 4 --numerics.dtype=bf16 --memory.offload=cpu \
+    --memory.offload_update=cpu
+deeper passes 'a store: stage 3, the device updates' stored 3 2 12 4 4 --memory.offload=disk
+deeper passes 'a store: two whole copies' stored 0 2 0 4 0 --memory.offload=cpu --memory.offload_update=cpu
 passes 'one process' one_process
 passes 'a large model' large
 passes 'mistakes' mistakes

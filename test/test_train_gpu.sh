@@ -240,6 +240,15 @@ away() { # activations in host memory: three blocks, so that each uses what the 
         bytes away.full && cmp "$work/near.state" "$work/away.full.state"
 }
 step 'deterministic: the same bytes with activations in host memory' away
+# The host updates what is in its memory, by the CPU's op: losses within the bound. Its new weights, rounded to bf16, are
+# what the device makes of the fp32 weights of a checkpoint: the next loss is the same.
+on_host() {
+    local host=(--memory.offload=cpu --memory.offload_update=cpu) mode=(--numerics.deterministic=true --numerics.dtype=bf16)
+    EMU_GUARD=1 gpu gpt h1 "${sgd[@]}" "${host[@]}" && cpu gpt h1.cpu "${sgd[@]}" && within h1 h1.cpu &&
+        EMU_GUARD=1 gpu llama h2 "${mode[@]}" "${host[@]}" && gpu llama h3 "${mode[@]}" --run.stop_at=1 "${host[@]}" &&
+        gpu llama h3 "${mode[@]}" --ckpt.resume=true && [ "$(columns h2 | wc -l)" = 2 ] && cmp <(columns h2) <(columns h3)
+}
+step 'the host updates what is in its memory' on_host
 step 'deterministic, fp8: the same bytes' twice d8 "${fp8[@]}" --model.ffn=96
 resumed_fp8() { # the history of the largest magnitudes comes back to the GPU
     gpu gpt f1 "${fp8[@]}" && bytes f1 && gpu gpt f2 "${fp8[@]}" --run.stop_at=1 &&

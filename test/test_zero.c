@@ -224,6 +224,39 @@ static void test_offload_keeps_bits(void **state)
     }
 }
 
+// The host updates what is in its memory: the bits of the device's update, in either mode. Device memory has no state.
+// Gradients come down once a step, in 4 bytes, and new weights go up, but in stage 3, where units read the store.
+static void test_host_updates_keep_bits(void **state)
+{
+    (void)state;
+    static const OptimName names[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_LION, OPTIM_MOMENTUM, OPTIM_SGD};
+    static const XType types[] = {X_FP32, X_BF16, X_FP16};
+    for (int i = 0; i < 2 * 5; i++) {
+        Case c = {.ranks = 1, .shape = families[i % 2], .samples = 8, .micro = 1, .deterministic = i < 5,
+                  .reshard = true, .overlap = true, .x_type = types[i % 3], .optim = names[i % 5], .clip = 0.5f,
+                  .steps = STEPS};
+        for (int j = 0; j < 7; j++) { // one rank; two in each stage; two copies of what two have, in stages 1 and 3
+            c.ranks = !j ? 1 : j < 5 ? 2 : 4, c.shard = j < 5 ? 0 : 2;
+            c.stage = !j ? 0 : j < 5 ? j - 1 : j == 5 ? 1 : 3;
+            c.offload = OFFLOAD_NONE, c.host = c.halves = false;
+            Outcome device = run(c);
+            c.offload = OFFLOAD_CPU, c.host = true, c.halves = j % 2;
+            Outcome host = run(c);
+            if (host.norm != device.norm || !same_weights(&host, &device))
+                fail_msg("case %d, %d ranks, stage %d: weights %g apart", i, c.ranks, c.stage,
+                         apart(host.weights, device.weights, device.n));
+            size_t down = 0, up = 0, all = STEPS * device.n * (size_t)(j < 5 && c.stage ? 1 : j < 5 ? c.ranks : 2);
+            for (int r = 0; r < c.ranks; r++) {
+                down += host.down[r], up += host.up[r];
+                assert_int_equal(host.tag[r][MEM_OPTIM], 0);
+            }
+            assert_int_equal(down, 4 * all);
+            assert_int_equal(up, c.stage == 3 ? 0 : (c.x_type == X_FP32 ? 4 : 2) * all);
+            release(&host), release(&device);
+        }
+    }
+}
+
 typedef struct {
     Case c;
     uint64_t reads[2];
@@ -426,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_narrow_weights),
         cmocka_unit_test(test_narrow_reduction),
         cmocka_unit_test(test_offload_keeps_bits),
+        cmocka_unit_test(test_host_updates_keep_bits),
         cmocka_unit_test(test_overlap_reads_as_often),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_traffic),

@@ -27,6 +27,7 @@ enum { ACCOUNT_DP, ACCOUNT_EXPERTS, ACCOUNT_COPIES, ACCOUNT_TP, ACCOUNT_CP, ACCO
 typedef struct {
     size_t bytes[MEM_TAGS], total, peak;
     CommCount count[ACCOUNT_GROUPS][COMM_KINDS];
+    size_t update[2], moved[2]; // out of device memory to a store, and in: of an update by formula; counted
 } AccountRank;
 
 // The counters now. mesh and control may be NULL: no traffic.

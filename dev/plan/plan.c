@@ -414,8 +414,9 @@ static void store_letters(PlanLetters *l, const Run *run)
     }
     size(l, "Oa", all, "bytes of optimizer state that are kept elsewhere");
     size(l, "Ou", most, "the most of one unit");
-    if (zero->store)
+    if (zero->store || zero->set.host)
         size(l, "Uw", weights * run->dev->x_bytes, "bytes of weights that this rank has of a unit, at most");
+    if (zero->set.host) size(l, "Ug", weights * sizeof(float), "bytes of gradients of these");
 }
 
 // The formulas follow the settings, not what the model made of them.
@@ -578,7 +579,7 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
     char *text = f.symbols;
     size_t n_text = sizeof f.symbols;
     int stage = stage_of(cfg);
-    bool away = cfg->memory.offload != OFFLOAD_NONE;
+    bool away = cfg->memory.offload != OFFLOAD_NONE, on_host = away && ranks_of(&run->replicas)->zero->set.host;
     const char *state = stage ? shard_state(optim) : optimizer_state(optim), *master = stage ? "4 Ps + " : "4 P + ";
     switch (tag) {
     case MEM_PARAMS:
@@ -589,15 +590,17 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
                  cfg->numerics.deterministic ? "4 P (2 + floor(log2(M B)))" : stage >= 2 ? "4 Ps" : "4 P");
         break;
     case MEM_OPTIM: // beside weights of 2 bytes, their fp32 master copy
-        if (away) snprintf(text, n_text, "4096 (2 ceil(Ou / 4096) + 1)");
+        if (on_host) snprintf(text, n_text, "0");
+        else if (away) snprintf(text, n_text, "4096 (2 ceil(Ou / 4096) + 1)");
         else snprintf(text, n_text, "%s%s", config_stores_fp32(cfg) ? "" : master, state);
         break;
     case MEM_HOST: {
         char acts[120];
         activations_away(acts, sizeof acts, shape, policy, recompute_segment(policy, shape->layers) > 0);
         const char *kept = cfg->memory.offload != OFFLOAD_CPU ? "" : stage < 3 ? "Oa" : "Oa + x Ps";
-        const char *part[3] = {kept, acts, cfg->ckpt.async ? "2 Cs" : ""};
-        for (int i = 0, at = 0; i < 3; i++)
+        const char *room = !on_host ? "" : stage == 3 || config_stores_fp32(cfg) ? "Ug" : "Ug + Uw";
+        const char *part[4] = {kept, room, acts, cfg->ckpt.async ? "2 Cs" : ""};
+        for (int i = 0, at = 0; i < 4; i++)
             if (*part[i]) at += snprintf(text + at, n_text - (size_t)at, "%s%s", at ? " + " : "", part[i]);
         if (!*text) snprintf(text, n_text, "0");
         break;

@@ -24,6 +24,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "dev/plan/plan_layout.h"
+#include "dev/plan/sharding.h"
 #include "net/model.h"
 #include "train/grads.h"
 #include "train/optim.h"
@@ -131,6 +132,9 @@ void plan_print_memory(const Run *run, FILE *out)
     PlanMoved moved = plan_moved(run);
     if (moved.out)
         fprintf(out, "\na step moves %zu bytes of activations to host memory, and %zu back\n", moved.out, moved.in);
+    ShardingMoved update = sharding_update_moved(run);
+    if (update.out)
+        fprintf(out, "\nan update moves %zu bytes out of device memory, and %zu into it\n", update.out, update.in);
     print_meanings(&letters, text, out);
     print_buffers(mem, out);
 }

@@ -29,6 +29,10 @@
 // Where ep ranks divide the experts, Px of a rank's P elements are theirs. N / ep ranks have the same ones, so in these
 // parts of the formulas N / ep stands for N: a rank holds (P - Px) / N + Px ep / N, and sends what N / ep ranks would.
 //
+// In a store (memory.offload) state, in stage 3 the weights too, leave the device's memory, and have no row. An update
+// moves there and back what they have a parameter, and the gaps between arrays; where the host makes the update, 4 of
+// gradients out and in stages 0 to 2 x of new weights in. In stage 3 every gather reads the weights from the store.
+//
 // The invariant: shards are not padded (zero.c), so over all ranks the bytes add up to these formulas exactly,
 // however uneven the cut: N P for what every rank has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
 // in the table has another cause, which the lines below the table name.
@@ -175,6 +179,7 @@ ShardingCase sharding_case(const Run *run)
         .state = run->optim.whole.table ? 0 // by whole tensors, in no proportion to this rank's part
                                         : optim_state_bytes(cfg->optim.name, &m->params) +
                                               (narrow ? 4 : 0) * m->params.n_elems,
+        .stored = cfg->memory.offload != OFFLOAD_NONE, .host = ranks_of(&run->replicas)->zero->set.host != NULL,
         .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
         .more = measures ? (size_t)config_micro_grain(cfg) : 0, .deals = config_deals(cfg),
     };
@@ -184,11 +189,9 @@ ShardingCase sharding_case(const Run *run)
     return is;
 }
 
-ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
+// Of so many bytes of all parameters, which ranks cut from a stage on.
+static ShardingFormula cut_from(const ShardingCase *is, size_t bytes, int sharded_from)
 {
-    int sharded_from = tag == MEM_PARAMS ? 3 : tag == MEM_GRADS ? 2 : 1; // the stage
-    size_t bytes = tag == MEM_PARAMS ? is->x_bytes * is->params : tag == MEM_GRADS ? 4 * is->params : 0;
-    if (tag == MEM_OPTIM) bytes = is->state;
     if (!bytes) return (ShardingFormula){.text = "0"};
     bool sharded = is->stage >= sharded_from, apart = sharded && is->experts;
     ShardingFormula f = {.all = sharded ? bytes * copies(is) : bytes * is->ranks};
@@ -199,6 +202,14 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
     else if (sharded) snprintf(f.text, sizeof f.text, "%.4g P / %c", each, N);
     else snprintf(f.text, sizeof f.text, "%.4g P", each);
     return f;
+}
+
+ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
+{
+    bool slots = is->stored && (tag == MEM_OPTIM || (tag == MEM_PARAMS && is->stage == 3));
+    if (tag == MEM_PARAMS && !slots) return cut_from(is, is->x_bytes * is->params, 3);
+    if (tag == MEM_GRADS) return cut_from(is, 4 * is->params, 2);
+    return cut_from(is, tag == MEM_OPTIM && !slots ? is->state : 0, 1);
 }
 
 // Of n sequences on each rank: bits, where gradients go by all_to_all once for each; 0: they do not.
@@ -224,6 +235,15 @@ static ShardingFormula between_rows(const ShardingCase *is, CommKind kind, size_
     return f;
 }
 
+// How often a step gathers P, and elements besides.
+static size_t gathers(const ShardingCase *is, size_t *again)
+{
+    size_t micro = is->micro + is->more;
+    bool anew = is->stage == 3 && is->reshard;
+    *again = anew ? micro * is->again + is->tied : 0;
+    return !anew ? 1 : micro * (is->deterministic ? 1 + is->batch : 2) + is->apart;
+}
+
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
 {
     size_t times = 0, bytes = is->g_bytes; // how often P is exchanged, in how many bytes an element
@@ -237,13 +257,9 @@ ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
     if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? reductions : micro;
     if (kind == COMM_ALL_TO_ALL) times = all + few;
     if (kind == COMM_ALL_GATHER && is->stage == 0) times = deals;
-    if (kind == COMM_ALL_GATHER && is->stage > 0) {
-        times = is->stage < 3 || !is->reshard ? 1 : micro * (is->deterministic ? 1 + is->batch : 2) + is->apart;
-        bytes = is->x_bytes;
-    }
-    if (!times || sharding_ranks(is) == 1) return between;
     size_t again = 0; // elements besides
-    if (kind == COMM_ALL_GATHER && is->stage == 3 && is->reshard) again = micro * is->again + is->tied;
+    if (kind == COMM_ALL_GATHER && is->stage > 0) times = gathers(is, &again), bytes = is->x_bytes;
+    if (!times || sharding_ranks(is) == 1) return between;
     if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
     bool more = again > 0;
     size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * bytes * (times * (is->params - is->experts) + again);
@@ -265,6 +281,17 @@ ShardingCase sharding_experts(const ShardingCase *is)
     return one;
 }
 
+ShardingMoved sharding_update_moved(const Run *run)
+{
+    const Ranks *r = ranks_of(&run->replicas);
+    const Zero *z = r ? r->zero : NULL;
+    if (!z || !z->state) return (ShardingMoved){0, 0};
+    size_t own = z->cut.at[z->cut.n_units], x = run->model->dev->x_bytes, items = z->store ? x * own : 0;
+    if (z->set.host) return (ShardingMoved){sizeof(float) * own, z->store ? 0 : x * own};
+    for (int u = 0; u < z->cut.n_units; u++) items += optim_item_bytes(&run->optim, u);
+    return (ShardingMoved){items, run->cfg.optim.agc > 0 ? 2 * items : items}; // clipping reads them too
+}
+
 static void row(FILE *out, const char *name, const ShardingFormula *f, size_t held, size_t first)
 {
     fprintf(out, "  %-15s %-24s %18zu %18zu %18lld %18zu\n", name, f->text, f->all, held, (long long)(held - f->all),
@@ -274,7 +301,7 @@ static void row(FILE *out, const char *name, const ShardingFormula *f, size_t he
 static void print_memory(const ShardingCase *is, const AccountRank *rank, FILE *out)
 {
     ShardingFormula whole = {.all = 0};
-    size_t all = 0;
+    size_t all = 0, first = 0;
     double each = 0, shared = 0; // bytes a parameter: on every rank, and once in all
     fprintf(out, "  %-15s %-24s %18s %18s %18s %18s\n", "bytes held", "formula, a rank", "all ranks", "counted",
             "difference", "rank 0");
@@ -292,9 +319,8 @@ static void print_memory(const ShardingCase *is, const AccountRank *rank, FILE *
         double bytes = (double)f.all / (double)is->params;
         bool cut = strchr(f.text, '/');
         *(cut ? &shared : &each) += bytes / (double)(cut ? copies(is) : is->ranks);
-        whole.all += f.all, all += held;
+        whole.all += f.all, all += held, first += rank[0].bytes[tag];
     }
-    size_t first = rank[0].bytes[MEM_PARAMS] + rank[0].bytes[MEM_GRADS] + rank[0].bytes[MEM_OPTIM];
     char N = copies(is) > 1 ? 'S' : 'N';
     if (shared > 0 && each > 0) snprintf(whole.text, sizeof whole.text, "%.4g P + %.4g P / %c", each, shared, N);
     else if (shared > 0) snprintf(whole.text, sizeof whole.text, "%.4g P / %c", shared, N);
@@ -342,6 +368,28 @@ static void print_traffic(const ShardingCase *is, const AccountRank *rank, FILE 
     fprintf(out, "  %-15s %-24s %18s %18s %18s %18zu\n", "control", "- loss, counts, norm", "-", "-", "-", numbers);
 }
 
+// A store's: `update` of all ranks, and in stage 3 what is gathered from it.
+static void print_moved(const ShardingCase *is, const AccountRank *rank, FILE *out)
+{
+    ShardingCase experts = sharding_experts(is);
+    size_t moved[2] = {0, 0}, wanted[2] = {0, 0}, again;
+    for (size_t r = 0; r < is->ranks; r++)
+        for (int in = 0; in < 2; in++) moved[in] += rank[r].moved[in], wanted[in] += rank[r].update[in];
+    if (is->stage == 3) {
+        size_t n = (is->params - is->experts) * gathers(is, &again) + again;
+        if (is->experts) n += is->ep * (is->experts * gathers(&experts, &again) + again);
+        wanted[1] += copies(is) * is->x_bytes * n;
+    }
+    for (int in = 0; in < 2; in++) {
+        bool gathered = in && is->stage == 3;
+        ShardingFormula f = cut_from(is, (in ? is->x_bytes : sizeof(float)) * is->params, 1); // where the host updates
+        if (!is->host) snprintf(f.text, sizeof f.text, "what is stored%s", gathered ? ", gathers" : "");
+        else if (gathered) snprintf(f.text, sizeof f.text, "gathers");
+        f.all = wanted[in];
+        row(out, in ? "from a store" : "to a store", &f, moved[in], rank[0].moved[in]);
+    }
+}
+
 void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
 {
     fprintf(out, "account: stage %d, N = %zu ranks, P = %zu parameters, M = %zu micro-batches of %zu sequences each\n",
@@ -353,21 +401,44 @@ void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
         fprintf(out, "  Px = %zu of them are experts that %zu ranks divide; in experts' rows P is Px, and N is %zu\n",
                 is->experts, is->ep, is->ranks / is->ep);
     if (is->ranks > 1) print_traffic(is, rank, out);
+    if (is->stored) print_moved(is, rank, out);
     if (is->deterministic)
         fprintf(out, "  numerics.deterministic: gradients are whole on every rank, beside the parts of their tree\n");
+    if (is->stored)
+        fprintf(out, "  memory.offload: the device has %s of the optimizer's state%s; the rest is in a store\n",
+                is->host ? "nothing" : "two slots", is->stage == 3 ? ", and slots of the weights" : "");
     if (is->stage > 1)
         fprintf(out, "  communication: room for weights and gradients of a few units on their way\n");
 }
 
 // ---- run.account: after the first step what every rank holds and has sent, into account.json and beside the formulas
 
-static void write_account(Run *run)
+// Bytes that left the device's memory for a store, and that came from it, since the stores were made.
+static void moved_so_far(const Run *run, size_t moved[2])
+{
+    const Zero *z = ranks_of(&run->replicas)->zero;
+    Offload *const store[] = {z->state, z->store};
+    moved[0] = run->optim.host.down, moved[1] = run->optim.host.up;
+    for (int i = 0; i < 2; i++) {
+        if (!store[i]) continue;
+        offload_flush(store[i]); // what its thread still writes
+        OffloadCount c = offload_count(store[i]);
+        moved[0] += c.bytes_written, moved[1] += c.bytes_read;
+    }
+}
+
+// `before`: what had moved when the step began.
+static void write_account(Run *run, const size_t before[2])
 {
     const Ranks *r = ranks_of(&run->replicas);
     const int size = run->replicas.size;
     char path[700], *text, *line, *rest;
     size_t n_text, counts[size];
     AccountRank mine = account_rank(&run->mem, &r->mesh, r->control);
+    ShardingMoved update = sharding_update_moved(run);
+    mine.update[0] = update.out, mine.update[1] = update.in;
+    moved_so_far(run, mine.moved);
+    for (int in = 0; in < 2; in++) mine.moved[in] -= before[in];
     account_add(&mine, ACCOUNT_CONTROL, r->replicas);
     account_add(&mine, ACCOUNT_CONTROL, r->parts);
     if (r->ep) account_add(&mine, ACCOUNT_CONTROL, r->ep);
@@ -399,17 +470,18 @@ static void write_account(Run *run)
 
 static void account_before(void *self, Run *run, long step)
 {
-    (void)self;
     if (step == run->first_step) comm_reset_counts(comm_root(run->replicas.world));
+    if (step == run->first_step) moved_so_far(run, self);
 }
 
 static void account_updated(void *self, Run *run, long step)
 {
-    (void)self;
-    if (step == run->first_step) write_account(run);
+    if (step == run->first_step) write_account(run, self);
 }
 
 Observer sharding_account(void)
 {
-    return (Observer){.before = account_before, .updated = account_updated};
+    size_t *before = calloc(2, sizeof *before);
+    if (!before) die("account: no memory for two counts");
+    return (Observer){.self = before, .before = account_before, .updated = account_updated, .free = free};
 }

@@ -25,6 +25,7 @@ typedef struct {
     // once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and reduced once more.
     size_t again, later, tied;
     size_t experts_again, experts_later; // of the experts
+    bool stored, host; // optimizer state, in stage 3 the weights too, is in a store; the host updates it
 } ShardingCase;
 
 // A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however
@@ -52,6 +53,13 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag);
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind); // of all but the divided experts
 // The divided experts alone, as a case of N / ep ranks; there are ep of it.
 ShardingCase sharding_experts(const ShardingCase *is);
+// Bytes that this rank's update moves out of device memory and into it, with memory.offload: what is in the store, there
+// and back; or, where the host updates it, gradients out and weights in. In stage 3 units gather the weights from the
+// store besides.
+typedef struct {
+    size_t out, in;
+} ShardingMoved;
+ShardingMoved sharding_update_moved(const Run *run);
 // Two tables: the formulas beside the sum of what `ranks` ranks counted, the difference, and rank 0's part.
 void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out);
 

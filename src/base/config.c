@@ -690,14 +690,34 @@ static void resolve_batch(Config *cfg)
             cfg->batch.tokens);
 }
 
+static bool updates_on_host(const Config *cfg)
+{
+    return cfg->memory.offload == OFFLOAD_CPU && cfg->memory.offload_update == OFFLOAD_CPU;
+}
+
 // Refuses settings that read weights which memory.offload keeps outside the device's memory.
 static void refuse_offloaded(const Config *cfg)
 {
     if (cfg->memory.offload == OFFLOAD_NONE || !cfg->run.norms_every) return;
     bool shards = cfg->parallel.zero == 3 && cfg->parallel.dp * cfg->parallel.cp > 1;
-    if (shards || !config_stores_fp32(cfg))
-        die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away in stage 3 of ZeRO and "
-            "beside 16-bit ones (try --memory.offload=none)", where(cfg, "run.norms_every"));
+    if (shards || !config_stores_fp32(cfg) || updates_on_host(cfg))
+        die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away in stage 3 of ZeRO, "
+            "beside 16-bit ones and with memory.offload_update=cpu (try --memory.offload=none)",
+            where(cfg, "run.norms_every"));
+}
+
+// On the host an update goes from element to element: a product of matrices would take the CPU longer than the step.
+static void refuse_updates_on_host(const Config *cfg)
+{
+    OptimName name = cfg->optim.name;
+    char text[CONFIG_TEXT];
+    bool alone = name == OPTIM_ADAMW || name == OPTIM_ADAM || name == OPTIM_SGD || name == OPTIM_MOMENTUM ||
+                 name == OPTIM_LION;
+    if (!updates_on_host(cfg) || (alone && cfg->optim.agc <= 0)) return;
+    config_table_format(&config_table(NULL)[row_of("optim.name")], cfg, text, sizeof text);
+    die("%s: memory.offload_update=cpu updates each element by itself, as adamw, adam, sgd, momentum and lion do; %s "
+        "needs others too (try --memory.offload_update=none)", where(cfg, "memory.offload_update"),
+        alone ? "optim.agc" : text);
 }
 
 static void refuse_compressed_and_offloaded(const Config *cfg)
@@ -793,6 +813,7 @@ void config_resolve(Config *cfg)
     refuse_on_ranks(cfg);
     refuse_in_parts(cfg);
     refuse_offloaded(cfg);
+    refuse_updates_on_host(cfg);
     refuse_compressed_and_offloaded(cfg);
     resolve_optim(cfg);
     derive(cfg, "eval.stride", &cfg->eval.stride, cfg->model.context);

@@ -186,7 +186,7 @@ typedef struct {
         long recompute_every;
         ConfigCompress compress;
         OffloadMode offload_acts;
-        OffloadMode offload;
+        OffloadMode offload, offload_update;
     } memory;
     struct {
         long ranks; // of the job: set by the program (config_set_derived), 1 when it does not

@@ -280,6 +280,9 @@ static const ConfigKey TABLE[] = {
     ONE_OF(memory, offload, "none", "none|cpu|disk",
         "where the optimizer's state waits between updates, in stage 3 the weights too: beside the rest, in host "
         "memory, in a file of the run's directory"),
+    CHOICE(memory, offload_update, "none", "none|cpu", "memory.offload=cpu",
+        "where state that waits in host memory is updated: none: it travels to the device and back; cpu: where it is, "
+        "and gradients come down, weights go up"),
 
     INT(parallel, ranks, NULL, "[1, inf)", "ranks", "", "ranks of the job, as many as the launcher started"),
     INT(parallel, dp, NULL, "[1, inf)", "ranks", "",

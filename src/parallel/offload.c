@@ -18,6 +18,9 @@
 // another device's memory are filled through `stage`, host memory of the same layout, by the caller's own copies, so
 // that the thread never touches the device.
 //
+// Where the host itself updates items, they are lent in place: it works on the store's own bytes, without slots. A slot
+// that holds such an item, fetched ahead, is dropped, so that the next reader finds the new bytes.
+//
 // In the file, items begin at multiples of OFFLOAD_BLOCK and are transferred in whole blocks; bytes after an item's end
 // are ignored. The file is unlinked as soon as it is open: its contents are useless after the run, a crash leaves no
 // file, and no other program can remove, truncate or overwrite it by its name. Its blocks are reserved before the first
@@ -443,6 +446,37 @@ OptimStore offload_lender(Offload *o)
     return o ? (OptimStore){.lend = lend, .give_back = give_back, .read = read_item, .self = o} : (OptimStore){0};
 }
 
+// No slot holds the item, so that the next one that reads it finds what the host has written.
+static void drop_slot(Offload *o, int item)
+{
+    int s = slot_of(o, item);
+    check(s < 0 || !o->slot[s].lent);
+    if (s >= 0) o->slot[s].item = -1;
+}
+
+static void *lend_in_place(void *self, int item, int next)
+{
+    Offload *o = self;
+    (void)next;
+    drop_slot(o, item);
+    char *home = o->store + o->item[item].at;
+    if (!verify(o, item, home)) die_if_failed(o);
+    return home;
+}
+
+static void give_back_in_place(void *self, int item, bool dirty)
+{
+    Offload *o = self;
+    if (dirty) remember(o, item, o->store + o->item[item].at);
+}
+
+OptimStore offload_lender_in_place(Offload *o)
+{
+    check(!o || o->mode == OFFLOAD_CPU);
+    return o ? (OptimStore){.lend = lend_in_place, .give_back = give_back_in_place, .read = read_item, .self = o}
+             : (OptimStore){0};
+}
+
 // ---- parts of items
 
 // Host memory with the blocks [*first, *first + *n) of an item that cover a range of it, or with all of it where a
@@ -451,7 +485,8 @@ static char *blocks_of(Offload *o, int i, size_t at, size_t n_bytes, bool old, s
 {
     bool whole = o->checked || o->mode == OFFLOAD_CPU;
     int s = find_slot(o, true);
-    if (s < 0) die("offload: item %d is looked into while all %d slots are lent (a bug of the program)", i, o->n_slots);
+    if (s < 0 && o->n_slots)
+        die("offload: item %d is looked into while all %d slots are lent (a bug of the program)", i, o->n_slots);
     *first = whole ? 0 : at / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
     *n = in_blocks(whole ? o->item[i].n_bytes : at + n_bytes) - *first;
     char *host = o->mode == OFFLOAD_CPU ? o->store + o->item[i].at : o->slot[s].host;
@@ -512,8 +547,8 @@ static size_t largest(const size_t *sizes, int n_items)
 size_t offload_slot_bytes(const size_t *sizes, int n_items, int n_slots)
 {
     size_t most = largest(sizes, n_items);
-    check(n_slots >= 1 && n_slots <= OFFLOAD_MAX_SLOTS && most <= (SIZE_MAX - OFFLOAD_BLOCK) / OFFLOAD_MAX_SLOTS);
-    return (size_t)n_slots * most + OFFLOAD_BLOCK;
+    check(n_slots >= 0 && n_slots <= OFFLOAD_MAX_SLOTS && most <= (SIZE_MAX - OFFLOAD_BLOCK) / OFFLOAD_MAX_SLOTS);
+    return n_slots ? (size_t)n_slots * most + OFFLOAD_BLOCK : 0;
 }
 
 size_t offload_host_bytes(const OffloadSettings *set)
@@ -567,7 +602,7 @@ static void start_thread(Offload *o)
 Offload *offload_create(const OffloadSettings *set)
 {
     check(set->mode == OFFLOAD_CPU || set->mode == OFFLOAD_DISK);
-    check(set->n_items >= 0 && set->n_slots >= 1 && set->n_slots <= OFFLOAD_MAX_SLOTS);
+    check(set->n_items >= 0 && set->n_slots >= (set->mode == OFFLOAD_DISK) && set->n_slots <= OFFLOAD_MAX_SLOTS);
     const char *what = set->what ? set->what : "offload";
     Offload *o = calloc(1, sizeof *o);
     Item *item = calloc((size_t)set->n_items + 1, sizeof *item);
@@ -588,7 +623,8 @@ Offload *offload_create(const OffloadSettings *set)
         o->n_bytes += set->sizes[i];
     }
     o->slot_bytes = largest(set->sizes, set->n_items);
-    o->slots = mem_alloc(o->mem, set->tag, offload_slot_bytes(set->sizes, set->n_items, set->n_slots), what);
+    size_t n_slots = offload_slot_bytes(set->sizes, set->n_items, set->n_slots);
+    if (n_slots) o->slots = mem_alloc(o->mem, set->tag, n_slots, what);
     if (set->mode == OFFLOAD_CPU) o->store = mem_alloc(o->host, MEM_HOST, n_host, what);
     else if (n_host) o->stage = mem_alloc(o->host, MEM_HOST, n_host, what);
     for (int s = 0; s < set->n_slots; s++) {

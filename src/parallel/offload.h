@@ -44,7 +44,7 @@ typedef struct {
                          // or cut it, and it is gone with the process. NULL: no file and no thread, for a plan; only
                          // offload_free and offload_describe may follow
     const size_t *sizes; // (n_items) bytes of each; 0 is allowed
-    int n_items, n_slots;
+    int n_items, n_slots; // 0 slots: items are only lent in place (OFFLOAD_CPU)
     Mem *mem;            // where the slots come from, with
     MemTag tag;          // this tag
     Mem *host;           // where host memory comes from, tag MEM_HOST; NULL: mem. A GPU's hands out pinned memory
@@ -80,6 +80,9 @@ void *offload_wait(Offload *o, int item);
 void offload_release(Offload *o, int item, bool dirty);
 // The store in the form that the optimizer uses (optim.h); an empty one for NULL.
 OptimStore offload_lender(Offload *o);
+// The same for a host that works on the items itself (OFFLOAD_CPU): each is lent where the store keeps it. No slot is
+// taken, nothing is copied or counted. Of an item that is lent here no slot may be in use.
+OptimStore offload_lender_in_place(Offload *o);
 // Waits until all released items are in the store. It is no fsync: the store does not outlive the process.
 void offload_flush(Offload *o);
 
@@ -96,7 +99,7 @@ OffloadCount offload_count(Offload *o);
 // The fraction of the store's time for which the caller did not wait, 0 to 1; 0 when there was none.
 double offload_hidden(const OffloadCount *count);
 // Bytes that offload_create asks for with set->tag: n_slots times the largest item, in whole blocks, + OFFLOAD_BLOCK
-// to align them.
+// to align them; 0 for no slots.
 size_t offload_slot_bytes(const size_t *sizes, int n_items, int n_slots);
 // Bytes it asks for with tag MEM_HOST: OFFLOAD_CPU the sum of sizes; OFFLOAD_DISK none without a dev, and with one as
 // many as offload_slot_bytes.

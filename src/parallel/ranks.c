@@ -36,6 +36,7 @@
 
 #include "base/check.h"
 #include "comm/supervisor.h"
+#include "ops/narrow.h"
 #include "parallel/parts.h"
 
 #include <stdio.h>
@@ -62,14 +63,24 @@ static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape
     return cut;
 }
 
-static ZeroSettings zero_settings(const Config *cfg, const OffloadSettings *store)
+// The device that updates what the store has in host memory: this one, where its arrays are host memory.
+static Dev *host_of(Ranks *r, const Config *cfg, Dev *dev)
+{
+    if (cfg->memory.offload != OFFLOAD_CPU || cfg->memory.offload_update != OFFLOAD_CPU) return NULL;
+    if (!dev->raw_alloc) return dev;
+    r->host[0] = dev_cpu_create(dev->threads);
+    if (dev->x_type != X_FP32) r->host[1] = narrow_create(r->host[0], (NarrowOptions){.x_type = dev->x_type});
+    return r->host[1] ? r->host[1] : r->host[0];
+}
+
+static ZeroSettings zero_settings(const Config *cfg, const OffloadSettings *store, Dev *host)
 {
     bool several = cfg->parallel.dp * cfg->parallel.cp > 1;
     return (ZeroSettings){
         .stage = (int)cfg->parallel.zero, .overlap = cfg->parallel.overlap && cfg->parallel.pp == 1,
         .reshard = cfg->parallel.reshard, .bucket_bytes = (size_t)cfg->comm.bucket,
         .narrow = several && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE,
-        .store = store->mode == OFFLOAD_NONE ? NULL : store};
+        .store = store->mode == OFFLOAD_NONE ? NULL : store, .host = host};
 }
 
 // "3,4,4,3" as layers of each piece. False: the text is empty. Dies where it does not add up.
@@ -159,7 +170,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     OffloadSettings store = {.mode = cfg->memory.offload, .n_slots = 2,
                              .dev = dev->raw_alloc ? dev : NULL,
                              .path = dir[0] ? path : NULL}; // none in a plan
-    ZeroSettings zero = zero_settings(cfg, &store);
+    ZeroSettings zero = zero_settings(cfg, &store, host_of(r, cfg, dev));
     ModelStage stage;
     bool staged = choose_stage(r, cfg, &shape, &stage);
     ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL, zero.stage, mesh_shards(r->shape));
@@ -196,9 +207,12 @@ static void give_back(Replicas *all)
     if (r->pipeline) pipeline_free(r->pipeline);
     if (r->deal) deal_free(r->deal);
     zero_free(r->zero);
+    narrow_free(r->host[1]);
+    if (r->host[0]) dev_cpu_free(r->host[0]);
     if (r->table) pipeline_table_free(r->table);
     if (r->smaller) pipeline_table_free(r->smaller);
     free(r->micro);
+    r->host[0] = r->host[1] = NULL;
     r->pipeline = NULL, r->zero = NULL, r->deal = NULL, r->table = r->smaller = NULL, r->micro = NULL;
 }
 

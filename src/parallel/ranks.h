@@ -21,6 +21,8 @@ typedef struct {
     Comm planned[MESH_GROUPS];        // in a plan: size and place
     // For numbers, on the host: all ranks; the groups MESH_REPLICAS, MESH_MODEL and MESH_EP.
     Comm *control, *replicas, *parts, *ep;
+    Dev *host[2];                     // updates of what is in host memory, beside a device with memory of its own; the
+                                      // second stores 2 bytes, over the first; NULL: none
     Zero *zero;                       // what of weights, gradients and optimizer this rank has, and their exchange
     Deal *deal;                       // the sum over replicas where they have no whole subtrees; NULL: they always do
     PipelineTable *table, *smaller;   // with parallel.pp > 1: the schedule of a full batch; of a batch that grows

@@ -225,7 +225,8 @@ static ZeroSlot *weight_slot(const Zero *z, int unit)
     return &z->weights[z->set.reshard ? z->slot[unit] : unit];
 }
 
-// This rank's ranges, and where their weights and gradients stand.
+// This rank's ranges, and where their weights and gradients stand. Weights that the host updates are in the store, also
+// in fp32: what the device has of them is the copy that units read.
 static void make_ranges(Zero *z)
 {
     Model *m = z->model;
@@ -233,7 +234,7 @@ static void make_ranges(Zero *z)
         size_t begin = z->cut.begin[u], at = z->cut.at[u], n = own_elems(z, u);
         z->range[u] = (OptimRange){
             .begin = begin, .end = begin + n,
-            .weight = m->weights ? m->weights + (m->shard.weights ? at : begin) : NULL,
+            .weight = m->weights && !z->set.host ? m->weights + (m->shard.weights ? at : begin) : NULL,
             .grad = m->grads + (m->shard.grads ? at : begin),
             .x_weight = m->x_weights ? x_at(z, m->x_weights, m->shard.x_weights ? at : begin) : NULL};
     }
@@ -285,6 +286,7 @@ static Offload *open_store(const Zero *z, const Optim *optim)
         sizes[u] = optim ? optim_item_bytes(optim, u) : own_elems(z, u) * m->dev->x_bytes;
     set.sizes = sizes, set.n_items = n;
     if (!optim) set.n_slots = z->n_slots > 4 ? 5 : 3; // one being gathered, a tied embedding's, one on its way
+    else if (z->set.host) set.n_slots = 0;
     set.mem = m->mem, set.tag = optim ? MEM_OPTIM : MEM_PARAMS;
     set.what = optim ? "optimizer state" : "weights of the store";
     Offload *store = offload_create(&set);
@@ -636,9 +638,10 @@ void zero_free(Zero *z)
 
 Optim zero_optim(Zero *z, OptimSettings set)
 {
-    OptimPlace place = {.stored = z->set.store != NULL};
+    OptimStore (*lender)(Offload *) = z->set.host ? offload_lender_in_place : offload_lender;
+    OptimPlace place = {.stored = z->set.store != NULL, .host = z->set.host};
     if (z->set.stage > 0 || place.stored) place.range = z->range, place.n_ranges = z->model->params.n_units;
-    if (z->store) place.weights = offload_lender(z->store);
+    if (z->store) place.weights = lender(z->store);
     if (z->tp) {
         z->whole = whole_create(z->model, z->tp, set, place.range, place.n_ranges);
         place.whole = whole_of_update(z->whole), place.agc = whole_of_agc(z->whole);
@@ -646,7 +649,7 @@ Optim zero_optim(Zero *z, OptimSettings set)
     Optim optim = optim_create_at(z->model, set, place);
     if (place.stored) {
         z->state = open_store(z, &optim);
-        optim.store = offload_lender(z->state);
+        optim.store = lender(z->state);
     }
     if (z->set.stage > 0 || z->parts || z->ep) optim.norm = norm, optim.self = z;
     return optim;

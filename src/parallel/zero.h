@@ -26,6 +26,7 @@ typedef struct {
     size_t bucket_bytes; // stage 0: gradients that are added in one call, at least
     bool narrow;         // gradients go to other ranks in the storage type; they are kept and accumulated in fp32
     const OffloadSettings *store; // of the optimizer's state, in stage 3 of the weights too; NULL: they are in memory
+    Dev *host; // of host memory, where the store is: it updates what the store keeps; NULL: the model's device does
 } ZeroSettings;
 
 // Who owns what: of each unit's elements, in flat order, every rank has one range. Of experts that ranks divide

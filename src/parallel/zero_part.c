@@ -207,17 +207,18 @@ static float *room_for_unit(const Zero *z)
 void zero_renew(Zero *z, const Optim *optim)
 {
     Model *m = z->model;
-    if (m->dev->x_type != X_FP32) {
+    bool fp32 = m->dev->x_type == X_FP32;
+    if (!fp32 || (z->set.host && !z->store)) {
         float *buf = room_for_unit(z);
-        X *narrow = (X *)room_for_unit(z);
+        X *narrow = fp32 ? NULL : (X *)room_for_unit(z), *now = fp32 ? (X *)buf : narrow;
         Format format = m->dev->x_type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16;
         for (int u = 0; u < m->params.n_units; u++) {
             const OptimRange *range = &z->range[u];
             size_t n = range->end - range->begin;
             move_weights(z, optim, u, buf, true);
-            formats_from_float(narrow, format, buf, n, false); // to_x, in the host's memory
-            if (z->store && n) offload_write(z->store, u, 0, narrow, n * m->dev->x_bytes);
-            else m->dev->to_device(m->dev, range->x_weight, narrow, n * m->dev->x_bytes);
+            if (!fp32) formats_from_float(narrow, format, buf, n, false); // to_x, in the host's memory
+            if (z->store && n) offload_write(z->store, u, 0, now, n * m->dev->x_bytes);
+            else m->dev->to_device(m->dev, range->x_weight, now, n * m->dev->x_bytes);
         }
         free(narrow);
         free(buf);
@@ -228,7 +229,7 @@ void zero_renew(Zero *z, const Optim *optim)
 void zero_init_weights(Zero *z, Optim *optim, uint64_t seed)
 {
     Model *m = z->model;
-    if (m->weights && !m->shard.weights && !m->dev->raw_alloc) {
+    if (m->weights && !m->shard.weights && !m->dev->raw_alloc && !z->set.host) {
         params_init(&m->params, seed, m->weights);
         model_weights_changed(m);
         return;

@@ -323,6 +323,17 @@ static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum
     }
 }
 
+static void allocate_host(Optim *o, const Model *model, Dev *host)
+{
+    size_t most = 0;
+    for (int k = 0; k < o->n_ranges; k++)
+        if (o->range[k].end - o->range[k].begin > most) most = o->range[k].end - o->range[k].begin;
+    check(o->kind->cut == OPTIM_ELEMENT && o->set.agc <= 0);
+    o->host = (OptimHost){.dev = host, .grad = mem_alloc(model->mem, MEM_HOST, most * sizeof(float), "gradients")};
+    if (!o->fp32 && !o->weights.lend)
+        o->host.weight = (X *)mem_alloc(model->mem, MEM_HOST, most * model->dev->x_bytes, "new weights");
+}
+
 Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
 {
     Optim o = {.set = set, .kind = optim_kind(set.name), .grad_scale = 1, .range = place.range,
@@ -338,6 +349,7 @@ Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
                                                     safetensors_dtype_bytes(array->dtype);
         if (array->n_bytes) array->data = mem_alloc(model->mem, MEM_OPTIM, array->n_bytes, array->prefix);
     }
+    if (place.host) allocate_host(&o, model, place.host);
     size_t n_scratch = optim_scratch_bytes(set.name, kept);
     if (n_scratch) o.scratch = mem_alloc(model->mem, MEM_SCRATCH, n_scratch, "optimizer");
     return o;
@@ -397,6 +409,12 @@ static Lent borrow(const Optim *o, const Model *model, int k)
     return lent;
 }
 
+// Where the state of a lent range may be written: by the device, or by the host.
+static Dev *updater(const Optim *o, const Model *model)
+{
+    return o->host.dev ? o->host.dev : model->dev;
+}
+
 static void give_back(const Optim *o, int k, bool dirty)
 {
     if (o->store.lend) o->store.give_back(o->store.self, k, dirty);
@@ -412,7 +430,7 @@ void optim_reset(Optim *o, Model *model)
         for (int s = 0; s < o->kind->n_states; s++) {
             size_t n_bytes;
             optim_place_of(o, optim_table(o, model), k, s, &n_bytes);
-            if (n_bytes) model->dev->zero(model->dev, lent.state[s], n_bytes);
+            if (n_bytes) updater(o, model)->zero(updater(o, model), lent.state[s], n_bytes);
         }
         give_back(o, k, true);
     }
@@ -500,7 +518,7 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
                          size_t begin, size_t end)
 {
     const Params *params = &model->params, *kept = optim_table(o, model);
-    Dev *dev = model->dev;
+    Dev *dev = updater(o, model);
     OptimPiece piece = {0};
     for (int s = 0; s < o->kind->n_states; s++) piece.state[s] = state[s];
     for (int i = 0, next; i < params->n_rows; i = next) {
@@ -530,13 +548,42 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
     }
 }
 
+// Updates on the host (Ren et al., arXiv 2101.06840). Elements [begin, end) of a range, which the store has lent:
+// gradients come down, and are zero on the device; what has been updated goes up. `there`: where the device has them.
+static void bring_down(Optim *o, const Model *model, const OptimRange *there, OptimRange *here, size_t begin,
+                       size_t end)
+{
+    size_t n = end - begin, at = begin - there->begin;
+    model->dev->to_host(model->dev, o->host.grad + at, there->grad + at, n * sizeof(float));
+    model->dev->zero(model->dev, there->grad + at, n * sizeof(float));
+    o->host.down += n * sizeof(float);
+    here->grad = o->host.grad;
+    if (o->host.weight) here->x_weight = o->host.weight;
+}
+
+static void send_up(Optim *o, const Model *model, const OptimRange *there, const OptimRange *here, size_t begin,
+                    size_t end)
+{
+    size_t n_bytes = (end - begin) * model->dev->x_bytes;
+    OptimRange now = *here; // in the storage type
+    if (o->weights.lend) return; // units read the store
+    if (o->fp32) now.x_weight = (X *)here->weight;
+    model->dev->to_device(model->dev, x_at(model, there, begin), x_at(model, &now, begin), n_bytes);
+    o->host.up += n_bytes;
+}
+
 void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t begin, size_t end)
 {
     Update u = {.beta1 = o->set.beta1, .beta2 = o->set.beta2, .eps = o->set.eps,
                 .grad_scale = (float)grad_scale, .step = o->step, .cautious = o->set.cautious_decay};
     for (int k = 0; k < ranges(o); k++) {
         Lent lent = borrow(o, model, k);
+        const OptimRange there = lent.range;
+        size_t from = larger(begin, there.begin), to = smaller(end, there.end);
+        bool here = o->host.dev && from < to;
+        if (here) bring_down(o, model, &there, &lent.range, from, to);
         update_range(o, model, &lent.range, lent.state, lr, u, begin, end);
+        if (here) send_up(o, model, &there, &lent.range, from, to);
         update_wholes(o, model, k, &lent, lr, u);
         give_back(o, k, true);
     }

@@ -86,8 +86,18 @@ typedef struct {
     // makes the store, with items of optim_item_bytes that begin at zero, and sets optim.store.
     bool stored;
     OptimStore weights; // what units read of range k is item k of this store. In fp32 that is the weights
+    Dev *host;          // of host memory, which has both stores: it makes the updates; NULL: the model's device does
     OptimWhole whole, agc; // rows for the update, and for adaptive clipping
 } OptimPlace;
+
+// Updates on the host: room for a range's gradients that have come down, and for its new weights in the storage type
+// before they go up (NULL: the store has these bytes). Bytes moved so far.
+typedef struct {
+    Dev *dev; // NULL: updates are the model's device's
+    float *grad;
+    X *weight;
+    size_t down, up;
+} OptimHost;
 
 typedef struct {
     const char *name, *guide; // guide: bytes of state per parameter as the guides put it
@@ -111,6 +121,7 @@ struct Optim {
     OptimStore store;   // item k: the arrays of range k, then its weights; `state` has no data then
     OptimStore weights; // as OptimPlace has it
     OptimWhole whole, agc;
+    OptimHost host;
     bool fp32;          // the storage type
     size_t *at;         // with ranges (n_ranges, n_states + 2): see optim_place_of
 };
