@@ -138,7 +138,7 @@ gen_zero-stages() { # a rank of the second stage, GB
 }
 gen_zero-slots() { # a rank's slots; weights sent by all ranks in a step
     local setting options
-    echo '| `parallel.` | slots of weights and gradients, MB | gathers of weights, GB |'
+    echo '| `parallel.` | slots of weights and gradients, a rank, MB | weights sent by all ranks in a step, GB |'
     echo '|---|---:|---:|'
     for setting in prefetch=0 prefetch=1 prefetch=2 prefetch=4 keep=10_000 keep=10_000_000 reshard=false; do
         options=(--batch.tokens=65536 --batch.micro=4 --parallel.zero=3 --parallel.$setting)

@@ -11,7 +11,8 @@
 // gradients  with overlap: what is longer than the backward of the last micro-batch, because gradients become complete
 //            only during it. Without: all of it. ZeRO 2 and 3 exchange gradients in each micro-batch.
 // contention hidden communication still takes cores and memory from the matmuls that hide it: a fixed part of its time.
-// weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch.
+// weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch,
+//            overlapped if units are gathered ahead.
 //
 //     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with recomputation's FLOPs too
 //
