@@ -20,7 +20,7 @@ typedef struct {
     const ModelShape *shape;
     size_t samples, micro; // sequences of a step, and of a micro-batch (0: a rank's share)
     bool deterministic, overlap, reshard, narrow; // narrow: gradients are sent in 16 bits
-    int deeper;            // units that are gathered ahead, and one less
+    int deeper;            // units that are gathered ahead, less one
     size_t keep;           // ZeroSettings
     size_t bucket;         // bytes
     OptimName optim;

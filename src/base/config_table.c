@@ -315,8 +315,7 @@ static const ConfigKey TABLE[] = {
         "gathered weights are freed after forward and gathered again for backward; false: they stay until the next "
         "update"),
     INT(parallel, prefetch, "1", "[0, 6]", "units", "parallel.zero=3",
-        "units whose weights are gathered ahead while one runs; blocks take turns in one slot more. 0: each is gathered "
-        "when it is needed"),
+        "units whose weights are gathered ahead while one runs; 0: each is gathered when it is needed"),
     INT(parallel, keep, "0", "[0, inf)", "parameters", "parallel.reshard=true",
         "units with fewer parameters than this stay gathered until the next update"),
     BOOL(parallel, overlap, "true", "communication runs beside computation; false: every call is waited for at once"),
