@@ -173,8 +173,8 @@ static void test_switches_keep_bits(void **state)
     }
 }
 
-// Elements of the slots of a model's units, where blocks take turns in some and smaller units than `keep` have their own.
-// *kept: elements of these units.
+// Elements of the slots of a model's units, where blocks take turns in some and units smaller than `keep` have their
+// own. *kept: elements of these units.
 static size_t slots_of(const ModelShape *shape, int turns, size_t keep, size_t *kept)
 {
     Params params;

@@ -102,9 +102,9 @@ size_t plan_layout_tied(const PlanJob *job, int stage);
 // Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.
 size_t plan_layout_slots(const PlanJob *job, int stage, int chunk);
 PlanBytes plan_layout_bytes(const PlanJob *job);
-// Units with fewer parameters than this stay gathered for a step; 0 where weights are not cut, or all stay. Parameters of
-// such units of a stage: of the experts that ep ranks divide, or of all else. less: what a tp rank lacks of the largest
-// part of the vocabulary.
+// Units with fewer parameters than this stay gathered for a step; 0 where weights are not cut, or all stay. And the
+// parameters of such units of a stage: of the experts that ep ranks divide, or of all else. less: what a tp rank lacks
+// of the largest part of the vocabulary.
 size_t plan_layout_keep(const PlanLayout *l);
 size_t plan_layout_kept(const PlanJob *job, int stage, bool experts, size_t less);
 // "dp 64 tp 8 pp 16 v 4 ..."

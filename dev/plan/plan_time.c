@@ -259,7 +259,8 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     Fullest P = fullest_stage(job);
     double m = (double)plan_layout_micros(job);
     double reduce = exchange(job, l->zero ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE, (double)l->grad_bytes, P);
-    Fullest kept = {(double)plan_layout_kept(job, P.stage, false, 0), (double)plan_layout_kept(job, P.stage, true, 0), 0};
+    Fullest kept = {(double)plan_layout_kept(job, P.stage, false, 0),
+                    (double)plan_layout_kept(job, P.stage, true, 0), 0};
     Fullest streamed = {P.others - kept.others, P.experts - kept.experts, 0};
     double gather = exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, streamed);
     double once = kept.others + kept.experts > 0 ? exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, kept) : 0;

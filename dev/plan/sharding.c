@@ -127,7 +127,8 @@ static void add_stage(ShardingCase *is, const Run *run)
                                .embedding = piece->embedding, .head = piece->head};
         for (size_t k = 0; k < piece->layers; k++) {
             const Unit *unit = &m->unit[chunk.first + piece->embedding + k];
-            size_t own = elems_of(&m->params, unit->home), apart = unit->apart ? elems_of(&m->params, unit->home + 1) : 0;
+            size_t own = elems_of(&m->params, unit->home);
+            size_t apart = unit->apart ? elems_of(&m->params, unit->home + 1) : 0;
             is->experts += apart;
             if (split) is->later += own, is->experts_later += apart;
             block[k] = sharding_streamed(is, own), experts[k] = sharding_streamed(is, apart);

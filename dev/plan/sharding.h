@@ -22,8 +22,9 @@ typedef struct {
     size_t apart;         // deterministic: sequences that are a forward of their own, but for one a micro-batch
     size_t more;          // micro-batches whose gradient is measured, and reduced, apart (run.noise_every)
     size_t keep;          // units with fewer elements stay gathered for a step (parallel.keep); 0: none
-    // Elements: of these units; that recomputation gathers a third time in a micro-batch (sharding_again); that a pipeline's W reduces
-    // once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and reduced once more.
+    // Elements: of these units; that recomputation gathers a third time in a micro-batch (sharding_again); that a
+    // pipeline's W reduces once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and
+    // reduced once more.
     size_t kept, again, later, tied;
     size_t experts_kept, experts_again, experts_later; // of the experts
 } ShardingCase;

@@ -235,8 +235,8 @@ static bool stays(const Zero *z, int unit)
     return !z->set.reshard || unit_elems(z, unit) < z->set.keep;
 }
 
-// The slot of each unit's gathered weights: one of its own for the embedding, the head and what stays; blocks take turns
-// in prefetch + 1, and their experts, where ranks divide them, in as many others.
+// The slot of each unit's gathered weights: one of its own for the embedding, the head and what stays; blocks take
+// turns in prefetch + 1, and their experts, where ranks divide them, in as many others.
 static void place_weights(Zero *z)
 {
     int turns = z->set.prefetch + 1, shared[2 * turns];
