@@ -15,8 +15,9 @@
 // same list.
 //
 // Recipes come at the end, each with some layouts that cut tensors, where every bit must be equal: optimizers that need
-// whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file, or is updated on the host, norms of outputs.
-// Then come batches of which a rank has no power of two of sequences, and last hybrid sharding.
+// whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file or is updated on
+// the host, norms of outputs. Then come batches of which a rank has no power of two of sequences, hybrid sharding, and
+// last other slots of stage 3.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
 // chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
@@ -115,7 +116,9 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                      [6] = {"zero1:shard2", {"--parallel.zero=1", "--parallel.shard=2"}, 1},
                      {"zero2:shard2", {"--parallel.zero=2", "--parallel.shard=2"}, 1},
                      {"zero3:shard2", {"--parallel.zero=3", "--parallel.shard=2"}, 1},
-                     {"zero3:shard4", {"--parallel.zero=3", "--parallel.shard=4", "--parallel.overlap=false"}, 1}},
+                     {"zero3:shard4", {"--parallel.zero=3", "--parallel.shard=4", "--parallel.overlap=false"}, 1},
+                     {"zero3:ahead3", {"--parallel.zero=3", "--parallel.prefetch=3", "--parallel.keep=36000"}, 1},
+                     {"zero3:ahead0", {"--parallel.zero=3", "--parallel.prefetch=0", "--parallel.keep=16000"}, 1}},
     [PARITY_EP] = {{"", {0}, 1}, {"ep2", {"--parallel.ep=2"}, 1}, {"ep4", {"--parallel.ep=4"}, 1}},
     [PARITY_RECOMPUTE] = {{"", {0}, 1}, {"selective", {"--memory.recompute=selective"}, 1},
                           {"full", {"--memory.recompute=full"}, 1},
@@ -379,6 +382,23 @@ static void add_shards(List *list)
         }
 }
 
+// Stage 3 with other slots and some units that stay gathered: values of dp, tp, cp, pp, zero, ep, recompute and
+// micro.
+static void add_slots(List *list)
+{
+    static const int row[][PARITY_MICRO + 1] = {{1, 0, 0, 0, 10}, {2, 0, 0, 0, 11}, {1, 3, 0, 0, 10}, {1, 0, 1, 0, 11},
+                                                {1, 0, 0, 5, 10}, {1, 0, 0, 6, 11}, {2, 0, 0, 0, 10, 1},
+                                                {2, 0, 0, 0, 11, 2}, {2, 0, 0, 0, 10, 0, 2, 1}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ParityLayout layout;
+        memset(&layout, 0, sizeof layout);
+        memcpy(layout.value, row[i], sizeof row[i]);
+        layout.family = row[i][PARITY_EP] ? PARITY_EXPERTS : i % 2 ? PARITY_LLAMA : PARITY_GPT;
+        layout.fast = i % 4 == 3;
+        add(list, layout);
+    }
+}
+
 static ParityLayout *make_layouts(bool quick, int *n)
 {
     List list = {.layout = calloc(MAX_LAYOUTS, sizeof *list.layout)};
@@ -390,6 +410,7 @@ static ParityLayout *make_layouts(bool quick, int *n)
     add_recipes(&list);
     add_batches(&list);
     add_shards(&list);
+    add_slots(&list);
     for (int i = 0; quick && i * QUICK < list.n; i++) list.layout[i] = list.layout[i * QUICK];
     *n = quick ? (list.n + QUICK - 1) / QUICK : list.n;
     return list.layout;

@@ -282,7 +282,7 @@ typedef struct {
 static Bench bench(void)
 {
     Bench b = {.world = comm_mpi_start(),
-               .set = {.stage = 0, .overlap = true, .bucket_bytes = 1 << 20, .reshard = true}};
+               .set = {.stage = 0, .overlap = true, .bucket_bytes = 1 << 20, .reshard = true, .prefetch = 1}};
     b.dp = comm_split(b.world, 0, b.world->rank, "dp"), b.control = comm_split(b.world, 0, b.world->rank, "control");
     b.threads = comm_mpi_threads(b.world);
     if (b.world->size < 2) die("zero: one rank sends nothing (try mpiexec -n 2 build/zero ...)");
@@ -303,16 +303,26 @@ static void overlap(void)
         printf("%d ranks; a step without the slow network: %.0f ms; the network: %.1f MB/s\n\n"
                "| stage | overlap | sent, MB | link busy, ms | waited, ms | hidden | step, ms |\n"
                "|---|---|---:|---:|---:|---:|---:|\n", world->size, 1e3 * work.step, 1e-6 / beta);
-    for (int stage = 0; stage < 4; stage++)
-        for (int on = 0; on < 2; on++) {
-            set.stage = stage, set.overlap = on;
-            Measured r = measure(b.dp, control, b.threads, set, beta, NULL);
-            double waited = highest(control, r.waited), step = highest(control, r.step);
-            if (world->rank == 0)
-                printf("| %d | %s | %.2f | %.0f | %.0f | %.0f%% | %.0f |\n", stage, on ? "yes" : "no (naive twin)",
-                       1e-6 * (double)r.sent, 1e3 * r.link, 1e3 * waited,
-                       waited < r.link ? 100 * (1 - waited / r.link) : 0, 1e3 * step);
-        }
+    static const struct {
+        int stage;
+        bool on;
+        int prefetch;
+        size_t keep;
+        const char *text;
+    } row[] = {{0, false, 1, 0, "no (naive twin)"}, {0, true, 1, 0, "yes"}, {1, false, 1, 0, "no (naive twin)"},
+               {1, true, 1, 0, "yes"}, {2, false, 1, 0, "no (naive twin)"}, {2, true, 1, 0, "yes"},
+               {3, false, 1, 0, "no (naive twin)"}, {3, true, 0, 0, "yes, `prefetch=0`"}, {3, true, 1, 0, "yes"},
+               {3, true, 2, 0, "yes, `prefetch=2`"}, {3, true, 4, 0, "yes, `prefetch=4`"},
+               {3, true, 1, 1000, "yes, `keep=1000`"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        set.stage = row[i].stage, set.overlap = row[i].on, set.prefetch = row[i].prefetch, set.keep = row[i].keep;
+        Measured r = measure(b.dp, control, b.threads, set, beta, NULL);
+        double waited = highest(control, r.waited), step = highest(control, r.step);
+        if (world->rank == 0)
+            printf("| %d | %s | %.2f | %.0f | %.0f | %.0f%% | %.0f |\n", row[i].stage, row[i].text,
+                   1e-6 * (double)r.sent, 1e3 * r.link, 1e3 * waited,
+                   waited < r.link ? 100 * (1 - waited / r.link) : 0, 1e3 * step);
+    }
     comm_mpi_stop(world);
 }
 

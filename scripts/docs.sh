@@ -136,6 +136,19 @@ gen_zero-stages() { # a rank of the second stage, GB
                          held["optimizer"], held["communication"], all, sent }'
     done
 }
+gen_zero-slots() { # a rank's slots; weights sent by all ranks in a step
+    local setting options
+    echo '| `parallel.` | slots of weights and gradients, a rank, MB | weights sent by all ranks in a step, GB |'
+    echo '|---|---:|---:|'
+    for setting in prefetch=0 prefetch=1 prefetch=2 prefetch=4 keep=10_000 keep=10_000_000 reshard=false; do
+        options=(--batch.tokens=65536 --batch.micro=4 --parallel.zero=3 --parallel.$setting)
+        { "$build/plan" memory gpt2-124m "${options[@]}" --ranks 4 --json; "$build/plan" traffic gpt2-124m "${options[@]}" --gpus 4 --gpu cpu --json; } |
+            awk -v setting="$setting" -F '[":, ]+' '
+            /^  "[0-9]+": [{]/ { rank = $2 } /^    "comm/ && rank == 0 { held = $3 / 1e6 }
+            $2 == "kind" { gather = $3 == "all_gather" } /bytes, all ranks/ && gather { match($0, /: [0-9]+/); sent += substr($0, RSTART + 2, RLENGTH - 2) / 1e9 }
+            END { printf "| `%s` | %.1f | %.3f |\n", setting, held, sent }'
+    done
+}
 gen_collectives-ring() { fenced "$build/collectives" steps ring 4; }
 gen_collectives-cost() { fenced "$build/collectives" cost 8 5e-6 1e-10; }
 gen_mesh() { fenced "$build/mesh" 16 --pp 2 --cp 2 --tp 2 --ep 2; }

@@ -20,6 +20,8 @@ typedef struct {
     const ModelShape *shape;
     size_t samples, micro; // sequences of a step, and of a micro-batch (0: a rank's share)
     bool deterministic, overlap, reshard, narrow; // narrow: gradients are sent in 16 bits
+    int deeper;            // units that are gathered ahead, less one
+    size_t keep;           // ZeroSettings
     size_t bucket;         // bytes
     OptimName optim;
     float dropout, clip, agc;
@@ -120,6 +122,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     size_t micro = c->micro ? c->micro : c->samples / (size_t)world->size;
     r->model = model_allocate_with(c->shape, r->dev, &r->mem, micro, T, true, options);
     ZeroSettings set = {.stage = c->stage, .overlap = c->overlap, .reshard = c->reshard, .bucket_bytes = c->bucket,
+                        .prefetch = 1 + c->deeper, .keep = c->keep,
                         .narrow = c->narrow,
                         .store = c->offload != OFFLOAD_NONE ? &r->store : NULL, .host = c->host ? r->dev : NULL};
     ZeroGroups group = {.dp = r->dp, .control = r->control, .copies = r->copies};

@@ -140,6 +140,10 @@ mistakes() {
     refused 2 'run\.noise_every: measures with 1 micro-batches' --batch.micro=8 --run.noise_every=2
     fails_with 1 'parallel\.reshard has no effect when parallel\.zero is 2' "$BUILD/train" "$work/gpt.toml" \
         --parallel.zero=2 --parallel.reshard=false
+    fails_with 1 'parallel\.prefetch has no effect when parallel\.zero is 2' "$BUILD/train" "$work/gpt.toml" \
+        --parallel.zero=2 --parallel.prefetch=0
+    fails_with 1 'parallel\.keep has no effect when parallel\.reshard is false' "$BUILD/train" "$work/gpt.toml" \
+        --parallel.zero=3 --parallel.reshard=false --parallel.keep=1000
     fails_with 1 'parallel\.dp cannot be set' "$BUILD/train" "$work/gpt.toml" --parallel.dp=2
     SLURM_STEP_NUM_TASKS=4 fails_with 1 'srun started 4 processes.*--mpi=pmi2' "$BUILD/train" "$work/gpt.toml"
 }
@@ -258,6 +262,7 @@ layouts <<'END'
 4 2 4 gpt gpt --parallel.overlap=false
 2 3 2 gpt gpt --memory.recompute=sqrt
 4 3 4 gpt gpt --parallel.reshard=false
+4 3 2 gpt gpt --parallel.prefetch=3 --parallel.keep=1000 --memory.offload=cpu
 2 2 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
 4 3 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
 3 3 2 gpt twelve --batch.tokens=384

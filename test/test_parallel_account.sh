@@ -223,6 +223,8 @@ plans <<'END'
 4 gpt --parallel.zero=0 --run.norms_every=1 --batch.micro=4
 3 gpt --parallel.zero=1 --run.norms_every=1 --batch.micro=4 --batch.tokens=384
 2 llama --parallel.zero=3 --memory.offload=cpu --numerics.dtype=bf16 --batch.micro=4
+4 gpt --parallel.zero=3 --parallel.prefetch=2 --parallel.keep=1000 --batch.micro=2
+2 llama --parallel.zero=3 --parallel.prefetch=0 --parallel.keep=40000 --memory.offload=cpu --batch.micro=4
 END
 deeper plans <<'END'
 4 llama --parallel.zero=1 --optim.name=adafactor --batch.micro=2 --numerics.dtype=bf16

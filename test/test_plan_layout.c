@@ -265,12 +265,18 @@ static void test_experts_in_slots(void **state)
     (void)state;
     size_t all[9], some[9];
     for (int i = 0; i < 9; i++) all[i] = 7, some[i] = i % 3 ? 0 : 7;
-    ShardingChunk c = {.n = 11, .units = 11, .embedding = true, .head = true, .block = all};
-    assert_int_equal(sharding_again(c, 3, false), 2 * 7); // the last segment has just run
-    c.apart = true;
-    assert_int_equal(sharding_again(c, 3, false), 2 * 7);
+    ShardingChunk c = {.n = 11, .units = 11, .slots = 2, .embedding = true, .head = true, .block = all};
+    assert_int_equal(sharding_again(c, 3), 2 * 7); // the last segment has just run
+    c.slots = 1; // the first two of a segment
+    assert_int_equal(sharding_again(c, 3), 4 * 7);
+    c.slots = 3, c.ahead = 2; // a segment has room
+    assert_int_equal(sharding_again(c, 3), 0);
+    c.slots = 2, c.ahead = 0, c.apart = true;
+    assert_int_equal(sharding_again(c, 3), 2 * 7);
     c.block = some; // one block of each segment
-    assert_int_equal(sharding_again(c, 3, false), 0);
+    assert_int_equal(sharding_again(c, 3), 0);
+    c.apart = false; // the others stay gathered
+    assert_int_equal(sharding_again(c, 3), 0);
 }
 
 // In a V the fullest stage may be in the middle: with fewer layers on stage 0, and a slot more on stage 2 than on 3.

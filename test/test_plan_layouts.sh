@@ -170,8 +170,16 @@ shards=('8 tp=2 sp=true zero=3 shard=2 batch.micro=2 memory.recompute=full optim
     '4 zero=1 shard=2 batch.micro=2' '8 pp=2 zero=2 shard=2 schedule=zb-h1 batch.micro=1 memory.recompute=selective'
     '8 cp=2 zero=3 shard=4 reshard=false batch.micro=2 numerics.dtype=bf16' '8 zero=2 shard=2 batch.micro=1 optim.name=adafactor optim.agc=0.01'
     '8 pp=2 zero=3 shard=2 batch.micro=1 memory.recompute=sqrt')
+# Stage 3 with other slots, of GPT's and of LLaMA's; in the second row the parts of the vocabulary lie on both sides of
+# `keep`, and the tied head is on another stage.
+slots=('4 zero=3 prefetch=2 keep=27000 memory.recompute=sqrt model.layers=8 batch.micro=2 numerics.dtype=bf16'
+    '8 tp=2 pp=2 zero=3 keep=13750 batch.micro=1' '4 zero=3 prefetch=0 overlap=false keep=1 batch.micro=2 memory.recompute=sqrt')
+more_slots=('8 tp=2 sp=true pp=2 zero=3 prefetch=0 keep=13000 schedule=zb-h1 batch.micro=1 memory.recompute=selective'
+    '8 zero=3 shard=4 prefetch=3 keep=100 memory.recompute=full batch.micro=1')
+slots_of_experts=('8 ep=2 zero=3 shard=4 prefetch=3 keep=13000 memory.recompute=sqrt' '4 ep=2 zero=3 prefetch=0 keep=10000 memory.recompute=sqrt')
 few_experts=('8 ep=2 zero=3 shard=4 memory.recompute=selective' '4 ep=2 zero=2 shard=2' '8 cp=2 ep=4 zero=1 shard=4')
-[ -n "${TEST_LONG:-}" ] || experts=("${experts[0]}" "${experts[1]}") shards=("${shards[0]}") few_experts=("${few_experts[0]}")
+[ -n "${TEST_LONG:-}" ] || experts=("${experts[0]}" "${experts[1]}") shards=("${shards[0]}") few_experts=("${few_experts[0]}") \
+    slots=("${slots[0]}") more_slots=("${more_slots[0]}") slots_of_experts=("${slots_of_experts[0]}")
 
 each_row() { # FAMILY NAME ROW...
     local name=$2 i=0 k row
@@ -191,4 +199,7 @@ each_row experts experts "${experts[@]}"
 each_row experts shards_of_experts "${few_experts[@]}"
 each_row llama shards "${shards[0]}"
 each_row gpt more_shards "${shards[@]:1}"
+each_row gpt slots "${slots[@]}"
+each_row llama more_slots "${more_slots[@]}"
+each_row experts slots_of_experts "${slots_of_experts[@]}"
 exit $failed

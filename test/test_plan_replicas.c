@@ -11,7 +11,7 @@ static PlanJob job_of(const Case *c, size_t micro)
                    .machine = machines_find("A100-80"), .layout = plan_layout_default()};
     PlanLayout *l = &job.layout;
     l->dp = l->gpus = c->ranks, l->zero = c->stage, l->shard = c->shard;
-    l->reshard = c->reshard, l->micro = (long)micro;
+    l->reshard = c->reshard, l->prefetch = 1 + c->deeper, l->keep = (long)c->keep, l->micro = (long)micro;
     l->recompute = c->recompute.mode, l->grad_bytes = c->narrow ? 2 : 4;
     return job;
 }
@@ -28,7 +28,8 @@ static void test_bytes_are_counted(void **state)
                   .stage = (int)(i / 2 % 4), .shard = ranks == 4 && i % 16 > 1 ? 2 : 0,
                   .overlap = true, .reshard = rng_below(rng, 4 * i + 3, 2), .narrow = narrow, .bucket = 400,
                   .x_type = narrow ? X_BF16 : X_FP32, .optim = OPTIM_ADAMW, .steps = STEPS,
-                  .recompute = {.mode = i % 3 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE}};
+                  .deeper = (int)(i / 8) - 1, .keep = i % 16 > 7 ? 315 : i % 16 > 5 ? 4700 : 0,
+                  .recompute = {.mode = (RecomputeMode[]){RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT}[i % 3]}};
         Outcome r = run(c);
         PlanJob job = job_of(&c, micro);
         PlanTraffic t = plan_traffic(&job);

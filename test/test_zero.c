@@ -56,7 +56,7 @@ static void test_copies_are_one_rank(void **state)
         assert_true(one.norm > 1);
         c.ranks = row[i].ranks, c.shard = row[i].shard, c.micro = row[i].micro;
         for (c.stage = 1; c.stage <= 3; c.stage++) {
-            c.offload = i == 2 ? OFFLOAD_CPU : OFFLOAD_NONE;
+            c.offload = i == 2 ? OFFLOAD_CPU : OFFLOAD_NONE, c.deeper = (int)i % 3 - 1, c.keep = 300 * i;
             Outcome r = run(c);
             if (r.loss != one.loss || r.norm != one.norm || !same_weights(&r, &one))
                 fail_msg("row %zu, stage %d: other bits: norm %.17g, %.17g; weights %g apart", i, c.stage, r.norm,
@@ -173,6 +173,64 @@ static void test_switches_keep_bits(void **state)
     }
 }
 
+// Elements of the slots of a model's units, where blocks take turns in some and units smaller than `keep` have their
+// own. *kept: elements of these units.
+static size_t slots_of(const ModelShape *shape, int turns, size_t keep, size_t *kept)
+{
+    Params params;
+    Unit *unit;
+    size_t most[8] = {0}, all = 0;
+    model_describe(shape, &params, &unit);
+    *kept = 0;
+    for (int u = 0; u < params.n_units; u++) {
+        size_t begin, end, *slot = &most[u % turns];
+        params_unit_range(&params, u, &begin, &end);
+        if (end - begin < keep) *kept += end - begin;
+        if (u == 0 || u == params.n_units - 1 || end - begin < keep) all += end - begin;
+        else if (end - begin > *slot) *slot = end - begin;
+    }
+    for (int i = 0; i < turns; i++) all += most[i];
+    free(unit);
+    params_free(&params);
+    return all;
+}
+
+// However many units are gathered ahead and however many stay: the same bits, the slots that the chapter says, and of
+// units that stay one gather a step.
+static void test_prefetch_and_keep(void **state)
+{
+    (void)state;
+    static const struct {
+        int deeper;
+        size_t keep;
+        bool overlap;
+        size_t segment;
+        OffloadMode offload;
+    } row[] = {{-1, 0, true, 0, OFFLOAD_NONE}, {-1, 4700, false, 0, OFFLOAD_NONE}, {1, 100, true, 0, OFFLOAD_NONE},
+               {2, 4700, true, 0, OFFLOAD_CPU}, {5, 315, true, 0, OFFLOAD_DISK}, {0, 500, false, 0, OFFLOAD_NONE},
+               {-1, 500, true, 3, OFFLOAD_CPU}, {1, 0, true, 3, OFFLOAD_NONE}, {2, 10000, true, 2, OFFLOAD_CPU}};
+    for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
+        size_t k = i / 2, kept, unused;
+        Case c = {.ranks = 3, .shape = families[i % 2], .samples = 12, .micro = 2, .stage = 3, .reshard = true,
+                  .optim = OPTIM_ADAMW, .clip = 0.5f, .steps = STEPS};
+        Outcome plain = run(c);
+        c.deeper = row[k].deeper, c.keep = row[k].keep, c.overlap = row[k].overlap, c.offload = row[k].offload;
+        c.recompute = (RecomputePolicy){.mode = row[k].segment ? RECOMPUTE_EVERY : RECOMPUTE_NONE,
+                                        .every = row[k].segment};
+        Outcome r = run(c);
+        if (!same_weights(&r, &plain))
+            fail_msg("row %zu: other bits: weights %g apart", k, apart(r.weights, plain.weights, r.n));
+        size_t room = slots_of(c.shape, c.deeper + 2, c.keep, &kept) + slots_of(c.shape, 2, 0, &unused), gathered = 0;
+        for (int rank = 0; rank < c.ranks; rank++) {
+            assert_int_equal(r.tag[rank][MEM_COMM], 4 * room);
+            gathered += r.count[rank][COMM_ALL_GATHER].sent;
+        }
+        size_t once = 4 * STEPS * (size_t)(c.ranks - 1), micros = 2;
+        if (!row[k].segment) assert_int_equal(gathered, once * (2 * micros * (r.n - kept) + kept));
+        release(&r), release(&plain);
+    }
+}
+
 // 16-bit storage: the master weights are a shard, gathered are the 16-bit ones.
 static void test_narrow_weights(void **state)
 {
@@ -281,7 +339,7 @@ static void test_overlap_reads_as_often(void **state)
         Reads r[2];
         for (int k = 0; k < 2; k++) {
             r[k].c = (Case){.ranks = 2, .shape = families[i % 2], .samples = 8, .stage = 3, .reshard = i / 2,
-                            .overlap = k, .offload = OFFLOAD_CPU, .optim = OPTIM_SGD, .steps = 1};
+                            .overlap = k, .deeper = i - 1, .offload = OFFLOAD_CPU, .optim = OPTIM_SGD, .steps = 1};
             comm_threads_run(2, count_reads, &r[k]);
         }
         for (int rank = 0; rank < 2; rank++) assert_int_equal(r[0].reads[rank], r[1].reads[rank]);
@@ -357,10 +415,12 @@ static void spy_before(void *self, int unit, UnitPass pass)
 {
     Spy *s = self;
     int next = unit + (pass == PASS_FORWARD ? 1 : -1);
+    const Zero *z = s->zero;
+    int way = next - unit;
     s->inner.before(s->inner.self, unit, pass);
-    if (next >= 0 && next < s->zero->model->n_units)
-        s->early_weights += in_slot(s->zero->weights, s->zero->n_slots, next);
-    if (pass == PASS_FORWARD && unit > 1) s->late_weights += in_slot(s->zero->weights, s->zero->n_slots, unit - 1);
+    for (int k = 0; k < z->set.prefetch; k++, next += way)
+        if (next >= 0 && next < z->model->n_units) s->early_weights += in_slot(z->weights, z->n_weights, next);
+    if (pass == PASS_FORWARD && unit > 1) s->late_weights += in_slot(z->weights, z->n_weights, unit - 1);
 }
 
 static void spy_after(void *self, int unit, UnitPass pass)
@@ -379,9 +439,10 @@ static void play_spied(Comm *world, void *arg)
     r.model->hooks = (UnitHooks){.self = &spy, .before = spy_before, .after = spy_after};
     one_step(r.model, r.zero, r.deal, r.control, c, c->samples / 2, 0);
     zero_end(r.zero);
-    int n = r.model->n_units;
+    int n = r.model->n_units, early = 0;
+    for (int k = 1; k <= r.zero->set.prefetch; k++) early += 2 * (n - k); // so many units have one k ahead
     // back, a tied head has had the embedding gathered anew
-    assert_int_equal(spy.early_weights, c->overlap ? 2 * (n - 1) : c->shape->tie);
+    assert_int_equal(spy.early_weights, c->overlap ? early : c->shape->tie * r.zero->set.prefetch);
     assert_int_equal(spy.early_grads, c->overlap ? n : 0);
     assert_int_equal(spy.late_weights, 0); // gone behind the unit
     replica_close(&r);
@@ -390,9 +451,9 @@ static void play_spied(Comm *world, void *arg)
 static void test_overlap_starts_early(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2 * 2; i++) {
-        Case c = {.ranks = 2, .shape = families[i / 2], .samples = 4, .stage = 3, .reshard = true, .overlap = i % 2,
-                  .optim = OPTIM_SGD, .steps = 1};
+    for (int i = 0; i < 2 * 2 * 3; i++) {
+        Case c = {.ranks = 2, .shape = families[i / 2 % 2], .samples = 4, .stage = 3, .reshard = true, .overlap = i % 2,
+                  .deeper = i / 4 - 1, .optim = OPTIM_SGD, .steps = 1};
         comm_threads_run(2, play_spied, &c);
     }
 }
@@ -456,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_every_optimizer),
         cmocka_unit_test(test_fast_stages_are_close),
         cmocka_unit_test(test_switches_keep_bits),
+        cmocka_unit_test(test_prefetch_and_keep),
         cmocka_unit_test(test_narrow_weights),
         cmocka_unit_test(test_narrow_reduction),
         cmocka_unit_test(test_offload_keeps_bits),

@@ -381,6 +381,25 @@ static size_t unit_elems(const Params *params, int unit)
     return end - begin;
 }
 
+// Whether weights are gathered into as many slots as gradients are reduced in.
+static bool gathers_as_gradients(const Config *cfg)
+{
+    return cfg->parallel.prefetch == 1 && !cfg->parallel.keep;
+}
+
+// Blocks take turns in prefetch + 1 slots; those that stay have one each.
+static size_t gathered_blocks(const Config *cfg, const Params *params)
+{
+    size_t turns[ZERO_PREFETCH + 1] = {0}, sum = 0;
+    for (int u = 1; u + 1 < params->n_units; u++) {
+        size_t n = unit_elems(params, u), *slot = &turns[u % (int)(cfg->parallel.prefetch + 1)];
+        if (n < (size_t)cfg->parallel.keep) sum += n;
+        else if (n > *slot) *slot = n;
+    }
+    for (int i = 0; i <= ZERO_PREFETCH; i++) sum += turns[i];
+    return sum;
+}
+
 // What one of several ranks keeps, and what it gathers.
 static void shard_letters(PlanLetters *l, const Run *run)
 {
@@ -391,7 +410,7 @@ static void shard_letters(PlanLetters *l, const Run *run)
         for (int u = 0; u < params->n_units; u++)
             state += safetensors_dtype_bytes(run->optim.state[s].dtype) *
                      optim_range_elems(&run->optim.state[s], params, zero->range[u].begin, zero->range[u].end);
-    size_t turns[2] = {0}; // blocks that take turns in a slot
+    size_t turns[2] = {0}; // blocks that take turns in a slot of gradients
     for (int u = 1; u + 1 < params->n_units; u++)
         if (unit_elems(params, u) > turns[u % 2]) turns[u % 2] = unit_elems(params, u);
     size(l, "Ps", zero->cut.at[params->n_units], "parameters of this rank's shard");
@@ -399,6 +418,8 @@ static void shard_letters(PlanLetters *l, const Run *run)
     size(l, "Ue", unit_elems(params, 0), "parameters of the embedding");
     size(l, "Ub", turns[0] + turns[1], "parameters of two blocks, of the largest of every second");
     size(l, "Uh", unit_elems(params, params->n_units - 1), "parameters of the head and its norm");
+    if (!gathers_as_gradients(&run->cfg))
+        size(l, "Ua", gathered_blocks(&run->cfg, params), "parameters of all slots in which blocks are gathered");
 }
 
 // What is in a store (offload.h).
@@ -496,7 +517,8 @@ static void communication(char *out, size_t n_out, const Config *cfg)
     const char *part[4] = {"0", "", "", config_deals(cfg) ? " + 4 Ud (1 + floor(log2(M B)))" : ""};
     if (rounded && !grads) part[0] = "x P";
     if (grads) part[0] = rounded ? "(4 + x) " : "4 ", part[1] = units;
-    if (stage == 3) part[2] = cfg->parallel.reshard ? units : "P";
+    if (stage == 3) part[2] = gathers_as_gradients(cfg) ? units : "(Ue + Ua + Uh)";
+    if (stage == 3 && !cfg->parallel.reshard) part[2] = "P";
     snprintf(out, n_out, "%s%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2], part[3]);
 }
 
@@ -583,7 +605,8 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
     const char *state = stage ? shard_state(optim) : optimizer_state(optim), *master = stage ? "4 Ps + " : "4 P + ";
     switch (tag) {
     case MEM_PARAMS:
-        snprintf(text, n_text, stage < 3 ? "x P" : away ? "4096 (3 ceil(Uw / 4096) + 1)" : "x Ps");
+        snprintf(text, n_text, stage < 3 ? "x P" : away ? "4096 (%ld ceil(Uw / 4096) + 1)" : "x Ps",
+                 cfg->parallel.prefetch + 2);
         break;
     case MEM_GRADS:
         snprintf(text, n_text, "%s",

@@ -39,7 +39,7 @@ enum { LOGIT_ROWS = 640 }; // rows of logits that the head makes at a time (doc/
 
 PlanLayout plan_layout_default(void)
 {
-    return (PlanLayout){.gpus = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .reshard = true,
+    return (PlanLayout){.gpus = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .reshard = true, .prefetch = 1,
                         .schedule = PIPELINE_1F1B, .chunks = 1, .micro = 1,
                         .recompute = RECOMPUTE_SELECTIVE, .fused_attention = true,
                         .overlap_pp = true, .overlap_dp = true, .grad_bytes = 4};
@@ -171,6 +171,13 @@ PlanUnits plan_layout_units(const PlanJob *job)
     return u;
 }
 
+size_t plan_layout_block(const PlanJob *job, const PlanUnits *u, size_t layer, bool experts)
+{
+    bool routed = unit_has_experts(&job->shape, layer);
+    if (experts) return routed ? u->experts : 0;
+    return (routed ? u->routed : u->block) + unit_has_values(&job->shape, layer) * u->values;
+}
+
 // Layers of a stage that have something.
 static size_t layers_with(const PlanJob *job, int stage, bool (*has)(const ModelShape *shape, size_t layer))
 {
@@ -207,6 +214,28 @@ size_t plan_layout_params(const PlanJob *job, int stage)
     if (stage == 0) n += u.embedding;
     if (has_last_piece(l, stage)) n += u.head;
     return n;
+}
+
+size_t plan_layout_keep(const PlanLayout *l)
+{
+    return l->zero == 3 && l->reshard ? (size_t)l->keep : 0;
+}
+
+size_t plan_layout_kept(const PlanJob *job, int stage, bool experts, size_t less)
+{
+    ShardingCase is = {.keep = plan_layout_keep(&job->layout)};
+    PlanUnits u = plan_layout_units(job);
+    size_t head = u.head - (job->shape.tie ? 0 : less), kept = 0;
+    for (int c = 0; c < job->layout.chunks; c++) {
+        ModelPiece p = plan_layout_piece(job, stage, c);
+        size_t end[2] = {p.embedding ? u.embedding - less : 0, p.head ? head : 0};
+        for (int i = 0; i < 2 && !experts; i++) kept += end[i] - sharding_streamed(&is, end[i]);
+        for (size_t i = 0; i < p.layers; i++) {
+            size_t n = plan_layout_block(job, &u, p.first + i, experts);
+            kept += n - sharding_streamed(&is, n);
+        }
+    }
+    return kept;
 }
 
 size_t plan_layout_tied(const PlanJob *job, int stage)
@@ -327,8 +356,11 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     size_t block = u.block > u.routed ? u.block : u.routed;
     if (*job->shape.value_embeddings) block += u.values;
     size_t unit = block > u.embedding ? block : u.embedding;
-    size_t slots = 4 * unit + 2 * u.experts; // doc/zero.md
-    if (N > 1 && l->zero == 3) b.communication += (double)(x * slots);
+    size_t slots = 4 * unit + 2 * u.experts, turns = (size_t)l->prefetch + 1; // doc/zero.md
+    size_t gathered = (2 + turns) * unit + turns * u.experts;
+    gathered += plan_layout_kept(job, stage, false, 0) + plan_layout_kept(job, stage, true, 0);
+    if (!l->reshard || gathered > P) gathered = P;
+    if (N > 1 && l->zero == 3) b.communication += (double)(x * gathered);
     if (N > 1 && l->zero >= 2) b.communication += (double)(l->grad_bytes * slots);
     b.total = b.parameters + b.gradients + b.optimizer + b.activations + b.scratch + b.communication;
     return b;

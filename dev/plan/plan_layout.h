@@ -21,6 +21,7 @@ typedef struct {
     int zero;                 // stage, over the dp cp replicas
     int shard;                // of them, that cut what it cuts (parallel.shard); 0: all
     bool reshard;
+    long prefetch, keep;      // stage 3: units gathered ahead; units with fewer parameters stay gathered
     PipelineSchedule schedule;
     int chunks;               // of a stage
     long micro;               // sequences of a micro-batch
@@ -94,11 +95,18 @@ size_t plan_layout_params(const PlanJob *job, int stage);
 size_t plan_layout_experts(const PlanJob *job, int stage);
 size_t plan_layout_routed(const PlanJob *job, int stage); // layers with experts
 size_t plan_layout_valued(const PlanJob *job, int stage); // layers with a value embedding
+// Of the units' sizes that of one layer: of its experts that ep ranks divide, or of all else.
+size_t plan_layout_block(const PlanJob *job, const PlanUnits *u, size_t layer, bool experts);
 // Elements of the copy of a tied head on another stage than the embedding; it has a gradient but no optimizer state.
 size_t plan_layout_tied(const PlanJob *job, int stage);
 // Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.
 size_t plan_layout_slots(const PlanJob *job, int stage, int chunk);
 PlanBytes plan_layout_bytes(const PlanJob *job);
+// Units with fewer parameters than this stay gathered for a step; 0 where weights are not cut, or all stay. And the
+// parameters of such units of a stage: of the experts that ep ranks divide, or of all else. less: what a tp rank lacks
+// of the largest part of the vocabulary.
+size_t plan_layout_keep(const PlanLayout *l);
+size_t plan_layout_kept(const PlanJob *job, int stage, bool experts, size_t less);
 // "dp 64 tp 8 pp 16 v 4 ..."
 void plan_layout_text(const PlanJob *job, char *text, size_t n);
 

@@ -257,7 +257,7 @@ static void make_job(PlanOptions *o, const Given *g)
     l->zero = g->zero != NOT_GIVEN ? g->zero : (int)cfg->parallel.zero;
     if (l->zero > 3) die("--zero: %d (0, 1, 2 or 3)", l->zero);
     l->shard = g->shard != NOT_GIVEN ? g->shard : 0;
-    l->reshard = cfg->parallel.reshard;
+    l->reshard = cfg->parallel.reshard, l->prefetch = cfg->parallel.prefetch, l->keep = cfg->parallel.keep;
     l->recompute = g->recompute ? recompute_named(g->recompute) : cfg->memory.recompute;
     if (l->recompute == RECOMPUTE_EVERY)
         die("memory.recompute: every N is not planned for time (none, selective, attention, sqrt, full)");

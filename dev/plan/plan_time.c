@@ -11,7 +11,8 @@
 // gradients  with overlap: what is longer than the backward of the last micro-batch, because gradients become complete
 //            only during it. Without: all of it. ZeRO 2 and 3 exchange gradients in each micro-batch.
 // contention hidden communication still takes cores and memory from the matmuls that hide it: a fixed part of its time.
-// weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch.
+// weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch,
+//            overlapped if units are gathered ahead.
 //
 //     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with recomputation's FLOPs too
 //
@@ -219,6 +220,7 @@ static void pipeline_times(const PlanJob *job, PlanTime *t, bool simulate)
 // Parameters of the stage that has the most: of experts that ep ranks divide, and all others.
 typedef struct {
     double others, experts;
+    int stage;
 } Fullest;
 
 static Fullest fullest_stage(const PlanJob *job)
@@ -226,7 +228,7 @@ static Fullest fullest_stage(const PlanJob *job)
     Fullest f = {0};
     for (int stage = 0; stage < job->layout.pp; stage++) {
         double held = (double)plan_layout_params(job, stage), experts = (double)plan_layout_experts(job, stage);
-        if (held > f.others + f.experts) f = (Fullest){held - experts, experts};
+        if (held > f.others + f.experts) f = (Fullest){held - experts, experts, stage};
     }
     return f;
 }
@@ -257,7 +259,11 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     Fullest P = fullest_stage(job);
     double m = (double)plan_layout_micros(job);
     double reduce = exchange(job, l->zero ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE, (double)l->grad_bytes, P);
-    double gather = exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, P);
+    Fullest kept = {(double)plan_layout_kept(job, P.stage, false, 0),
+                    (double)plan_layout_kept(job, P.stage, true, 0), 0};
+    Fullest streamed = {P.others - kept.others, P.experts - kept.experts, 0};
+    double gather = exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, streamed);
+    double once = kept.others + kept.experts > 0 ? exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, kept) : 0;
     double column = between_copies(job, P), ends = l->pp == 1 ? t->ends / 3 : 0;
     double forward = t->chunk[ROOFLINE_F] * l->chunks + ends;
     double back = (t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W]) * l->chunks + 2 * ends;
@@ -265,12 +271,14 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     t->window = back;
     bool overlap = l->overlap_dp && !(l->pp > 1 && l->zero > 1); // between a pipeline's actions all is waited for
     if (l->zero == 3) { // both weights and gradients, for each micro-batch
-        double before = l->reshard ? m : 1;
-        t->weights = before * (overlap ? beyond(gather, forward) : gather);
-        double both = reduce + (l->reshard ? gather : 0);
-        t->grads = (m - 1) * (overlap ? beyond(both, back) : both);
+        double before = l->reshard ? m : 1, again = l->reshard ? gather : 0; // in forward; in backward
+        bool ahead = overlap && l->prefetch > 0;
+        t->weights = (before - 1) * (ahead ? beyond(gather, forward) : gather);
+        t->weights += ahead ? beyond(gather + once, forward) : gather + once;
+        double both = reduce + (ahead ? again : 0); // what is gathered when it is needed is waited for
+        t->grads = (m - 1) * (overlap ? beyond(both, back) : both) + (ahead ? 0 : m * again);
         t->grads += overlap ? beyond(both + column, back) : both + column; // with the last micro-batch
-        all = before * gather + m * both + column;
+        all = before * gather + once + m * (reduce + again) + column;
     } else {
         t->grads = (times - 1) * (overlap ? beyond(reduce, back) : reduce);
         t->grads += overlap ? beyond(reduce + column, back) : reduce + column;

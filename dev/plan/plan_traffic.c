@@ -494,6 +494,7 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
 {
     const PlanLayout *l = &job->layout;
     size_t units = 0, first = 0, most = plan_layout_chunk(job), block[most], experts[most];
+    size_t ahead = (size_t)l->prefetch;
     bool overlap = l->overlap_dp && l->pp == 1;
     bool split = is_split(l);
     size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, most);
@@ -506,19 +507,20 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
     for (int c = 0; c < l->chunks; c++) {
         ModelPiece p = plan_layout_piece(job, stage, c);
         ShardingChunk chunk = {.first = first, .n = p.layers + p.embedding + p.head, .units = units,
+                               .slots = ahead + 1, .ahead = overlap ? ahead : 0,
                                .embedding = p.embedding, .head = p.head};
         for (size_t i = 0; i < p.layers; i++) {
-            bool routed = unit_has_experts(&job->shape, p.first + i);
-            block[i] = (routed ? u.routed : u.block) + unit_has_values(&job->shape, p.first + i) * u.values;
-            experts[i] = routed ? u.experts : 0;
-            if (split) is->later += block[i], is->experts_later += experts[i];
+            size_t own = plan_layout_block(job, &u, p.first + i, false);
+            size_t apart = plan_layout_block(job, &u, p.first + i, true);
+            if (split) is->later += own, is->experts_later += apart;
+            block[i] = sharding_streamed(is, own), experts[i] = sharding_streamed(is, apart);
             bool read = split && l->zero == 3 && recompute_restores(l->recompute); // computed again in W
             if (read) is->again += block[i], is->experts_again += experts[i];
         }
         first += chunk.n, chunk.block = block;
-        if (l->zero == 3) is->again += sharding_again(chunk, segment, overlap);
+        if (l->zero == 3) is->again += sharding_again(chunk, segment);
         chunk.block = experts, chunk.apart = true;
-        if (l->zero == 3) is->experts_again += sharding_again(chunk, segment, overlap);
+        if (l->zero == 3) is->experts_again += sharding_again(chunk, segment);
     }
 }
 
@@ -530,7 +532,7 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
     MeshGroup every = experts ? MESH_EXPERT_REPLICAS : MESH_REPLICAS, row = experts ? MESH_EXPERT_SHARDS : MESH_SHARDS;
     PlanGroup all_ranks = plan_traffic_group(job, every), cut = C > 1 ? plan_traffic_group(job, row) : all_ranks;
     ShardingCase is = {.ranks = (size_t)all_ranks.size, .shard = C > 1 ? (size_t)cut.size : 0,
-                       .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
+                       .stage = l->zero, .reshard = l->reshard, .keep = plan_layout_keep(l), .x_bytes = job->x_bytes,
                        .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
     for (int k = 0; k < 3; k++) {
@@ -548,7 +550,9 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
                 bool ends = stage == 0, tail = stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1);
                 size_t rows = experts ? 0 : (size_t)ends + (size_t)(tail && !job->shape.tie);
                 bool away = tied_away(job, stage) && !experts;
-                is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
+                size_t less = (last.vocab - part.vocab) * job->shape.channels;
+                is.params = largest - rows * less;
+                is.kept = plan_layout_kept(job, stage, experts, less);
                 is.tied = away ? part.vocab * part.channels + plan_layout_units(job).positions : 0;
                 f = sharding_traffic(&is, kinds[k]);
                 all += groups * f.all;

@@ -14,7 +14,8 @@
 // Traffic, in elements that a rank sends in a step of M micro-batches, times (N - 1) / N:
 //
 //     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
-//     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
+//     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P; with parallel.keep all_gather
+//        2 M (P - Pk) + Pk, where Pk are in units that stay gathered
 //
 // run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
@@ -48,7 +49,7 @@
 // Which unit each slot holds (1 + it), as in zero.c; elements of blocks that were gathered.
 typedef struct {
     ShardingChunk chunk;
-    size_t in[4], elems;
+    size_t in[2 + ZERO_PREFETCH + 1], elems;
 } Slots;
 
 static bool is_block(const ShardingChunk *c, size_t unit)
@@ -59,16 +60,16 @@ static bool is_block(const ShardingChunk *c, size_t unit)
 static void bring(Slots *s, size_t unit)
 {
     const ShardingChunk *c = &s->chunk;
-    size_t slot = 1 + unit % 2, elems = is_block(c, unit) ? c->block[unit - c->first - c->embedding] : 0;
-    if (!c->apart && (unit == 0 || unit == c->units - 1)) slot = unit == 0 ? 0 : 3;
-    if ((c->apart && !elems) || s->in[slot] == unit + 1) return;
+    size_t slot = 2 + unit % c->slots, elems = is_block(c, unit) ? c->block[unit - c->first - c->embedding] : 0;
+    if (!c->apart && (unit == 0 || unit == c->units - 1)) slot = unit > 0;
+    if (((c->apart || is_block(c, unit)) && !elems) || s->in[slot] == unit + 1) return;
     s->in[slot] = unit + 1;
     s->elems += elems;
 }
 
 static void leave(Slots *s, size_t unit)
 {
-    for (int slot = 0; slot < 4; slot++)
+    for (size_t slot = 0; slot < 2 + s->chunk.slots; slot++)
         if (s->in[slot] == unit + 1) s->in[slot] = 0;
 }
 
@@ -83,22 +84,25 @@ static size_t copies(const ShardingCase *is)
     return is->ranks / sharding_ranks(is);
 }
 
-size_t sharding_again(ShardingChunk c, size_t segment, bool overlap)
+size_t sharding_streamed(const ShardingCase *is, size_t n)
+{
+    return n < is->keep ? 0 : n;
+}
+
+size_t sharding_again(ShardingChunk c, size_t segment)
 {
     Slots s = {.chunk = c};
     size_t end = c.first + c.n, blocks = c.n - c.embedding - c.head, before = c.first + c.embedding;
     if (!segment) return 0;
     for (size_t u = c.first; u < end; u++) {
-        bring(&s, u);
-        if (overlap && u + 1 < end) bring(&s, u + 1);
+        for (size_t k = 0; k <= c.ahead && u + k < end; k++) bring(&s, u + k);
         leave(&s, u);
     }
     for (size_t u = end; u-- > c.first;) {
         size_t k = u + 1 - before; // of the blocks, from 1
         if (is_block(&c, u) && k < blocks && k % segment == 0) // a segment's last block; the last segment has just run
             for (size_t v = u + 1 - segment; v <= u; v++) bring(&s, v);
-        bring(&s, u);
-        if (overlap && u > c.first) bring(&s, u - 1);
+        for (size_t v = 0; v <= c.ahead && u - c.first >= v; v++) bring(&s, u - v);
         leave(&s, u);
     }
     for (size_t k = 0; k < blocks; k++) s.elems -= 2 * c.block[k];
@@ -117,27 +121,33 @@ static void add_stage(ShardingCase *is, const Run *run)
 {
     const Config *cfg = &run->cfg;
     const Model *m = run->model;
-    size_t begin, end, block[m->n_units], experts[m->n_units];
+    size_t begin, end, block[m->n_units], experts[m->n_units], ahead = (size_t)cfg->parallel.prefetch;
     bool overlap = cfg->parallel.overlap && cfg->parallel.pp == 1;
     bool split = ranks_of(&run->replicas)->table && ranks_of(&run->replicas)->table->split;
     for (int c = 0; c < m->n_chunks; c++) {
         const ModelPiece *piece = &m->chunk[c].piece;
         ShardingChunk chunk = {.first = (size_t)m->chunk[c].first, .n = (size_t)m->chunk[c].n_units,
-                               .units = (size_t)m->n_units, .embedding = piece->embedding, .head = piece->head};
+                               .units = (size_t)m->n_units, .slots = ahead + 1, .ahead = overlap ? ahead : 0,
+                               .embedding = piece->embedding, .head = piece->head};
         for (size_t k = 0; k < piece->layers; k++) {
             const Unit *unit = &m->unit[chunk.first + piece->embedding + k];
-            block[k] = elems_of(&m->params, unit->home);
-            experts[k] = unit->apart ? elems_of(&m->params, unit->home + 1) : 0;
-            is->experts += experts[k];
-            if (split) is->later += block[k], is->experts_later += experts[k];
+            size_t own = elems_of(&m->params, unit->home);
+            size_t apart = unit->apart ? elems_of(&m->params, unit->home + 1) : 0;
+            is->experts += apart;
+            if (split) is->later += own, is->experts_later += apart;
+            block[k] = sharding_streamed(is, own), experts[k] = sharding_streamed(is, apart);
         }
         if (is->stage < 3 || is->deterministic) continue;
         chunk.block = block;
-        is->again += sharding_again(chunk, m->pool.segment, overlap);
+        is->again += sharding_again(chunk, m->pool.segment);
         chunk.block = experts, chunk.apart = true;
-        is->experts_again += sharding_again(chunk, m->pool.segment, overlap);
+        is->experts_again += sharding_again(chunk, m->pool.segment);
         for (size_t k = 0; split && recompute_restores(m->pool.policy.mode) && k < piece->layers; k++)
             is->again += block[k], is->experts_again += experts[k]; // W computes the norms' outputs again
+    }
+    for (int u = 0; u < m->params.n_units; u++) {
+        size_t n = elems_of(&m->params, u), stays = n - sharding_streamed(is, n);
+        *(params_unit_expert(&m->params, u) ? &is->experts_kept : &is->kept) += stays;
     }
     params_unit_range(&m->params, 0, &begin, &end);
     if (m->shape.tie && m->params.no_head && !m->params.no_embedding) is->tied = end - begin;
@@ -184,6 +194,7 @@ ShardingCase sharding_case(const Run *run)
         .more = measures ? (size_t)config_micro_grain(cfg) : 0, .deals = config_deals(cfg),
     };
     size_t share = is.micro * is.batch;
+    if (is.stage == 3 && is.reshard) is.keep = (size_t)cfg->parallel.keep;
     is.apart = forwards_apart(run, share, is.micro) + forwards_apart(run, share, is.more);
     add_stage(&is, run);
     return is;
@@ -235,12 +246,13 @@ static ShardingFormula between_rows(const ShardingCase *is, CommKind kind, size_
     return f;
 }
 
-// How often a step gathers P, and elements besides.
-static size_t gathers(const ShardingCase *is, size_t *again)
+// How often a step gathers P, but for the elements that it gathers once; and elements besides.
+static size_t gathers(const ShardingCase *is, size_t *again, size_t *kept)
 {
     size_t micro = is->micro + is->more;
     bool anew = is->stage == 3 && is->reshard;
-    *again = anew ? micro * is->again + is->tied : 0;
+    *again = anew ? micro * is->again + sharding_streamed(is, is->tied) : 0;
+    *kept = anew ? is->kept : 0;
     return !anew ? 1 : micro * (is->deterministic ? 1 + is->batch : 2) + is->apart;
 }
 
@@ -257,16 +269,20 @@ ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
     if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? reductions : micro;
     if (kind == COMM_ALL_TO_ALL) times = all + few;
     if (kind == COMM_ALL_GATHER && is->stage == 0) times = deals;
-    size_t again = 0; // elements besides
-    if (kind == COMM_ALL_GATHER && is->stage > 0) times = gathers(is, &again), bytes = is->x_bytes;
+    size_t again = 0, kept = 0; // elements besides; of units that are gathered once
+    if (kind == COMM_ALL_GATHER && is->stage > 0) times = gathers(is, &again, &kept), bytes = is->x_bytes;
     if (!times || sharding_ranks(is) == 1) return between;
     if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
     bool more = again > 0;
-    size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * bytes * (times * (is->params - is->experts) + again);
+    size_t elems = times * (is->params - is->experts - kept) + kept + again;
+    size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * bytes * elems;
     ShardingFormula f = {.all = sent + between.all};
     const char *P = is->experts ? "(P - Px)" : "P";
     char N = copies(is) > 1 ? 'S' : 'N';
-    if (between.all) snprintf(f.text, sizeof f.text, "%zu x %zu %s, and of deal.c", bytes, times, P);
+    if (kept)
+        snprintf(f.text, sizeof f.text, "%zu x (%zu (%s - Pk) + Pk%s) (%c - 1) / %c", bytes, times, P,
+                 more ? " + again" : "", N, N);
+    else if (between.all) snprintf(f.text, sizeof f.text, "%zu x %zu %s, and of deal.c", bytes, times, P);
     else if (more) snprintf(f.text, sizeof f.text, "%zu x (%zu %s + again) (%c - 1) / %c", bytes, times, P, N, N);
     else snprintf(f.text, sizeof f.text, "%zu x %zu %s (%c - 1) / %c", bytes, times, P, N, N);
     return f;
@@ -277,7 +293,7 @@ ShardingCase sharding_experts(const ShardingCase *is)
     ShardingCase one = *is;
     one.ranks = is->ep > 1 ? is->ranks / is->ep : is->ranks, one.shard = is->shard / (is->ep > 1 ? is->ep : 1);
     one.params = is->experts, one.experts = one.tied = 0;
-    one.again = is->experts_again, one.later = is->experts_later;
+    one.kept = is->experts_kept, one.again = is->experts_again, one.later = is->experts_later;
     return one;
 }
 
@@ -368,16 +384,23 @@ static void print_traffic(const ShardingCase *is, const AccountRank *rank, FILE 
     fprintf(out, "  %-15s %-24s %18s %18s %18s %18zu\n", "control", "- loss, counts, norm", "-", "-", "-", numbers);
 }
 
+// Elements that a step gathers of n.
+static size_t gathered_of(const ShardingCase *is, size_t n)
+{
+    size_t again, kept, times = gathers(is, &again, &kept);
+    return times * (n - kept) + kept + again;
+}
+
 // A store's: `update` of all ranks, and in stage 3 what is gathered from it.
 static void print_moved(const ShardingCase *is, const AccountRank *rank, FILE *out)
 {
     ShardingCase experts = sharding_experts(is);
-    size_t moved[2] = {0, 0}, wanted[2] = {0, 0}, again;
+    size_t moved[2] = {0, 0}, wanted[2] = {0, 0};
     for (size_t r = 0; r < is->ranks; r++)
         for (int in = 0; in < 2; in++) moved[in] += rank[r].moved[in], wanted[in] += rank[r].update[in];
     if (is->stage == 3) {
-        size_t n = (is->params - is->experts) * gathers(is, &again) + again;
-        if (is->experts) n += is->ep * (is->experts * gathers(&experts, &again) + again);
+        size_t n = gathered_of(is, is->params - is->experts);
+        if (is->experts) n += is->ep * gathered_of(&experts, is->experts);
         wanted[1] += copies(is) * is->x_bytes * n;
     }
     for (int in = 0; in < 2; in++) {
@@ -400,6 +423,9 @@ void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
     if (is->experts)
         fprintf(out, "  Px = %zu of them are experts that %zu ranks divide; in experts' rows P is Px, and N is %zu\n",
                 is->experts, is->ep, is->ranks / is->ep);
+    if (is->kept + is->experts_kept)
+        fprintf(out, "  Pk = %zu of them are in units that stay gathered for a step (parallel.keep)\n",
+                is->kept + is->experts_kept);
     if (is->ranks > 1) print_traffic(is, rank, out);
     if (is->stored) print_moved(is, rank, out);
     if (is->deterministic)

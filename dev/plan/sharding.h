@@ -21,17 +21,19 @@ typedef struct {
     size_t micro, batch;  // M micro-batches of B sequences on each rank
     size_t apart;         // deterministic: sequences that are a forward of their own, but for one a micro-batch
     size_t more;          // micro-batches whose gradient is measured, and reduced, apart (run.noise_every)
-    // Elements: that recomputation gathers a third time in a micro-batch (sharding_again); that a pipeline's W reduces
-    // once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and reduced once more.
-    size_t again, later, tied;
-    size_t experts_again, experts_later; // of the experts
+    size_t keep;          // units with fewer elements stay gathered for a step (parallel.keep); 0: none
+    // Elements: of these units; that recomputation gathers a third time in a micro-batch (sharding_again); that a
+    // pipeline's W reduces once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and
+    // reduced once more.
+    size_t kept, again, later, tied;
+    size_t experts_kept, experts_again, experts_later; // of the experts
     bool stored, host; // optimizer state, in stage 3 the weights too, is in a store; the host updates it
 } ShardingCase;
 
 // A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however
 // unevenly P is cut.
 typedef struct {
-    char text[64]; // for one rank: "8 P / N"
+    char text[96]; // for one rank: "8 P / N"
     size_t all;
 } ShardingFormula;
 
@@ -39,12 +41,15 @@ ShardingCase sharding_case(const Run *run);
 // Units [first, first + n) of the `units` of a stage; whether the first is the embedding, the last the head.
 typedef struct {
     size_t first, n, units;
-    bool embedding, head, apart; // apart: of the divided experts, which have two slots of their own
-    const size_t *block;         // elements of each of its blocks; apart, 0: it has none
+    size_t slots, ahead;         // in which its blocks take turns; units that are gathered while one runs
+    bool embedding, head, apart; // apart: of the divided experts, which have slots of their own
+    const size_t *block;         // elements that take turns, of each of its blocks; 0: it has none
 } ShardingChunk;
 // Elements that are gathered again in a micro-batch at stage 3, besides the gathers before each forward and before each
 // backward: blocks that are recomputed evict each other from the slots (zero.c).
-size_t sharding_again(ShardingChunk chunk, size_t segment, bool overlap);
+size_t sharding_again(ShardingChunk chunk, size_t segment);
+// Elements of a unit that are gathered for each of its runs: n, or 0 where it stays gathered.
+size_t sharding_streamed(const ShardingCase *is, size_t n);
 // S: ranks that cut what ZeRO cuts; N without hybrid sharding.
 size_t sharding_ranks(const ShardingCase *is);
 // Bytes held of weights, gradients or optimizer state; of other tags none.

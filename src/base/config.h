@@ -201,7 +201,7 @@ typedef struct {
         PipelineSchedule schedule;
         long chunks;
         char table[CONFIG_TEXT], layers[CONFIG_TEXT];
-        long zero, shard;
+        long zero, shard, prefetch, keep;
         bool reshard, overlap;
         ConfigReduce reduce_dtype;
     } parallel;

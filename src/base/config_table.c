@@ -317,6 +317,10 @@ static const ConfigKey TABLE[] = {
     FLAG(parallel, reshard, "true", "parallel.zero=3",
         "gathered weights are freed after forward and gathered again for backward; false: they stay until the next "
         "update"),
+    INT(parallel, prefetch, "1", "[0, 6]", "units", "parallel.zero=3",
+        "units whose weights are gathered ahead while one runs; 0: each is gathered when it is needed"),
+    INT(parallel, keep, "0", "[0, inf)", "parameters", "parallel.reshard=true",
+        "units with fewer parameters than this stay gathered until the next update"),
     BOOL(parallel, overlap, "true", "communication runs beside computation; false: every call is waited for at once"),
     CHOICE(parallel, reduce_dtype, "fp32", "fp32|storage", "numerics.dtype=bf16|fp16|fp8",
         "gradients on their way to other ranks: fp32, or rounded to 16 bits; added and kept in fp32 in any case"),

@@ -78,7 +78,8 @@ static ZeroSettings zero_settings(const Config *cfg, const OffloadSettings *stor
     bool several = cfg->parallel.dp * cfg->parallel.cp > 1;
     return (ZeroSettings){
         .stage = (int)cfg->parallel.zero, .overlap = cfg->parallel.overlap && cfg->parallel.pp == 1,
-        .reshard = cfg->parallel.reshard, .bucket_bytes = (size_t)cfg->comm.bucket,
+        .reshard = cfg->parallel.reshard, .keep = (size_t)cfg->parallel.keep,
+        .prefetch = (int)cfg->parallel.prefetch, .bucket_bytes = (size_t)cfg->comm.bucket,
         .narrow = several && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE,
         .store = store->mode == OFFLOAD_NONE ? NULL : store, .host = host};
 }

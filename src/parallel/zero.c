@@ -21,9 +21,13 @@
 // ranks cover every element of a unit exactly once, in order, whatever the sizes: the last range ends where the unit
 // ends. (DeepSpeed and llm.c each lost a remainder.)
 //
-// Gathered weights, and gradients during their reduction, are in slots: one for the embedding, two for blocks (odd and
-// even), one for the head. While block i runs, block i + 1 is gathered into the other slot (i - 1 in backward), and the
-// gradients of the previous block are reduced from theirs; so two slots suffice to overlap both.
+// Gathered weights are in slots: one for the embedding, one for the head, D + 1 in which blocks take turns, block i in
+// slot i modulo D + 1. While unit i runs, the D units after it (in backward before it) are gathered: no two of these
+// D + 1 blocks have the same slot. D is `prefetch`; 0 is one slot, and gathers when a unit begins. A unit that stays
+// gathered until the update has a slot of its own: one with fewer than `keep` parameters, or without reshard any.
+//
+// Gradients during their reduction are in slots too: embedding, head, and two for blocks (odd and even). While the
+// gradients of one block are reduced, those of the next are written to the other.
 //
 // The invariants. A unit reads weights only between its gather's end and the next update. A gradient slot is written
 // only when the reduction that reads it has ended. Every element of a gradient is in exactly one reduction for each
@@ -200,7 +204,7 @@ static int head_of(const Zero *z)
 static void place_units(Zero *z, Comm *experts)
 {
     const Model *m = z->model;
-    z->n_slots = ZERO_SLOTS - 2;
+    z->n_slots = ZERO_SLOTS - 2; // of gradients
     for (int i = 0; i < m->n_units; i++) {
         const Unit *unit = &m->unit[i];
         z->slot[unit->home] = i == 0 ? 0 : i == head_of(z) ? 3 : 1 + i % 2;
@@ -222,7 +226,30 @@ static int tensors_of(const Zero *z, int unit, int own[2])
 
 static ZeroSlot *weight_slot(const Zero *z, int unit)
 {
-    return &z->weights[z->set.reshard ? z->slot[unit] : unit];
+    return &z->weights[z->place[unit]];
+}
+
+// Whether a unit's gathered weights stay until the next update.
+static bool stays(const Zero *z, int unit)
+{
+    return !z->set.reshard || unit_elems(z, unit) < z->set.keep;
+}
+
+// The slot of each unit's gathered weights: one of its own for the embedding, the head and what stays; blocks take
+// turns in prefetch + 1, and their experts, where ranks divide them, in as many others.
+static void place_weights(Zero *z)
+{
+    int turns = z->set.prefetch + 1, shared[2 * turns];
+    for (int i = 0; i < 2 * turns; i++) shared[i] = -1;
+    for (int i = 0; i < z->model->n_units; i++) {
+        int own[2], n = tensors_of(z, i, own);
+        bool end = i == 0 || i == head_of(z);
+        for (int k = 0; k < n; k++) {
+            int alone = -1, *slot = (end && !k) || stays(z, own[k]) ? &alone : &shared[k * turns + i % turns];
+            if (*slot < 0) *slot = z->n_weights++;
+            z->place[own[k]] = *slot;
+        }
+    }
 }
 
 // This rank's ranges, and where their weights and gradients stand. Weights that the host updates are in the store, also
@@ -240,12 +267,12 @@ static void make_ranges(Zero *z)
     }
 }
 
-// The largest unit that uses a slot.
-static size_t slot_elems(const Zero *z, int slot)
+// The largest unit that uses a slot; of_unit: slot or place.
+static size_t slot_elems(const Zero *z, const int *of_unit, int slot)
 {
     size_t most = 0;
     for (int u = 0; u < z->model->params.n_units; u++)
-        if (z->slot[u] == slot && unit_elems(z, u) > most) most = unit_elems(z, u);
+        if (of_unit[u] == slot && unit_elems(z, u) > most) most = unit_elems(z, u);
     return most;
 }
 
@@ -258,16 +285,16 @@ static X *narrow_room(const Zero *z, size_t n)
 static void allocate_slots(Zero *z)
 {
     Model *m = z->model;
-    int n_weights = z->set.reshard ? z->n_slots : m->params.n_units;
-    if (m->shard.x_weights) z->weights = calloc((size_t)n_weights, sizeof *z->weights);
-    if (m->shard.x_weights && !z->weights) die("zero: no memory for %d units", m->params.n_units);
-    for (int i = 0; m->shard.x_weights && i < n_weights; i++) {
-        size_t n = z->set.reshard ? slot_elems(z, i) : unit_elems(z, i);
+    if (m->shard.x_weights) place_weights(z);
+    z->weights = calloc((size_t)z->n_weights + 1, sizeof *z->weights);
+    if (!z->weights) die("zero: no memory for %d units", m->params.n_units);
+    for (int i = 0; i < z->n_weights; i++) {
+        size_t n = slot_elems(z, z->place, i);
         z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false,
                                    NULL, {0, 0}, false};
     }
     for (int i = 0; m->shard.grads && i < z->n_slots; i++) {
-        size_t n = slot_elems(z, i);
+        size_t n = slot_elems(z, z->slot, i);
         z->grads[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * sizeof(float), "a unit's gradients"), -1, false,
                                  narrow_room(z, n), {0, 0}, false};
     }
@@ -285,7 +312,9 @@ static Offload *open_store(const Zero *z, const Optim *optim)
     for (int u = 0; u < n; u++)
         sizes[u] = optim ? optim_item_bytes(optim, u) : own_elems(z, u) * m->dev->x_bytes;
     set.sizes = sizes, set.n_items = n;
-    if (!optim) set.n_slots = z->n_slots > 4 ? 5 : 3; // one being gathered, a tied embedding's, one on its way
+    int both = z->n_slots > 4 ? 2 : 1; // ranges of a block: its own and its experts'
+    _Static_assert((ZERO_PREFETCH + 1) * 2 + 1 <= OFFLOAD_MAX_SLOTS, "as many as are gathered, and on their way");
+    if (!optim) set.n_slots = (z->set.prefetch + 1) * both + 1; // being gathered; a tied embedding's; one on its way
     else if (z->set.host) set.n_slots = 0;
     set.mem = m->mem, set.tag = optim ? MEM_OPTIM : MEM_PARAMS;
     set.what = optim ? "optimizer state" : "weights of the store";
@@ -334,18 +363,25 @@ static void drop(Zero *z, int unit)
     z->model->unit_weight[unit] = NULL;
 }
 
-// Before a unit runs: its weights, and, while it runs, those of the next; from the store, those of the one after it.
+static bool exists(const Zero *z, int unit)
+{
+    return unit >= 0 && unit <= head_of(z);
+}
+
+// Before a unit runs: its weights, and, while it runs, those of the next ones; from the store, those of the one after
+// them.
 static void weights_before(Zero *z, int unit, UnitPass pass)
 {
     int own[2], n = tensors_of(z, unit, own);
     for (int i = 0; i < n; i++) need(z, own[i]);
     if (unit == head_of(z) && z->tied) need(z, 0);
     int way = pass == PASS_FORWARD ? 1 : -1, next = unit + way;
-    if (!z->set.overlap || pass == PASS_AGAIN || next < 0 || next > head_of(z)) return;
-    n = tensors_of(z, next, own);
-    for (int i = 0; i < n; i++) gather(z, own[i]);
-    next += way;
-    if (!z->store || next < 0 || next > head_of(z)) return;
+    if (!z->set.overlap || pass == PASS_AGAIN) return;
+    for (int k = 0; k < z->set.prefetch && exists(z, next); k++, next += way) {
+        n = tensors_of(z, next, own);
+        for (int i = 0; i < n; i++) gather(z, own[i]);
+    }
+    if (!z->store || !exists(z, next)) return;
     n = tensors_of(z, next, own);
     for (int i = 0; i < n; i++)
         if (weight_slot(z, own[i])->unit != own[i]) offload_fetch(z->store, own[i]);
@@ -353,11 +389,12 @@ static void weights_before(Zero *z, int unit, UnitPass pass)
 
 static void weights_after(Zero *z, int unit, UnitPass pass)
 {
-    if (!z->set.reshard || pass == PASS_AGAIN) return;
+    if (pass == PASS_AGAIN) return;
     bool lent = z->tied && unit == 0 && pass == PASS_FORWARD; // until the head has run
     int own[2], n = tensors_of(z, unit, own);
-    for (int i = 0; i < n && !lent; i++) drop(z, own[i]);
-    if (z->tied && unit == head_of(z) && pass == PASS_FORWARD) drop(z, 0);
+    for (int i = 0; i < n && !lent; i++)
+        if (!stays(z, own[i])) drop(z, own[i]);
+    if (z->tied && unit == head_of(z) && pass == PASS_FORWARD && !stays(z, 0)) drop(z, 0);
 }
 
 // All units' weights, from the ranks that have updated them, in place.
@@ -602,10 +639,11 @@ Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
     if (z) *z = (Zero){.set = set, .cut = cut, .model = model, .dp = group.dp, .control = group.control,
                        .copies = group.copies, .parts = group.parts && group.parts->size > 1 ? group.parts : NULL,
                        .tp = group.tp && group.tp->size > 1 ? group.tp : NULL,
-                       .ep = group.ep && group.ep->size > 1 ? group.ep : NULL, .slot = calloc(n, sizeof *z->slot),
+                       .ep = group.ep && group.ep->size > 1 ? group.ep : NULL,
+                       .slot = calloc(n, sizeof *z->slot), .place = calloc(n, sizeof *z->place),
                        .group = calloc(n, sizeof *z->group),
                        .range = calloc(n, sizeof *z->range), .sum = calloc(n, sizeof *z->sum)};
-    if (!z || !z->range || !z->sum || !z->slot || !z->group) die("zero: no memory for %zu units", n);
+    if (!z || !z->range || !z->sum || !z->slot || !z->place || !z->group) die("zero: no memory for %zu units", n);
     place_units(z, group.experts);
     z->tied = model->shape.tie && !model->params.no_embedding && !model->params.no_head; // both are here
     make_ranges(z);
@@ -631,6 +669,7 @@ void zero_free(Zero *z)
     free(z->range);
     free(z->group);
     free(z->slot);
+    free(z->place);
     free(z->sum);
     free(z->weights);
     free(z);

@@ -23,6 +23,8 @@ typedef struct {
     bool overlap;        // false: the naive twin, which waits where it starts
     bool reshard;        // stage 3: gathered weights are freed after forward, and gathered again; false: they stay
                          // until the next update (reshard_after_forward of PyTorch's FSDP)
+    size_t keep;         // stage 3: those of units with fewer parameters stay in any case
+    int prefetch;        // stage 3: units that are gathered ahead while one runs, at most ZERO_PREFETCH
     size_t bucket_bytes; // stage 0: gradients that are added in one call, at least
     bool narrow;         // gradients go to other ranks in the storage type; they are kept and accumulated in fp32
     const OffloadSettings *store; // of the optimizer's state, in stage 3 of the weights too; NULL: they are in memory
@@ -55,7 +57,11 @@ typedef struct {
     bool started, ended, sent; // the first; the first; the second
 } ZeroSum;
 
-enum { ZERO_SLOTS = 6 }; // embedding, blocks at even and at odd places, head; their experts, where ranks divide them
+enum {
+    ZERO_SLOTS = 6,   // of gradients: embedding, blocks at even and at odd places, head; their experts, where ranks
+                      // divide them
+    ZERO_PREFETCH = 6 // as many as a store of weights has slots for
+};
 
 typedef struct {
     ZeroSettings set;
@@ -66,13 +72,14 @@ typedef struct {
     Comm *tp;                   // NULL: none
     Comm *ep;                   // with the experts between them, on the host; NULL: none
     Comm **group;               // (n_units) ranks with the same tensors: dp or, of experts that ranks divide, a part
-    int *slot;                  // (n_units)
+    int *slot, *place;          // (n_units) of a unit's gradients in grads, of its gathered weights in weights
     Whole *whole;               // of the optimizer, where tp is; NULL: none
     Ddp *ddp;          // stage 0
     OptimRange *range; // (n_units) this rank's; stage 0: whole units
     bool tied, last;   // last: this micro-batch is the last of the step
-    int n_slots;       // 4, or ZERO_SLOTS
-    ZeroSlot *weights; // stage 3: n_slots, or without reshard one for each unit
+    int n_slots;       // of grads: 4, or ZERO_SLOTS
+    ZeroSlot *weights; // stage 3: n_weights of them (place_weights in zero.c)
+    int n_weights;
     Offload *store;    // stage 3: item u: what this rank owns of the weights that unit u reads; NULL: in memory
     Offload *state;    // item u: the optimizer's arrays of range u, then its weights (optim.h); NULL: in memory
     ZeroSlot grads[ZERO_SLOTS]; // stages 2, 3
