@@ -27,6 +27,7 @@ typedef struct {
     RecomputePolicy recompute;
     OffloadMode offload;
     XType x_type;
+    bool embed_fp32;
     double slow; // seconds a byte
 } Case;
 
@@ -95,6 +96,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     *r = (Replica){.cpu = dev_cpu_create(1)};
     r->cpu->deterministic = c->deterministic;
     r->dev = c->x_type == X_FP32 ? r->cpu : narrow_create(r->cpu, (NarrowOptions){.x_type = c->x_type});
+    r->dev->embed_fp32 = c->embed_fp32;
     comm_set_ordered(world, c->deterministic);
     int row = c->stage && c->shard ? c->shard : world->size;
     r->dp = comm_split(world, world->rank / row, world->rank, "dp");

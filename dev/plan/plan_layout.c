@@ -329,6 +329,7 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     size_t unit = block > u.embedding ? block : u.embedding;
     size_t slots = 4 * unit + 2 * u.experts; // doc/zero.md
     if (N > 1 && l->zero == 3) b.communication += (double)(x * slots);
+    if (N > 1 && l->zero >= 1 && stage == 0 && job->embed_fp32) b.communication += (double)(4 * u.embedding);
     if (N > 1 && l->zero >= 2) b.communication += (double)(l->grad_bytes * slots);
     b.total = b.parameters + b.gradients + b.optimizer + b.activations + b.scratch + b.communication;
     return b;

@@ -251,6 +251,7 @@ static void make_job(PlanOptions *o, const Given *g)
     plan_vocab(cfg);
     job->shape = run_shape(cfg), job->shape.experts.room = room;
     job->T = (size_t)cfg->model.context;
+    job->embed_fp32 = cfg->numerics.embed_dtype == CONFIG_EMBED_FP32 && !config_stores_fp32(cfg) && job->x_bytes < 4;
     job->optim = cfg->optim.name, job->agc = cfg->optim.agc > 0, job->agc_unit = cfg->optim.agc_unit;
     job->batch = g->batch != NOT_GIVEN ? g->batch : cfg->batch.tokens / cfg->model.context;
     l->micro = g->micro != NOT_GIVEN ? g->micro : cfg->batch.micro;

@@ -16,6 +16,7 @@
 //     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
 //     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
 //
+// With numerics.embed_dtype=fp32 stages 1 to 3 gather the embedding, E elements, once more a step: 4 E bytes.
 // run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P, or 2 B M P where forward also takes them apart.
@@ -179,6 +180,8 @@ ShardingCase sharding_case(const Run *run)
         .more = measures ? (size_t)config_micro_grain(cfg) : 0, .deals = config_deals(cfg),
     };
     size_t share = is.micro * is.batch;
+    size_t begin;
+    if (m->dev->embed_fp32 && !m->params.no_embedding && is.stage > 0) params_unit_range(&m->params, 0, &begin, &is.embed);
     is.apart = forwards_apart(run, share, is.micro) + forwards_apart(run, share, is.more);
     add_stage(&is, run);
     return is;
@@ -247,12 +250,14 @@ ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
     if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
     bool more = again > 0;
     size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * bytes * (times * (is->params - is->experts) + again);
-    ShardingFormula f = {.all = sent + between.all};
+    size_t table = kind == COMM_ALL_GATHER && is->stage > 0 ? is->embed : 0;
+    ShardingFormula f = {.all = sent + copies(is) * (S - 1) * 4 * table + between.all};
     const char *P = is->experts ? "(P - Px)" : "P";
-    char N = copies(is) > 1 ? 'S' : 'N';
-    if (between.all) snprintf(f.text, sizeof f.text, "%zu x %zu %s, and of deal.c", bytes, times, P);
-    else if (more) snprintf(f.text, sizeof f.text, "%zu x (%zu %s + again) (%c - 1) / %c", bytes, times, P, N, N);
-    else snprintf(f.text, sizeof f.text, "%zu x %zu %s (%c - 1) / %c", bytes, times, P, N, N);
+    char N = copies(is) > 1 ? 'S' : 'N', sum[40];
+    snprintf(sum, sizeof sum, more ? "%zu x (%zu %s + again)" : "%zu x %zu %s", bytes, times, P);
+    if (between.all) snprintf(f.text, sizeof f.text, "%s, and of deal.c", sum);
+    else if (table) snprintf(f.text, sizeof f.text, "(%s + 4 E) (%c - 1) / %c", sum, N, N);
+    else snprintf(f.text, sizeof f.text, "%s (%c - 1) / %c", sum, N, N);
     return f;
 }
 
@@ -260,7 +265,7 @@ ShardingCase sharding_experts(const ShardingCase *is)
 {
     ShardingCase one = *is;
     one.ranks = is->ep > 1 ? is->ranks / is->ep : is->ranks, one.shard = is->shard / (is->ep > 1 ? is->ep : 1);
-    one.params = is->experts, one.experts = one.tied = 0;
+    one.params = is->experts, one.experts = one.tied = one.embed = 0;
     one.again = is->experts_again, one.later = is->experts_later;
     return one;
 }

@@ -25,6 +25,7 @@ typedef struct {
     // once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and reduced once more.
     size_t again, later, tied;
     size_t experts_again, experts_later; // of the experts
+    size_t embed; // E: of the embedding that is gathered once a step in 4 bytes (numerics.embed_dtype); 0: it is not
 } ShardingCase;
 
 // A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however
