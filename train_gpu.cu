@@ -25,7 +25,9 @@ static Dev *open_gpu(const Config *cfg, int device, int threads)
     options.x_type = cfg->numerics.dtype == CONFIG_DTYPE_BF16 || options.fp8 ? X_BF16
                      : cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_FP32;
     options.cpu_threads = threads;
-    return dev_cuda_create(options);
+    Dev *dev = dev_cuda_create(options);
+    dev->embed_fp32 = options.x_type != X_FP32 && cfg->numerics.embed_dtype == CONFIG_EMBED_FP32;
+    return dev;
 }
 
 // While the host waits for the GPU, which may wait for another rank.

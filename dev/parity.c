@@ -85,8 +85,8 @@ typedef struct {
 
 enum { MAX_VALUES = 16, MAX_LAYOUTS = 2048, RANDOM = 60, QUICK = 11 };
 
-// A value of an axis; those after a gap are for add_batches and add_shards alone. ranks: the factor by which it
-// multiplies the ranks; stages and chunks: of a pipeline.
+// A value of an axis; those after a gap are for add_batches, add_shards and add_lookups alone. ranks: the factor by
+// which it multiplies the ranks; stages and chunks: of a pipeline.
 typedef struct {
     const char *name, *option[PARITY_EACH];
     int ranks, stages, chunks;
@@ -128,7 +128,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
     [PARITY_MICRO] = {{"", {"--batch.micro=2"}, 1}, {"micro1", {"--batch.micro=1"}, 1},
                       [3] = {"micro3", {"--batch.micro=3"}, 1}},
     [PARITY_DATA] = {{"", {0}, 1}, {"packed", {"--model.dropout=0.1", "--data.document_mask=true"}, 1}},
-    [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1}},
+    [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1},
+                      [3] = {"bf16:embed", {"--numerics.dtype=bf16", "--numerics.embed_dtype=fp32"}, 1}},
     [PARITY_ROUTE] = {{"", {0}, 1},
                       {"capacity", {"--moe.capacity=1.1", "--moe.drop=lightest", "--moe.balance=sequence"}, 1},
                       {"one", {"--model.experts=64", "--model.experts_active=1", "--model.experts_renorm=false",
@@ -399,6 +400,21 @@ static void add_slots(List *list)
     }
 }
 
+// The lookup in fp32: values of dp, tp, cp, pp and zero. Learned positions, so GPTs alone.
+static void add_lookups(List *list)
+{
+    static const int row[][PARITY_EP] = {{1}, {0, 0, 1}, {0, 0, 0, 1}, {1, 0, 0, 0, 1}, {1, 0, 0, 0, 2},
+                                         {2, 0, 0, 0, 3}, {1, 0, 0, 1, 3}, {1, 0, 1, 6, 1}, {1, 0, 0, 0, 4},
+                                         {2, 0, 0, 0, 8}, {0, 1}, {1, 3, 0, 0, 3}, {1, 1, 0, 1, 1}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ParityLayout layout;
+        memset(&layout, 0, sizeof layout);
+        memcpy(layout.value, row[i], sizeof row[i]);
+        layout.value[PARITY_DTYPE] = 3;
+        add(list, layout);
+    }
+}
+
 static ParityLayout *make_layouts(bool quick, int *n)
 {
     List list = {.layout = calloc(MAX_LAYOUTS, sizeof *list.layout)};
@@ -411,6 +427,7 @@ static ParityLayout *make_layouts(bool quick, int *n)
     add_batches(&list);
     add_shards(&list);
     add_slots(&list);
+    add_lookups(&list);
     for (int i = 0; quick && i * QUICK < list.n; i++) list.layout[i] = list.layout[i * QUICK];
     *n = quick ? (list.n + QUICK - 1) / QUICK : list.n;
     return list.layout;

@@ -1,21 +1,21 @@
 #!/bin/bash
 # scripts/precision.sh: presets/tiny.toml in every number format, against fp32 and the bounds of doc/precision.md.
 #
-#   300 steps of 1024 tokens   in fp32, bf16, fp16, fp8, fp16 without a loss scale; fp32 with other seeds
+#   300 steps of 1024 tokens   in fp32, tf32, bf16, fp16, fp8, fp16 without a loss scale; fp32 with other seeds
 #   4 gradients                of each format at the fp32 run's weights, before steps 1, 101, 201 and 301
 #   60 steps of 16384 tokens   in fp32, fp16 and fp16 without a loss scale, which is needed here. Learning rate
 #                              1e-3: at the preset's 3e-3 this batch causes a spike of the gradient norm, which
 #                              magnifies any difference
 #
 # It writes runs/precision.md (the tables of doc/precision.md), runs/precision/precision.svg and
-# precision_scale.svg. The arithmetic: 8 * 300 * 1024 + 3 * 60 * 16384 = 5.4e6 tokens, times 6 * 466304
+# precision_scale.svg. The arithmetic: 9 * 300 * 1024 + 3 * 60 * 16384 = 5.7e6 tokens, times 6 * 466304
 # parameters 1.5e13 FLOPs, and as much again for rounding: some minutes. Exit status 1 if a measured number
 # exceeds its bound, or if fp16 works as well without the scale.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 build=${BUILD:-build} dir=runs/precision steps=300 every=100
-formats='bf16 fp16 fp8'
+formats='tf32 bf16 fp16 fp8'
 
 rm -rf "$dir.previous"
 [ ! -e "$dir" ] || mv "$dir" "$dir.previous"
@@ -109,7 +109,8 @@ status=0
 awk '
     function abs(x) { return x < 0 ? -x : x }
     function eps_bound(format, u, casts) { # L = 4 blocks
-        u = format ~ /fp16|unscaled/ ? 2 ^ -11 : 2 ^ -8
+        u = format ~ /fp16|unscaled|tf32/ ? 2 ^ -11 : 2 ^ -8
+        if (format == "tf32") return sqrt((24 * 4 + 6) * u ^ 2 / 3) # operands of matmuls alone
         casts = format == "fp8" ? 4 * (8 * (2 ^ -4) ^ 2 + 8 * ((2 ^ -3) ^ 2 + (2 ^ -4) ^ 2)) : 0
         return sqrt(((25 * 4 + 9) * u ^ 2 + casts) / 3)
     }
@@ -149,6 +150,7 @@ awk '
         sigma = sqrt(sigma)
         print "300 steps of 1024 tokens:\n"; head()
         row("fp32", "fp32", "fp32", "fp32", 0)
+        row("tf32", "tf32", "tf32", "fp32", 1)
         row("bf16", "bf16", "bf16", "fp32", 1)
         row("fp16", "fp16", "fp16", "fp32", 1)
         row("fp8", "fp8, delayed scales", "fp8", "fp32", 1)

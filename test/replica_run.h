@@ -30,6 +30,7 @@ typedef struct {
     OffloadMode offload;
     bool host, halves; // the host updates what is offloaded; updates in two parts
     XType x_type;
+    bool embed_fp32;
     double slow; // seconds a byte
 } Case;
 
@@ -99,6 +100,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     *r = (Replica){.cpu = dev_cpu_create(1)};
     r->cpu->deterministic = c->deterministic;
     r->dev = c->x_type == X_FP32 ? r->cpu : narrow_create(r->cpu, (NarrowOptions){.x_type = c->x_type});
+    r->dev->embed_fp32 = c->embed_fp32;
     comm_set_ordered(world, c->deterministic);
     int row = c->stage && c->shard ? c->shard : world->size;
     r->dp = comm_split(world, world->rank / row, world->rank, "dp");

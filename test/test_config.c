@@ -107,6 +107,7 @@ static const struct { const char *key, *text; int value; } choices[] = {
     {"parallel.schedule", "interleaved", PIPELINE_INTERLEAVED}, {"parallel.schedule", "zb-h1", PIPELINE_ZB_H1},
     {"parallel.schedule", "zb-v", PIPELINE_ZB_V}, {"parallel.schedule", "v-half", PIPELINE_V_HALF},
     {"parallel.schedule", "v-min", PIPELINE_V_MIN}, {"parallel.schedule", "user", PIPELINE_USER},
+    {"numerics.embed_dtype", "storage", CONFIG_EMBED_STORAGE}, {"numerics.embed_dtype", "fp32", CONFIG_EMBED_FP32},
     {"parallel.reduce_dtype", "fp32", CONFIG_REDUCE_FP32},
     {"parallel.reduce_dtype", "storage", CONFIG_REDUCE_STORAGE},
     {"comm.backend", "auto", CONFIG_BACKEND_AUTO}, {"comm.backend", "nccl", CONFIG_BACKEND_NCCL},
@@ -582,6 +583,10 @@ static void test_refused_on_ranks(void **state)
         {1, "--memory.offload=cpu|--memory.offload_update=cpu|--optim.agc=0.01", "optim.agc needs others too"},
         {1, "--memory.offload=cpu|--memory.offload_update=cpu|--optim.name=lion|--numerics.dtype=bf16", NULL},
         {1, "--memory.offload=cpu|--numerics.dtype=bf16", NULL},
+        {1, "--numerics.embed_dtype=fp32|--numerics.dtype=bf16", NULL},
+        {1, "--numerics.embed_dtype=fp32|--numerics.dtype=fp16|--memory.offload=disk",
+         "numerics.embed_dtype=fp32: reads the fp32 weights, which memory.offload sends away"},
+        {1, "--numerics.embed_dtype=fp32|--numerics.dtype=fp8|--model.position=rope", "every bit would stay the same"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char words[300];

@@ -87,6 +87,32 @@ static void check_embedding(Env *e)
     }
 }
 
+// A table in fp32: one rounding, of the sum. Without positions that is the rounding of the stored table, bit for bit.
+static void check_wide_embedding(Env *e)
+{
+    size_t N = 301, C = 95, V = 17, T = 101, n = N * C, beyond = 0;
+    Dev *dev = e->dev;
+    float *wte = floats(e, "wte", V * C), *wpe = floats(e, "wpe", T * C), *sum = room(e, n * sizeof *sum);
+    uint16_t *narrow[] = {rounded(e, wte, V * C), rounded(e, wpe, T * C)}, *out = output(e, n), *stored = output(e, n);
+    int32_t *token = ints(e, "token", N, -1, (int)V), *pos = ints(e, "pos", N, 0, (int)T);
+    double u = e->format == FORMAT_BF16 ? 0x1p-8 : 0x1p-11;
+    for (int with_pos = 0; with_pos < 2; with_pos++) {
+        dev->embed_fp32 = true;
+        dev->embed_forward(dev, XO(out), token, pos, XI(wte), with_pos ? XI(wpe) : NULL, N, C);
+        dev->embed_fp32 = false;
+        dev->embed_forward(dev, XO(stored), token, pos, XI(narrow[0]), with_pos ? XI(narrow[1]) : NULL, N, C);
+        for (size_t i = 0; i < n; i++) {
+            int32_t t = token[i / C];
+            sum[i] = t < 0 ? 0 : wte[(size_t)t * C + i % C] + (with_pos ? wpe[(size_t)pos[i / C] * C + i % C] : 0);
+        }
+        same_bits("embed from fp32", out, rounded(e, sum, n), N16(n));
+        if (!with_pos) same_bits("embed from fp32, no positions", out, stored, N16(n));
+    }
+    float *got = wide(e, stored, n);
+    for (size_t i = 0; i < n; i++) beyond += fabs((double)got[i] - sum[i]) > u * fabs((double)sum[i]) + 0x1p-24;
+    assert_true(beyond > n / 100); // three roundings: where token and position cancel, more than one of the sum
+}
+
 // ---- norms
 
 static void norm_case(Env *e, NormKind kind, bool resid)
@@ -352,6 +378,8 @@ static void test_embedding(void **state)
     (void)state;
     run_check(check_embedding, X_BF16);
     run_check(check_embedding, X_FP16);
+    run_check(check_wide_embedding, X_BF16);
+    run_check(check_wide_embedding, X_FP16);
 }
 
 static void test_norm(void **state)

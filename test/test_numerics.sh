@@ -70,6 +70,24 @@ bf16_products() {
     grep -E '[0-9]+ ops, 0 beyond their bound' "$runs/products-checked/log.txt"
 }
 
+# The lookup of fp32 tables: other bits than that of the stored ones, which a run may read before or after; a stop on the
+# way changes none; and the ops are those of the definition.
+embedding_in_fp32() {
+    local bf16=--numerics.dtype=bf16 wide=--numerics.embed_dtype=fp32
+    brief gpt embed-stored --run.stop_at=6 $bf16
+    brief gpt embed-wide --run.stop_at=6 $bf16 $wide
+    differ "$(weights embed-stored 6)" "$(weights embed-wide 6)"
+    resumes gpt embed-stop $bf16 $wide
+    brief gpt embed-then --run.stop_at=3 $bf16
+    brief gpt embed-then --run.stop_at=6 --ckpt.resume=true $bf16 $wide
+    differ "$(weights embed-stored 6)" "$(weights embed-then 6)"
+    brief gpt embed-back --run.stop_at=3 $bf16 $wide
+    brief gpt embed-back --run.stop_at=6 --ckpt.resume=true $bf16
+    differ "$(weights embed-wide 6)" "$(weights embed-back 6)"
+    brief gpt embed-checked --run.stop_at=2 $bf16 $wide --numerics.check=true
+    grep -E '[0-9]+ ops, 0 beyond their bound' "$runs/embed-checked/log.txt"
+}
+
 # ---- stopping and going on
 
 # 12 steps and 12 more are 24 steps: weights, optimizer state, the scales of the number formats, and every
@@ -313,6 +331,7 @@ deeper passes 'llama, dropout, documents: the same' deterministic llama llama-sa
 deeper passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dtype=bf16
 passes 'without it micro-batches round' fast_mode_rounds
 passes 'bf16: products by hardware are the widened ones' bf16_products
+passes 'bf16: tokens and positions read in fp32' embedding_in_fp32
 passes 'bench --bf16: --ops changes no bit' measured_ops
 passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
 deeper passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over

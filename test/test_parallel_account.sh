@@ -57,7 +57,8 @@ stage() { # STAGE N M DTYPE [OPTION...]
     same_number gradients $((grads * 4 * P)) "$(sum gradients "$work/planned")"
     same_number optimizer $((state * k * P)) "$(sum optimizer "$work/planned")"
 
-    local all_reduce=0 reduce_scatter=0 all_gather=0
+    local all_reduce=0 reduce_scatter=0 all_gather=0 table=0
+    if [[ "$*" == *embed_dtype=fp32* ]]; then table=$((4 * (512 + 32) * 64)); fi # once a step: tokens and positions
     if [[ "$*" == *ramp_from=256* ]]; then m=$((m / 2)); fi     # of 512 tokens
     if [[ "$*" == *noise_every=1* ]]; then more=1; fi           # one micro-batch once more, with a reduction of its own
     gathers=$((2 * (m + more)))
@@ -69,8 +70,9 @@ stage() { # STAGE N M DTYPE [OPTION...]
     3) reduce_scatter=$((g * (m + more))) all_gather=$((gathers * x)) ;;
     esac
     for kind in all_reduce reduce_scatter all_gather; do
-        same_number "$kind sent" $(((n - 1) * P * ${!kind})) "$(traffic dp $kind sent "$file")"
-        same_number "$kind received" $(((n - 1) * P * ${!kind})) "$(traffic dp $kind received "$file")"
+        [ $kind = all_gather ] && more=$table || more=0
+        same_number "$kind sent" $(((n - 1) * (P * ${!kind} + more))) "$(traffic dp $kind sent "$file")"
+        same_number "$kind received" $(((n - 1) * (P * ${!kind} + more))) "$(traffic dp $kind received "$file")"
     done
     for kind in broadcast all_to_all send recv barrier; do same_number $kind 0 "$(traffic dp $kind calls "$file")"; done
     [ "$(traffic control all_reduce sent "$file")" -lt $((1000 * n)) ] # numbers
@@ -80,7 +82,7 @@ stage() { # STAGE N M DTYPE [OPTION...]
     awk '/^  bytes held/ { on = 1 } on && /^  [a-z].* P[ ]/ { n++; bad += $(NF - 1) != 0; print } END { exit bad || n < 5 }' \
         "$work/$name.out"
     [ "$(awk '/^  bytes sent/ { on = 1 } on && /^  [a-z].* P / { n += $(NF - 2) } END { printf "%.0f\n", n }' "$work/$name.out")" = \
-        $(((n - 1) * P * (all_reduce + reduce_scatter + all_gather))) ]
+        $(((n - 1) * (P * (all_reduce + reduce_scatter + all_gather) + table))) ]
 }
 
 # On a deterministic device gradients are whole, with their tree, and are reduced once a step; a unit is gathered for every
@@ -196,6 +198,8 @@ stages <<'END'
 3 3 1 bf16 --memory.recompute=sqrt
 3 4 2 fp32 --parallel.reshard=false
 1 2 2 bf16 --parallel.reduce_dtype=storage
+1 3 2 bf16 --numerics.embed_dtype=fp32
+3 2 2 bf16 --numerics.embed_dtype=fp32 --memory.recompute=full
 END
 deeper stages <<'END'
 0 2 2 fp32

@@ -55,6 +55,11 @@ static void test_time(void **state)
     has("| attention, fused |"), has("batch / (dp micro) = 512 / (32 * 1)"), has("MFU"), has("      = ");
     assert_int_equal(run("time tiny --model.vocab=4096 --gpu cpu"), 0);
     has("1 cpu");
+    // In TF32 weights, activations and what is sent have 4 bytes, there is no copy of the weights, and the peak is half.
+    assert_int_equal(run("time gpt2-124m --gpu A100 --numerics.dtype=tf32 --explain"), 0);
+    has("* 1.56e+14)"), has("28 bytes a parameter");
+    assert_int_equal(run("traffic gpt2-124m --gpu A100 --gpus 8 --zero 1 --numerics.dtype=tf32"), 0);
+    has("N = 8: 4 x 1 P (N - 1) / N");
 }
 
 static void test_traffic(void **state)

@@ -123,6 +123,12 @@ static int find_gpu(void *name)
     return 0;
 }
 
+static int tf32_of(void *name)
+{
+    machines_tf32(machines_find(name));
+    return 0;
+}
+
 static int find_link(void *name)
 {
     machines_link(name);
@@ -142,6 +148,10 @@ static void test_machines(void **state)
         assert_true(m.reachable < m.peak && m.reachable > 0.7 * m.peak && m.memory >= 24e9 && m.node == 8
                     && m.price > 0);
     }
+    Machine t = machines_tf32(h);
+    assert_true(t.peak == 494.7e12 && machines_tf32(a).peak == 156e12);
+    near(t.reachable / t.peak, h.reachable / h.peak);
+    expect_die(tf32_of, "V100", "no TF32 rate in the table");
     assert_string_equal(machines_find("A100").name, "A100-80"); // without the memory: the first
     assert_string_equal(machines_find("a100-40").name, "A100-40");
     expect_die(find_gpu, "H1000", "did you mean H100?");

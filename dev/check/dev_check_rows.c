@@ -150,7 +150,9 @@ static void embed_forward(Dev *dev, X *out, const int32_t *token, const int32_t 
 {
     DevCheckCall c = dev_check_begin(dev, "embed_forward");
     const int32_t *t = dev_check_i(&c, token, N), *p = wpe ? dev_check_i(&c, pos, N) : NULL;
-    const X *te = dev_check_x(&c, wte, rows_of(t, N) * C), *pe = dev_check_x(&c, wpe, rows_of(p, N) * C);
+    size_t each = dev->embed_fp32 ? sizeof(float) : c.fast->x_bytes;
+    const X *te = (const X *)dev_check_copy(&c, wte, rows_of(t, N) * C * each);
+    const X *pe = (const X *)dev_check_copy(&c, wpe, rows_of(p, N) * C * each);
     X *want = room(&c, N * C);
     c.ref->embed_forward(c.ref, want, t, p, te, pe, N, C);
     c.fast->embed_forward(c.fast, out, token, pos, wte, wpe, N, C);

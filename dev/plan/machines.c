@@ -6,6 +6,10 @@
 // a chip lowers its clock when all of it multiplies. A plan that starts from `peak` promises of an H100 what is never
 // reached. Where no measurement is published the row says so, and has the A100's 87%.
 //
+// `tf32` is the data sheet's rate of matmuls of fp32 numbers whose operands are rounded to TF32: A100 156 TFLOP/s
+// (NVIDIA A100 data sheet, 2021), H100 SXM 494.7 (H100 data sheet: 989 with half of the operands zero), half of bf16.
+// No measured rate is published, so reachable is bf16's share of it. Rows without it are not planned in TF32.
+//
 // Links: `inside` a node, `between` nodes, one accelerator's share of each. alpha is the time of a step of a ring that
 // moves no bytes: a microsecond over NVLink, several over a network with its switches.
 //
@@ -58,14 +62,14 @@ static const struct {
     Machine m;
     const char *inside, *between;
 } table[] = {
-    {{.name = "A100-80", .peak = 312e12, .reachable = 271.2e12, .memory = 80e9, .bandwidth = 2.039e12, .cores = 108,
-      .node = 8, .price = 1.8, .source = "A100 80 GB SXM; 271.2 measured"}, "nvlink3", "hdr"},
-    {{.name = "A100-40", .peak = 312e12, .reachable = 271.2e12, .memory = 40e9, .bandwidth = 1.555e12, .cores = 108,
-      .node = 8, .price = 1.3, .source = "A100 40 GB SXM; 271.2 measured (80 GB)"}, "nvlink3", "hdr"},
-    {{.name = "H100", .peak = 989.4e12, .reachable = 794.5e12, .memory = 80e9, .bandwidth = 3.35e12, .cores = 132,
-      .node = 8, .price = 3.5, .source = "H100 SXM; 794.5 measured"}, "nvlink4", "ndr"},
-    {{.name = "H200", .peak = 989.4e12, .reachable = 794.5e12, .memory = 141e9, .bandwidth = 4.8e12, .cores = 132,
-      .node = 8, .price = 4.0, .source = "H200 SXM; 794.5 measured (the same chip)"}, "nvlink4", "ndr"},
+    {{.name = "A100-80", .peak = 312e12, .reachable = 271.2e12, .tf32 = 156e12, .memory = 80e9, .bandwidth = 2.039e12,
+      .cores = 108, .node = 8, .price = 1.8, .source = "A100 80 GB SXM; 271.2 measured"}, "nvlink3", "hdr"},
+    {{.name = "A100-40", .peak = 312e12, .reachable = 271.2e12, .tf32 = 156e12, .memory = 40e9, .bandwidth = 1.555e12,
+      .cores = 108, .node = 8, .price = 1.3, .source = "A100 40 GB SXM; 271.2 measured (80 GB)"}, "nvlink3", "hdr"},
+    {{.name = "H100", .peak = 989.4e12, .reachable = 794.5e12, .tf32 = 494.7e12, .memory = 80e9, .bandwidth = 3.35e12,
+      .cores = 132, .node = 8, .price = 3.5, .source = "H100 SXM; 794.5 measured"}, "nvlink4", "ndr"},
+    {{.name = "H200", .peak = 989.4e12, .reachable = 794.5e12, .tf32 = 494.7e12, .memory = 141e9, .bandwidth = 4.8e12,
+      .cores = 132, .node = 8, .price = 4.0, .source = "H200 SXM; 794.5 measured (the same chip)"}, "nvlink4", "ndr"},
     {{.name = "B200", .peak = 2250e12, .reachable = 1745e12, .memory = 180e9, .bandwidth = 8e12, .cores = 148,
       .node = 8, .price = 6.0, .source = "B200 SXM; 1745 measured"}, "nvlink5", "ndr"},
     {{.name = "V100", .peak = 125e12, .reachable = 108.6e12, .memory = 32e9, .bandwidth = 0.9e12, .cores = 80,
@@ -132,6 +136,14 @@ Machine machines_find(const char *name)
         table[best].m.name);
 }
 
+Machine machines_tf32(Machine m)
+{
+    if (!m.tf32) die("--gpu %s: no TF32 rate in the table (try A100-80, H100 or H200, or another numerics.dtype)", m.name);
+    m.reachable *= m.tf32 / m.peak;
+    m.peak = m.tf32;
+    return m;
+}
+
 // Bytes read plus written a second by copies of 64 MB.
 static double copy_rate(double seconds)
 {
@@ -167,13 +179,15 @@ Machine machines_measure(double seconds)
 void machines_print(FILE *out)
 {
     fprintf(out, "| accelerator | peak, TFLOP/s | reachable | memory, GB | GB/s | cores | in the node | GB/s | "
-                 "between nodes | GB/s | $ an hour | from |\n"
-                 "|---|---:|---:|---:|---:|---:|---|---:|---|---:|---:|---|\n");
+                 "between nodes | GB/s | $ an hour | TF32 | from |\n"
+                 "|---|---:|---:|---:|---:|---:|---|---:|---|---:|---:|---:|---|\n");
     for (int i = 0; i < ROWS; i++) {
         Machine m = machines_find(table[i].m.name);
-        fprintf(out, "| %s | %.0f | %.1f | %.0f | %.0f | %d | %s | %.0f | %s | %.1f | %.2f | %s |\n", m.name,
+        char tf32[16] = "-";
+        if (m.tf32) snprintf(tf32, sizeof tf32, "%.1f", m.tf32 / 1e12);
+        fprintf(out, "| %s | %.0f | %.1f | %.0f | %.0f | %d | %s | %.0f | %s | %.1f | %.2f | %s | %s |\n", m.name,
                 m.peak / 1e12, m.reachable / 1e12, m.memory / 1e9, m.bandwidth / 1e9, m.cores, m.inside.name,
-                m.inside.bandwidth / 1e9, m.between.name, m.between.bandwidth / 1e9, m.price, m.source);
+                m.inside.bandwidth / 1e9, m.between.name, m.between.bandwidth / 1e9, m.price, tf32, m.source);
     }
     fprintf(out, "\n| link | what | microseconds a message | GB/s one way | from |\n|---|---|---:|---:|---|\n");
     for (int i = 0; i < LINKS; i++) {

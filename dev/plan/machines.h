@@ -19,6 +19,7 @@ typedef struct {
 typedef struct {
     const char *name;
     double peak, reachable;   // of the data sheet; the best measured for one large matmul
+    double tf32;              // the data sheet's peak for fp32 operands rounded to TF32; 0: not in the table
     double memory, bandwidth; // of the accelerator
     int cores;                // that share a matmul's tiles: streaming multiprocessors
     int node;                 // accelerators a node
@@ -33,6 +34,8 @@ enum { MACHINES_CPU_SECONDS = 2 };
 // memory; "cpu" measures this machine (machines_measure). Dies for names that the table does not have, and suggests the
 // nearest one.
 Machine machines_find(const char *name);
+// The same accelerator with both rates those of TF32; dies where the table has none.
+Machine machines_tf32(Machine machine);
 MachineLink machines_link(const char *name);
 // Dollars an hour of the accelerator, by its full name, at a cloud (aws, gcp, azure, lambda); dies where none is known.
 double machines_price(const char *cloud, const char *machine);

@@ -514,12 +514,14 @@ static void communication(char *out, size_t n_out, const Config *cfg)
     int stage = stage_of(cfg);
     bool fixed = cfg->numerics.deterministic, grads = stage >= 2 && !fixed;
     bool rounded = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE;
+    bool table = stage > 0 && !config_stores_fp32(cfg) && cfg->numerics.embed_dtype == CONFIG_EMBED_FP32;
     const char *part[4] = {"0", "", "", config_deals(cfg) ? " + 4 Ud (1 + floor(log2(M B)))" : ""};
     if (rounded && !grads) part[0] = "x P";
     if (grads) part[0] = rounded ? "(4 + x) " : "4 ", part[1] = units;
     if (stage == 3) part[2] = gathers_as_gradients(cfg) ? units : "(Ue + Ua + Uh)";
     if (stage == 3 && !cfg->parallel.reshard) part[2] = "P";
-    snprintf(out, n_out, "%s%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2], part[3]);
+    snprintf(out, n_out, "%s%s%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2], part[3],
+             table ? " + 4 Ue" : "");
 }
 
 static void activations(char *out, size_t n_out, const ModelShape *s, RecomputePolicy policy, bool segments)

@@ -361,6 +361,7 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     gathered += plan_layout_kept(job, stage, false, 0) + plan_layout_kept(job, stage, true, 0);
     if (!l->reshard || gathered > P) gathered = P;
     if (N > 1 && l->zero == 3) b.communication += (double)(x * gathered);
+    if (N > 1 && l->zero >= 1 && stage == 0 && job->embed_fp32) b.communication += (double)(4 * u.embedding);
     if (N > 1 && l->zero >= 2) b.communication += (double)(l->grad_bytes * slots);
     b.total = b.parameters + b.gradients + b.optimizer + b.activations + b.scratch + b.communication;
     return b;

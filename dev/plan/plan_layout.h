@@ -41,6 +41,7 @@ typedef struct {
     bool agc;      // adaptive clipping, by unit
     ClipUnit agc_unit;
     size_t x_bytes;
+    bool embed_fp32; // numerics.embed_dtype
     Machine machine;
     PlanLayout layout;
 } PlanJob;

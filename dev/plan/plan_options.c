@@ -1,8 +1,8 @@
 // plan_options: reads options like --gpu H100 --gpus 512 --tp 8, and makes a job of them. See plan_options.h.
 //
 // What is not given comes from the configuration: model, context, batch, layout, recomputation, steps. For plan layout
-// a size that is given is fixed, and any other is searched. Accelerators compute in bf16 with fp32 master weights; the
-// CPU in fp32.
+// a size that is given is fixed, and any other is searched. Accelerators compute in bf16 with fp32 master weights, with
+// numerics.dtype=tf32 in TF32; the CPU in fp32.
 //
 // Options are a table of names, kinds and places, like the configuration's keys; parser and ranges follow from it.
 //
@@ -248,9 +248,11 @@ static void make_job(PlanOptions *o, const Given *g)
     PlanLayout *l = &job->layout;
     Config *cfg = &o->cfg;
     double room = job->shape.experts.room;
+    if (cfg->numerics.dtype == CONFIG_DTYPE_TF32) job->machine = machines_tf32(job->machine), job->x_bytes = 4;
     plan_vocab(cfg);
     job->shape = run_shape(cfg), job->shape.experts.room = room;
     job->T = (size_t)cfg->model.context;
+    job->embed_fp32 = cfg->numerics.embed_dtype == CONFIG_EMBED_FP32 && !config_stores_fp32(cfg) && job->x_bytes < 4;
     job->optim = cfg->optim.name, job->agc = cfg->optim.agc > 0, job->agc_unit = cfg->optim.agc_unit;
     job->batch = g->batch != NOT_GIVEN ? g->batch : cfg->batch.tokens / cfg->model.context;
     l->micro = g->micro != NOT_GIVEN ? g->micro : cfg->batch.micro;

@@ -504,7 +504,8 @@ void recompute_print(const ModelShape *s, Dev *dev, const Mem *counting, size_t 
     fprintf(out, "\nTextbook: sqrt keeps 2 sqrt(L) = %.1f layers of %zu, %.1f%%; running forward twice is +33.3%%.\n",
             2 * sqrt((double)L), L, 100 * layers);
     fprintf(out, "Here sqrt is segments of %zu blocks; the last segment is not run again, nor the last projection\n"
-                 "of a block whose output is kept.\n", recompute_segment(sqrt_policy, L));
+                 "of a block whose output is kept. Which mode is the fastest on N accelerators: plan layout, --gpus N.\n",
+            recompute_segment(sqrt_policy, L));
 }
 
 void plan_print_optimizers(FILE *out)

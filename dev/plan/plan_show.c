@@ -130,7 +130,8 @@ static void show_step(Report *r, const PlanJob *job, const PlanTime *t)
                      plan_layout_chunk(job), t->experts[0], t->experts[1], t->rows[0], t->rows[1]);
     report_value(r, "gradients, exposed", t->grads, "s", "beyond a window of %.4g s", t->window);
     report_value(r, "weights, exposed", t->weights, "s", NULL);
-    report_value(r, "optimizer", t->optimizer, "s", "30 bytes a parameter of the rank's shard (28 + x)");
+    report_value(r, "optimizer", t->optimizer, "s", "%zu bytes a parameter of the rank's shard (28, and x "
+                 "of a copy in fewer than 4)", 28 + (job->x_bytes < 4 ? job->x_bytes : 0));
     report_value(r, "contention", t->contention, "s", "%.3g * %.4g s of hidden communication",
                  roofline_constants().contention, t->hidden);
     report_value(r, "step", t->step, "s", "%.4g + %.4g + %.4g + %.4g + %.4g", t->pipeline, t->grads, t->weights,
@@ -213,7 +214,8 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
     if (l->sp) write_key(&cfg, "parallel.sp", "true");
     if (l->pp > 1) write_key(&cfg, "parallel.schedule", pipeline_table_name(l->schedule));
     write_key(&cfg, "memory.recompute", recompute_name(l->recompute));
-    write_key(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32");
+    bool tf32 = cfg.numerics.dtype == CONFIG_DTYPE_TF32;
+    write_key(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : tf32 ? "tf32" : "fp32");
     config_set_derived(&cfg, "parallel.ranks", l->gpus);
     if (!*absent) config_resolve(&cfg); // dies, before anything is written, where train would refuse
     config_write(&cfg, o->write);

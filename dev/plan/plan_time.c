@@ -317,7 +317,7 @@ PlanTime plan_time(const PlanJob *job, bool simulate)
     double shards = l->zero ? plan_layout_shards(l) : 1;
     Fullest P = fullest_stage(job);
     double own = (P.others + (l->zero ? l->ep : 1) * P.experts) / shards;
-    t.optimizer = roofline_adamw(&job->machine, own, (double)job->x_bytes);
+    t.optimizer = roofline_adamw(&job->machine, own, job->x_bytes < 4 ? (double)job->x_bytes : 0); // else no copy
     t.contention = roofline_constants().contention * t.hidden;
     t.step = t.pipeline + t.grads + t.weights + t.contention + t.optimizer;
     double tokens = (double)job->batch * (double)job->T;

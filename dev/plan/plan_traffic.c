@@ -551,9 +551,11 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
                 size_t rows = experts ? 0 : (size_t)ends + (size_t)(tail && !job->shape.tie);
                 bool away = tied_away(job, stage) && !experts;
                 size_t less = (last.vocab - part.vocab) * job->shape.channels;
+                size_t embedding = part.vocab * part.channels + plan_layout_units(job).positions;
                 is.params = largest - rows * less;
                 is.kept = plan_layout_kept(job, stage, experts, less);
-                is.tied = away ? part.vocab * part.channels + plan_layout_units(job).positions : 0;
+                is.tied = away ? embedding : 0;
+                is.embed = job->embed_fp32 && ends && !experts ? embedding : 0;
                 f = sharding_traffic(&is, kinds[k]);
                 all += groups * f.all;
             }

@@ -17,6 +17,7 @@
 //     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P; with parallel.keep all_gather
 //        2 M (P - Pk) + Pk, where Pk are in units that stay gathered
 //
+// With numerics.embed_dtype=fp32 stages 1 to 3 gather the embedding, E elements, once more a step: 4 E bytes.
 // run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P, or 2 B M P where forward also takes them apart.
@@ -195,6 +196,8 @@ ShardingCase sharding_case(const Run *run)
     };
     size_t share = is.micro * is.batch;
     if (is.stage == 3 && is.reshard) is.keep = (size_t)cfg->parallel.keep;
+    size_t begin;
+    if (m->dev->embed_fp32 && !m->params.no_embedding && is.stage > 0) params_unit_range(&m->params, 0, &begin, &is.embed);
     is.apart = forwards_apart(run, share, is.micro) + forwards_apart(run, share, is.more);
     add_stage(&is, run);
     return is;
@@ -275,16 +278,17 @@ ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
     if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
     bool more = again > 0;
     size_t elems = times * (is->params - is->experts - kept) + kept + again;
-    size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * bytes * elems;
+    size_t table = kind == COMM_ALL_GATHER && is->stage > 0 ? is->embed : 0;
+    size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * (bytes * elems + 4 * table);
     ShardingFormula f = {.all = sent + between.all};
     const char *P = is->experts ? "(P - Px)" : "P";
-    char N = copies(is) > 1 ? 'S' : 'N';
+    char N = copies(is) > 1 ? 'S' : 'N', sum[64];
     if (kept)
-        snprintf(f.text, sizeof f.text, "%zu x (%zu (%s - Pk) + Pk%s) (%c - 1) / %c", bytes, times, P,
-                 more ? " + again" : "", N, N);
-    else if (between.all) snprintf(f.text, sizeof f.text, "%zu x %zu %s, and of deal.c", bytes, times, P);
-    else if (more) snprintf(f.text, sizeof f.text, "%zu x (%zu %s + again) (%c - 1) / %c", bytes, times, P, N, N);
-    else snprintf(f.text, sizeof f.text, "%zu x %zu %s (%c - 1) / %c", bytes, times, P, N, N);
+        snprintf(sum, sizeof sum, "%zu x (%zu (%s - Pk) + Pk%s)", bytes, times, P, more ? " + again" : "");
+    else snprintf(sum, sizeof sum, more ? "%zu x (%zu %s + again)" : "%zu x %zu %s", bytes, times, P);
+    if (between.all) snprintf(f.text, sizeof f.text, "%s, and of deal.c", sum);
+    else if (table) snprintf(f.text, sizeof f.text, "(%s + 4 E) (%c - 1) / %c", sum, N, N);
+    else snprintf(f.text, sizeof f.text, "%s (%c - 1) / %c", sum, N, N);
     return f;
 }
 
@@ -292,7 +296,7 @@ ShardingCase sharding_experts(const ShardingCase *is)
 {
     ShardingCase one = *is;
     one.ranks = is->ep > 1 ? is->ranks / is->ep : is->ranks, one.shard = is->shard / (is->ep > 1 ? is->ep : 1);
-    one.params = is->experts, one.experts = one.tied = 0;
+    one.params = is->experts, one.experts = one.tied = one.embed = 0;
     one.kept = is->experts_kept, one.again = is->experts_again, one.later = is->experts_later;
     return one;
 }

@@ -28,6 +28,7 @@ typedef struct {
     size_t kept, again, later, tied;
     size_t experts_kept, experts_again, experts_later; // of the experts
     bool stored, host; // optimizer state, in stage 3 the weights too, is in a store; the host updates it
+    size_t embed; // E: of the embedding that is gathered once a step in 4 bytes (numerics.embed_dtype); 0: it is not
 } ShardingCase;
 
 // A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however

@@ -720,6 +720,18 @@ static void refuse_updates_on_host(const Config *cfg)
         alone ? "optim.agc" : text);
 }
 
+// Refuses an fp32 lookup where no bit could differ, or where the fp32 weights are elsewhere.
+static void refuse_embedding(const Config *cfg)
+{
+    if (cfg->numerics.embed_dtype == CONFIG_EMBED_STORAGE || config_stores_fp32(cfg)) return;
+    if (cfg->model.position == CONFIG_POSITION_ROPE)
+        die("%s: numerics.embed_dtype=fp32: without learned positions a row is rounded once in either case, and every "
+            "bit would stay the same (leave it out)", where(cfg, "numerics.embed_dtype"));
+    if (cfg->memory.offload != OFFLOAD_NONE)
+        die("%s: numerics.embed_dtype=fp32: reads the fp32 weights, which memory.offload sends away (try "
+            "--memory.offload=none)", where(cfg, "numerics.embed_dtype"));
+}
+
 static void refuse_compressed_and_offloaded(const Config *cfg)
 {
     if (cfg->memory.offload_acts != OFFLOAD_NONE && cfg->memory.compress != CONFIG_COMPRESS_NONE)
@@ -814,6 +826,7 @@ void config_resolve(Config *cfg)
     refuse_in_parts(cfg);
     refuse_offloaded(cfg);
     refuse_updates_on_host(cfg);
+    refuse_embedding(cfg);
     refuse_compressed_and_offloaded(cfg);
     resolve_optim(cfg);
     derive(cfg, "eval.stride", &cfg->eval.stride, cfg->model.context);

@@ -62,6 +62,7 @@ typedef enum {
 typedef enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 } ConfigCompress;
 typedef enum { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_DISK } OffloadMode;
 typedef enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE } ConfigReduce;
+typedef enum { CONFIG_EMBED_STORAGE, CONFIG_EMBED_FP32 } ConfigEmbed;
 typedef enum { CONFIG_PACKING_CUT, CONFIG_PACKING_BEST_FIT } ConfigPacking;
 // Rank r of N has chunks r and 2N - 1 - r (zig-zag), or 2r and 2r + 1 (contiguous, the naive twin).
 typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
@@ -176,6 +177,7 @@ typedef struct {
         ConfigDtype dtype;
         bool deterministic, check;
         Bf16Products bf16_products;
+        ConfigEmbed embed_dtype;
         long loss_scale, loss_growth;
         Fp8Scaling fp8_scaling;
         long amax_history;

@@ -250,6 +250,9 @@ static const ConfigKey TABLE[] = {
     CHOICE(numerics, bf16_products, "auto", "auto|hardware|widened", "numerics.dtype=bf16",
         "products of matrices and of attention on a CPU: by its bf16 instruction, or widened to fp32; auto: by the "
         "instruction where there is one"),
+    CHOICE(numerics, embed_dtype, "storage", "storage|fp32", "numerics.dtype=bf16|fp16|fp8",
+        "what the lookup of tokens and learned positions reads: the stored 2-byte table, or the fp32 master weights, so "
+        "that their sum is rounded once; a tied head reads the stored table in any case"),
     BOOL(numerics, deterministic, "false",
         "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks "
         "(fp32)"),

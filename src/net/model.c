@@ -226,6 +226,7 @@ static void allocate_flat(Model *m, bool train)
     m->x_weights = (X *)m->weights;
     if (narrow && !m->shard.x_stored)
         m->x_weights = (X *)mem_alloc(m->mem, MEM_PARAMS, n_x * m->dev->x_bytes, "weights");
+    if (m->dev->embed_fp32 && !m->params.no_embedding && !m->shard.weights) m->table = m->weights;
     for (int i = 0; i < m->params.n_rows; i++) m->source_elems += expert_elems(&m->params.row[i]);
     m->sources = m->source_elems && m->dev->deterministic ? (size_t)m->local.experts.ranks : 1;
     size_t n_grads = model_grads_held(m) + (m->sources - 1) * m->source_elems;

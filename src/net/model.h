@@ -112,6 +112,7 @@ struct Model {
 
     float *weights, *grads;       // flat, params.n_elems each, or the shard; grads NULL when made for inference
     X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
+    float *table;                 // what the lookup reads (Dev.embed_fp32): the first unit's weights; else NULL
     X **unit_weight;              // by unit of the table, into x_weights; of a shard: set when it is gathered (zero.h)
     float **unit_grad;            // (sources, units of the table)
     // Expert parallelism on a deterministic device: each of its ranks' tokens have a tree of experts' gradients of their

@@ -24,7 +24,7 @@ static UnitContext context(Model *m, KvCache *const *cache)
 {
     return (UnitContext){.dev = m->dev, .shape = &m->local, .params = &m->params, .weight = m->unit_weight,
                          .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache,
-                         .linear = &m->linear, .hooks = &m->hooks, .tied_weight = m->tied_weight,
+                         .linear = &m->linear, .hooks = &m->hooks, .table = m->table, .tied_weight = m->tied_weight,
                          .experts = m->experts, .most_rows = model_max_rows(m), .tied_grad = m->tied_grad};
 }
 

@@ -182,11 +182,19 @@ static BufferList embedding_saved(const Dev *dev, const ModelShape *shape, size_
     return (BufferList){.n = 0};
 }
 
+// The embedding is the table's first unit, so an offset in the flat range is one in the fp32 table.
+static X *embedding_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
+{
+    if (!ctx->dev->embed_fp32 || unit->row[role] < 0) return unit_weight(ctx, unit, role);
+    return (X *)(ctx->table + ctx->params->row[unit->row[role]].offset);
+}
+
 static void embedding_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
                               const Batch *batch)
 {
     (void)inp, (void)saved;
-    ctx->linear->embed_forward(ctx, out, unit_weight(ctx, unit, W_TOKENS), unit_weight(ctx, unit, W_POSITIONS), batch);
+    X *tokens = embedding_weight(ctx, unit, W_TOKENS), *positions = embedding_weight(ctx, unit, W_POSITIONS);
+    ctx->linear->embed_forward(ctx, out, tokens, positions, batch);
     Dropout drop = ctx->linear->dropout(ctx, unit, batch, "embed");
     if (drop.p > 0)
         ctx->dev->dropout(ctx->dev, out, out, linear_rows(ctx, batch->N) * ctx->shape->channels, drop);

@@ -241,6 +241,7 @@ typedef struct {
     void *const *later;    // buffers for deferred weight gradients (linear_backward_later); NULL: not deferred
     struct ExpertState *experts; // by unit (experts.h); NULL: no block has experts
     size_t most_rows;     // of a batch
+    const float *table;   // of the embedding, where the lookup reads fp32 (Dev.embed_fp32); else NULL
     const X *tied_weight; // of UNIT_TIED: a copy of the embedding
     float *tied_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
 } UnitContext;

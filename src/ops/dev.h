@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 7 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 8 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -128,6 +128,7 @@ struct Dev {
     int threads;
     bool deterministic; // sums in one canonical order, whatever the threads and the number of rows
     bool tf32; // X_FP32: matmul_* and experts_* round the operands of their products to TF32; no other entry does
+    bool embed_fp32; // embed_forward reads tables of fp32, whatever X is
     double tf32_error; // bound on the extra error of such a sum, relative to sum |a b| (GPU_TF32_ERROR)
     void *state;
     struct Fp8 *fp8;  // scales of a device whose products run in fp8 (fp8.h); NULL for others
@@ -199,7 +200,7 @@ struct Dev {
 
     // ---- embedding: out (N, C) = tokens.weight[token] (+ positions.weight[pos]; wpe may be NULL). A token < 0 is
     // another rank's: a row of zeros, without its position; backward gives such a row's gradient to the position
-    // alone.
+    // alone. With embed_fp32 wte and wpe are arrays of float.
     void (*embed_forward)(Dev *, X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe,
                           size_t N, size_t C);
     void (*embed_backward)(Dev *, float *dwte, float *dwpe, const X *dout, const int32_t *token,

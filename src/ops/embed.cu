@@ -26,10 +26,10 @@ namespace {
 
 // ---- the lookup
 
-template <class E> struct Lookup {
+template <class E, class T> struct Lookup { // T: of the tables
     E *out;
     const int32_t *token, *pos;
-    const E *wte, *wpe;
+    const T *wte, *wpe;
     size_t C;
     template <int W> __device__ void run(size_t i) const
     {
@@ -142,12 +142,18 @@ template <class E> void scatter(DevCuda *d, float *grad, const X *dout, const in
         LAUNCH((embed_add_kernel<E, 1>), n, threads, 0, d->stream, grad, ops_as<E>(dout), sorted, start + M, index, C);
 }
 
+template <class E, class T>
+void look_up(Dev *dev, X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe, size_t N, size_t C)
+{
+    elements<WIDE<E>>(dev_cuda(dev), N * C, C % WIDE<E> == 0 && aligned(out, wte, wpe),
+                      Lookup<E, T>{ops_as<E>(out), token, pos, ops_as<T>(wte), ops_as<T>(wpe), C});
+}
+
 template <class E>
 void embed_forward(Dev *dev, X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe, size_t N,
                    size_t C)
 {
-    elements<WIDE<E>>(dev_cuda(dev), N * C, C % WIDE<E> == 0 && aligned(out, wte, wpe),
-                      Lookup<E>{ops_as<E>(out), token, pos, ops_as<E>(wte), ops_as<E>(wpe), C});
+    (dev->embed_fp32 ? look_up<E, float> : look_up<E, E>)(dev, out, token, pos, wte, wpe, N, C);
 }
 
 template <class E>

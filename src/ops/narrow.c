@@ -273,7 +273,7 @@ static void swiglu_backward(Dev *dev, X *dgate_up, const X *dout, const X *gate_
 }
 
 // ---- embedding. The rows that the tokens ask for are widened, not the table: so the inner op gets a small
-// table whose row i is for row i.
+// table whose row i is for row i. A table in fp32 (Dev.embed_fp32) is copied.
 
 static const int32_t *counting(Narrow *n, size_t n_elems)
 {
@@ -287,13 +287,14 @@ static const int32_t *counting(Narrow *n, size_t n_elems)
     return n->count;
 }
 
-static float *lookup(Narrow *n, int room, const X *table, const int32_t *index, size_t rows, size_t C)
+static float *lookup(Narrow *n, int room, const X *table, const int32_t *index, size_t rows, size_t C, bool fp32)
 {
     if (!table) return NULL;
     float *out = narrow_room(n, room, rows * C);
 #pragma omp parallel for schedule(static) num_threads(n->dev.threads)
     for (size_t r = 0; r < rows; r++) {
         if (index[r] < 0) memset(out + r * C, 0, C * sizeof *out); // another rank's
+        else if (fp32) memcpy(out + r * C, (const float *)table + (size_t)index[r] * C, C * sizeof *out);
         else formats_to_float(out + r * C, n->format, narrow_at(table, (size_t)index[r] * C), C);
     }
     return out;
@@ -306,7 +307,8 @@ static void embed_forward(Dev *dev, X *out, const int32_t *token, const int32_t 
     size_t rows = narrow_rows(n, N, C);
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
         const int32_t *i = counting(n, h);
-        float *t = lookup(n, 0, wte, token + r, h, C), *p = lookup(n, 1, wpe, wpe ? pos + r : NULL, h, C);
+        float *t = lookup(n, 0, wte, token + r, h, C, dev->embed_fp32);
+        float *p = lookup(n, 1, wpe, wpe ? pos + r : NULL, h, C, dev->embed_fp32);
         float *y = narrow_room(n, 2, h * C);
         n->inner->embed_forward(n->inner, (X *)y, i, i, (X *)t, (X *)p, h, C);
         for (size_t k = 0; k < h; k++)
@@ -333,7 +335,7 @@ static void value_embed_forward(Dev *dev, X *v, const int32_t *token, const X *t
     size_t W = heads * D, rows = narrow_rows(n, N, W);
     float *by = narrow_read(n, 0, scale, 1, 1, 1);
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *y = narrow_read(n, 1, narrow_at(v, r * ld), h, W, ld), *t = lookup(n, 2, table, token + r, h, W);
+        float *y = narrow_read(n, 1, narrow_at(v, r * ld), h, W, ld), *t = lookup(n, 2, table, token + r, h, W, false);
         n->inner->value_embed_forward(n->inner, (X *)y, counting(n, h), (X *)t, (X *)by, h, heads, D, W);
         narrow_write(n, narrow_to(v, r * ld), y, h, W, ld);
     }
@@ -346,7 +348,7 @@ static void value_embed_backward(Dev *dev, X *drow, float *dscale, const X *dv, 
     size_t W = heads * D, rows = narrow_rows(n, N, W);
     float *by = narrow_read(n, 0, scale, 1, 1, 1);
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *dy = narrow_read(n, 1, narrow_at(dv, r * ld), h, W, ld), *t = lookup(n, 2, table, token + r, h, W);
+        float *dy = narrow_read(n, 1, narrow_at(dv, r * ld), h, W, ld), *t = lookup(n, 2, table, token + r, h, W, false);
         n->inner->value_embed_backward(n->inner, (X *)dy, dscale, (X *)dy, counting(n, h), (X *)t, (X *)by, h, heads, D,
                                        W);
         narrow_write(n, narrow_to(drow, r * W), dy, h, W, W);

@@ -33,6 +33,9 @@
 // only when the reduction that reads it has ended. Every element of a gradient is in exactly one reduction for each
 // micro-batch (stage 1: for each step).
 //
+// A lookup in fp32 (numerics.embed_dtype) reads master weights. In stages 1 to 3 a rank has only a range of them, so every
+// rank has the embedding's whole table in 4 bytes besides, gathered after the update; what else is gathered stays.
+//
 // A tied head borrows the embedding's weights, and adds to its gradient. So the embedding's weights stay from its
 // forward to the head's; in backward its gradient is opened by the head and reduced after the embedding's own backward.
 //
@@ -285,6 +288,8 @@ static X *narrow_room(const Zero *z, size_t n)
 static void allocate_slots(Zero *z)
 {
     Model *m = z->model;
+    if (m->dev->embed_fp32 && m->shard.weights && !m->params.no_embedding)
+        m->table = mem_alloc(m->mem, MEM_COMM, unit_elems(z, 0) * sizeof(float), "embedding in fp32");
     if (m->shard.x_weights) place_weights(z);
     z->weights = calloc((size_t)z->n_weights + 1, sizeof *z->weights);
     if (!z->weights) die("zero: no memory for %d units", m->params.n_units);
@@ -408,6 +413,15 @@ static void gather_all(Zero *z)
         if (!z->set.overlap) comm_wait(z->group[u], gather);
     }
     for (int u = 0; u < m->params.n_units; u++) comm_wait(z->group[u], &z->sum[u].scatter);
+}
+
+// The table that the lookup reads in fp32, from the ranks' master weights.
+static void gather_table(Zero *z)
+{
+    Model *m = z->model;
+    if (!m->table || !m->shard.weights) return;
+    CommRequest request = comm_all_gather(z->group[0], m->table, z->range[0].weight, counts(z, 0), COMM_FP32);
+    comm_wait(z->group[0], &request);
 }
 
 // ---- when reduced
@@ -580,6 +594,7 @@ void zero_share_weights(Zero *z)
 {
     for (int u = 0; z->model->shard.x_weights && u < z->model->params.n_units; u++) drop(z, u);
     if (!z->model->shard.x_weights && z->cut.size > 1) gather_all(z);
+    gather_table(z);
 }
 
 // ---- the norm over the ranks

@@ -74,12 +74,14 @@ Dev *run_device(const Config *cfg, Dev *cpu)
     cpu->deterministic = cfg->numerics.deterministic;
     cpu->tf32 = cfg->numerics.dtype == CONFIG_DTYPE_TF32;
     if (config_stores_fp32(cfg)) return cpu;
-    return narrow_create(cpu, (NarrowOptions){
+    Dev *dev = narrow_create(cpu, (NarrowOptions){
         .x_type = cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_BF16,
         .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
         .scaling = cfg->numerics.fp8_scaling,
         .history = (int)cfg->numerics.amax_history,
         .products = cfg->numerics.bf16_products});
+    dev->embed_fp32 = cfg->numerics.embed_dtype == CONFIG_EMBED_FP32;
+    return dev;
 }
 
 bool run_bf16_products(const Config *cfg)

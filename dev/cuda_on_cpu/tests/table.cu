@@ -249,6 +249,7 @@ static void memory(Env &e)
 }
 
 // ---- rows
+static Dev *reference; // of the pair under test
 static void embed_forward(Env &e)
 {
     for (size_t C : {13, 48}) {
@@ -256,6 +257,11 @@ static void embed_forward(Env &e)
         X *wte = e.x(17 * C), *wpe = e.x(9 * C);
         e.dev->embed_forward(e.dev, e.out_x(21 * C), token, pos, wte, wpe, 21, C);
         e.dev->embed_forward(e.dev, e.out_x(21 * C), token, pos, wte, nullptr, 21, C);
+        Dev *every[] = {e.dev, e.cuda, reference};
+        const X *tokens = (const X *)e.f(17 * C), *positions = (const X *)e.f(9 * C);
+        for (Dev *dev : every) dev->embed_fp32 = e.dev->x_type != X_FP32;
+        e.dev->embed_forward(e.dev, e.out_x(21 * C), token, pos, tokens, positions, 21, C);
+        for (Dev *dev : every) dev->embed_fp32 = false;
     }
 }
 static void embed_backward(Env &e)
@@ -906,6 +912,7 @@ static void run_type(XType type, const char *only, bool table)
         narrow.x_type = type;
         ref = narrow_create(cpu, narrow);
     }
+    reference = ref;
     Dev *both = dev_check_create(cuda, ref);
     const DevCheckRow *rows;
     for (auto &c : cases)
