@@ -105,7 +105,8 @@ static void test_it_stays_orthogonal(void **state)
     const double LOW = 0.68, HIGH = 1.203, OFF = 0.02, TURN = 7e-5;
     for (int i = 0; i < SHAPES; i++) {
         size_t R = SHAPE[i].R, C = SHAPE[i].C, k = R < C ? R : C;
-        float *g = gradient(R, C), *exact = orthogonal(MUON_FP32, 2, g, R, C), *o = orthogonal(MUON_ROUNDED, 2, g, R, C);
+        float *g = gradient(R, C), *exact = orthogonal(MUON_FP32, 2, g, R, C);
+        float *o = orthogonal(MUON_ROUNDED, 2, g, R, C);
         double *want = singular_values(exact, R, C), *got = singular_values(o, R, C), *of = singular_values(g, R, C);
         double dot = 0, a = 0, b = 0, norm = 0;
         for (size_t j = 0; j < R * C; j++)
@@ -122,8 +123,8 @@ static void test_it_stays_orthogonal(void **state)
 }
 
 // A diagonal G, whose singular values are its elements. While s is small, an iteration makes 3.4445 s of it, without
-// rounding to bf16; the term -4.775 s^3 has five roundings of 2^-9 (s three times, A, B). s ends below 485 s, and the
-// last iteration begins below 141 s <= 0.0142, so relatively the terms err by at most 1.1 (5 / 2^9) 4.775 0.0142^2 / 3.4.
+// rounding to bf16; the term -4.775 s^3 has five roundings of 2^-9 (s three times, A, B). The last iteration begins
+// below 141 times the first s, at 0.0142 or less. So relatively the terms err by 1.1 (5 / 2^9) 4.775 0.0142^2 / 3.4.
 static void test_small_singular_values_are_as_in_fp32(void **state)
 {
     (void)state;

@@ -27,8 +27,8 @@
 // more, and adds N to ARRIVED and 2 N to DONE, whatever the call. So nothing has to be reset.
 //
 // It is what ranks of one machine use. Where the kernel refuses to read another process (seccomp, another user
-// namespace), with more than MOST ranks, with some rank on another machine, or with PRETRAIN_COMM=mpi in the environment,
-// they use MPI. A rank that cannot be read later has ended; its supervisor ends the job, and its reader waits for that.
+// namespace), with more than MOST ranks, with some rank on another machine, or with PRETRAIN_COMM=mpi in the
+// environment, they use MPI. A rank that cannot be read later has ended; its supervisor ends the job, and its reader waits for that.
 //
 // Rejected: gradients in shared memory (nothing to copy, but no huge pages either, and the allocator of large memory
 // would have to know of ranks); a copy into the segment and one out of it (twice the bytes); a thread that copies.

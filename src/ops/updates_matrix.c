@@ -31,8 +31,8 @@
 // matrices here, although one matmul uses all three. A is square with side min(R, C): for a tall matrix it is X^T X,
 // and multiplies from the right.
 //
-// A and B = -4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2) flops a step
-// instead of 4 k n + 2 k^3, for n elements and k = min(R, C). X = 3.4445 X + B X is added in place.
+// A and B = -4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2) flops a
+// step instead of 4 k n + 2 k^3, for n elements and k = min(R, C). X = 3.4445 X + B X is added in place.
 //
 // Where training stores bf16, the products read operands rounded to bf16 (X, A and B), and sums stay fp32 (Jordan's
 // choice on GPUs is bf16 throughout). The term 3.4445 X is not rounded: it carries the small singular values, for which
