@@ -104,16 +104,18 @@ static inline double ref_polynomial(double *X, size_t R, size_t C)
     for (size_t i = 0; i < R; i++)
         for (size_t j = 0; j < R; j++) {
             for (size_t k = 0; k < R; k++) B[i * R + j] += c * A[i * R + k] * A[k * R + j];
-            B[i * R + j] += b * A[i * R + j] + (i == j ? a : 0);
+            B[i * R + j] += b * A[i * R + j];
         }
     for (size_t i = 0; i < R; i++)
-        for (size_t j = 0; j < C; j++)
+        for (size_t j = 0; j < C; j++) {
+            Y[i * C + j] = a * X[i * C + j];
             for (size_t k = 0; k < R; k++) Y[i * C + j] += B[i * R + k] * X[k * C + j];
+        }
     double nx = ref_frobenius(X, R * C), na = ref_frobenius(A, R * R), nb = ref_frobenius(B, R * R);
     double a_err = gam(C) * nx * nx;
     double b_err = (gam(R) + 3 * U) * c * na * na + 3 * U * (fabs(b) * na + nb) +
                    a_err * (2 * c * top * top + fabs(b));
-    double err = gam(R) * nb * nx + b_err * top;
+    double err = gam(R + 1) * (nb + a) * nx + b_err * top;
     memcpy(X, Y, R * C * sizeof *X);
     free(A);
     return err;

@@ -12,6 +12,11 @@ ranks() {
         >"$work/$name.out" 2>"$work/$name.err" </dev/null
 }
 
+by_mpi() { # FUNCTION [ARGUMENT...]: where ranks do not read each other's memory
+    export PRETRAIN_COMM=mpi
+    "$@"
+}
+
 # A third of the training text becomes runs of 1000 end-of-text tokens. Between two of them nothing is predicted
 # (packing.h), so sequences, and ranks, have very different numbers of targets that count; some have none.
 uneven_corpus() {

@@ -492,7 +492,7 @@ static void test_which_entries_are_the_inner_ones(void **state)
     (void)state;
 #define AT(entry) offsetof(Dev, entry)
     static const size_t shared[] = {
-        AT(sum_squares), AT(sum_squares_exact), AT(sgd), AT(adamw), AT(adamw8bit), AT(lion), AT(adafactor), AT(muon),
+        AT(sum_squares), AT(sum_squares_exact), AT(sgd), AT(adamw), AT(adamw8bit), AT(lion), AT(adafactor),
         AT(accumulate), AT(subtract), AT(clip_units), AT(to_device), AT(to_host), AT(zero), AT(copy),
         AT(attention_merge), AT(route_forward), AT(route_backward), AT(experts_count), AT(experts_sort),
         AT(experts_pick)};

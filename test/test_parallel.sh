@@ -273,6 +273,10 @@ layouts <<'END'
 4 2 2 gpt gpt --parallel.shard=2
 4 1 3 gpt twelve --batch.tokens=384 --parallel.shard=2
 END
+for zero in 0 3; do
+    passes "gpt: the same bytes on 4 ranks, stage $zero, by MPI" by_mpi same_bytes 4 gpt "mpi-$zero" gpt "${exact[@]}" \
+        --parallel.zero="$zero" --batch.micro=2
+done
 deeper layouts <<'END'
 2 0 8 gpt gpt
 4 1 4 gpt gpt

@@ -165,5 +165,8 @@ passes 'SIGTERM to everybody' all_asked_to_stop TERM
 passes 'SIGINT to everybody' all_asked_to_stop INT
 passes 'SIGUSR1 to a process alone' alone_asked_to_stop USR1
 passes 'no supervisors' without_supervisors
+rm -rf "${runs:?}"/* # of the same names
+passes 'SIGKILL, by MPI' by_mpi signalled KILL 'was killed by signal 9 \(Killed\)'
+passes 'SIGSTOP, by MPI' by_mpi stopped
 passes 'two runs in one directory' two_runs_in_a_directory
 exit $failed

@@ -763,15 +763,16 @@ static void adafactor(Dev *dev, float *weight, float *row, float *col, float *gr
     step_end(&c, &s, weight, NULL, NULL, grad, n);
 }
 
-// What five steps of the polynomial on X (k, L), k <= L, make of an error e at the start.
-static double polynomial_err(double e, size_t k, size_t L)
+// What five steps of the polynomial on X (k, L), k <= L, make of an error e at the start, where each of two devices
+// rounds the operands of its products by up to r, relatively.
+static double polynomial_err(double e, double r, size_t k, size_t L)
 {
     const double top = 1.21, root = sqrt((double)k), a = 1.47 * root, b = 3.45 * root, x = top * root;
     for (int i = 0; i < 5; i++) {
-        double of_a = 2 * gam(L) * x * x;
+        double of_a = 2 * (gam(L) + (2 + r) * r) * x * x + 2 * r * a;
         double of_b = (2 * gam(k) + 3 * U) * 2.0315 * a * a + 3 * U * (4.775 * a + b) +
-                      of_a * (2 * 2.0315 * top * top + 4.775);
-        e = 4.25 * e + 2 * gam(k) * b * x + of_b * top;
+                      of_a * (2 * 2.0315 * top * top + 4.775) + 2 * r * b;
+        e = 4.25 * e + 2 * (gam(k + 1) + r) * (b + 3.4445) * x + of_b * top;
     }
     return e;
 }
@@ -816,7 +817,8 @@ static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, flo
         double e = 6 * U * (fabs((1 - b) * g) + fabs(b * new_m)) + b * s.m_err[i];
         off += e * e, norm += x * x;
     }
-    double e = polynomial_err(norm > 0 ? sqrt(off / norm) + rms_err(n) + 2 * U : 0, k, L);
+    double r = c.ref->x_type == X_BF16 && !c.ref->fp8 ? 0x1p-9 : 0; // of either device, or of one
+    double e = polynomial_err(norm > 0 ? sqrt(off / norm) + rms_err(n) + 2 * U : 0, r, k, L);
     double *row_err = dev_check_d(&c, R), *move_err = dev_check_d(&c, R);
     for (size_t i = 0; i < R; i++) move_err[i] = 4 * U + e;
     if (row) row_errors(move_err, row_err, old_row, want_row, e, R, C, u);

@@ -3,8 +3,8 @@
 // The invariant: only start, split and stop block. Every wait is comm.c's loop of MPI_Test and short sleeps, because
 // MPI's own waits spin: four ranks on two cores take turns at spinning (see doc/comm.md).
 //
-// With PRETRAIN_COMM=shared, where all ranks are on one machine, their calls do not go through MPI but through shared
-// memory (comm_shared.c). MPI then only starts them, splits groups, and stops them.
+// Where all ranks are on one machine, their calls do not go through MPI but through shared memory (comm_shared.c). MPI
+// then only starts them, splits groups, and stops them. With PRETRAIN_COMM=mpi in the environment they use MPI.
 //
 // A group has three communicators, one for each channel: messages of the program and native collectives; messages of
 // the collectives of collectives.c, tagged with the call's number; checks. So none can be mistaken for another.

@@ -26,10 +26,9 @@
 // The invariant: a counter never falls. Use u of a meeting begins when DONE = 2 u N, as nobody reads its entries any
 // more, and adds N to ARRIVED and 2 N to DONE, whatever the call. So nothing has to be reset.
 //
-// It is used with PRETRAIN_COMM=shared in the environment. Where the kernel refuses to read another process (seccomp,
-// another user namespace), or some rank is on another machine, the ranks use MPI, as they do without that. A rank that
-// cannot be read later has ended; its
-// supervisor ends the job, and its reader waits for that.
+// It is what ranks of one machine use. Where the kernel refuses to read another process (seccomp, another user
+// namespace), with more than MOST ranks, with some rank on another machine, or with PRETRAIN_COMM=mpi in the
+// environment, they use MPI. A rank that cannot be read later has ended; its supervisor ends the job, and its reader waits for that.
 //
 // Rejected: gradients in shared memory (nothing to copy, but no huge pages either, and the allocator of large memory
 // would have to know of ranks); a copy into the segment and one out of it (twice the bytes); a thread that copies.
@@ -147,7 +146,8 @@ static size_t segment_bytes(int size)
 int comm_shared_create(int size)
 {
     const char *mode = getenv("PRETRAIN_COMM");
-    return size > MOST || !mode || strcmp(mode, "shared") ? -1 : shmget(IPC_PRIVATE, segment_bytes(size), 0600);
+    if (mode && *mode && strcmp(mode, "mpi")) die("PRETRAIN_COMM = %s: wants mpi, or nothing", mode);
+    return size > MOST || (mode && *mode) ? -1 : shmget(IPC_PRIVATE, segment_bytes(size), 0600);
 }
 
 void comm_shared_remove(int id)
@@ -346,7 +346,7 @@ uint64_t comm_shared_room(Shared *s, int size)
 {
     uint64_t need = DEPTH * meeting_bytes(size), at = __atomic_fetch_add(&s->segment->used, need, __ATOMIC_RELAXED);
     if (at + need > segment_bytes(s->size))
-        die("comm_shared: no room for more groups (try without PRETRAIN_COMM=shared)");
+        die("comm_shared: no room for more groups (try PRETRAIN_COMM=mpi)");
     return at;
 }
 

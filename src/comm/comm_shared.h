@@ -1,7 +1,6 @@
 // comm_shared: what ranks of one machine send each other without MPI: they read each other's memory.
 //
-// comm_mpi uses it with PRETRAIN_COMM=shared when every rank of the job is on this machine and the kernel permits it;
-// see comm_shared.c.
+// comm_mpi uses it when every rank of the job is on this machine and the kernel permits it; see comm_shared.c.
 #ifndef COMM_SHARED_H
 #define COMM_SHARED_H
 #include "comm/comm.h"
@@ -12,7 +11,7 @@ extern "C" {
 typedef struct Shared Shared;           // of a process: its place in the job's segment
 typedef struct SharedGroup SharedGroup; // of a group
 
-// A segment for `size` ranks, made by one of them; -1: none is wanted, or to be had. All attach to it, then one removes
+// A segment for `size` ranks, made by one of them; -1: MPI is wanted, or none is to be had. All attach to it, then one removes
 // its name; it is gone when the last rank ends, however it ends.
 int comm_shared_create(int size);
 Shared *comm_shared_attach(int id, int rank, int size); // NULL: not possible

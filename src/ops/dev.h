@@ -346,7 +346,8 @@ struct Dev {
     void (*adafactor)(Dev *, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u);
     // weight (R, C): momentum beta1, made orthogonal; scratch: R C + 2 min(R, C)^2 floats (Jordan 2024; the
     // scale of arXiv 2502.16982). row (R): means, by beta2, of the squares of each row of that, whose roots divide it
-    // (NorMuon, arXiv 2510.05491); NULL: plain Muon, and beta2 and eps are not read
+    // (NorMuon, arXiv 2510.05491); NULL: plain Muon, and beta2 and eps are not read. Where X is bf16 a device may round
+    // the operands of the products to it
     void (*muon)(Dev *, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C, Update u);
 
     // ---- copies between host and device

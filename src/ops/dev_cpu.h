@@ -72,6 +72,12 @@ void experts_cpu_fill(Dev *dev);
 void updates_cpu_fill(Dev *dev);
 void updates_matrix_cpu_fill(Dev *dev);
 
+// The op muon, whose products are of fp32 operands; of operands rounded to bf16; or of those by the processor's
+// instruction (gemm_bf16.h).
+typedef enum { MUON_FP32, MUON_ROUNDED, MUON_BF16 } MuonProducts;
+void updates_matrix_muon(Dev *dev, MuonProducts products, float *weight, float *m, float *row, float *grad,
+                         float *scratch, size_t R, size_t C, Update u);
+
 // The 256 values, ascending, that a code of adamw8bit stands for; with a sign for m, without for v.
 void updates_8bit_codes(bool with_sign, float code[256]);
 

@@ -11,7 +11,7 @@
 // `sum` that backward reads. (llm.c's fused residual kernel does the same.)
 //
 // Statistics (mean, rstd, lse), losses and all gradients of parameters stay fp32, and so do master weights and
-// optimizer state, whose ops are the inner device's own.
+// optimizer state, whose ops are the inner device's own; but Muon's products read bf16 operands on a bf16 device.
 //
 // Work is done in chunks of rows, so that the fp32 copies stay small however long the batch is: small enough for a
 // thread's cache in the ops that take most time (Lanes). A chunk reads all that
@@ -971,6 +971,14 @@ static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, con
                                    narrow_at(inp, r * C), h, C, OC, -1);
 }
 
+// Its arrays are fp32; what its products read is bf16 (updates_matrix.c).
+static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C,
+                 Update u)
+{
+    const Narrow *n = (const Narrow *)dev;
+    updates_matrix_muon(dev, n->hardware ? MUON_BF16 : MUON_ROUNDED, weight, m, row, grad, scratch, R, C, u);
+}
+
 // What is fp32 on all sides, and what moves bytes: the inner device's own functions. They are called with this device,
 // of which they read `threads` and `x_bytes`, and call no entry that is not among these.
 static void take_over(Dev *dev, const Dev *inner)
@@ -1074,6 +1082,7 @@ Dev *narrow_create(Dev *inner, NarrowOptions o)
     n->dev.fp8 = n->fp8;
     take_over(&n->dev, inner);
     fill(&n->dev);
+    if (n->format == FORMAT_BF16 && !o.fp8) n->dev.muon = muon;
     dev_check_complete(&n->dev);
     return &n->dev;
 }

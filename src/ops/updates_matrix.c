@@ -31,8 +31,14 @@
 // matrices here, although one matmul uses all three. A is square with side min(R, C): for a tall matrix it is X^T X,
 // and multiplies from the right.
 //
-// A and B = 3.4445 I - 4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2)
-// flops a step instead of 4 k n + 2 k^3, for n elements and k = min(R, C).
+// A and B = -4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2) flops a
+// step instead of 4 k n + 2 k^3, for n elements and k = min(R, C). X = 3.4445 X + B X is added in place.
+//
+// Where training stores bf16, the products read operands rounded to bf16 (X, A and B), and sums stay fp32 (Jordan's
+// choice on GPUs is bf16 throughout). The term 3.4445 X is not rounded: it carries the small singular values, for which
+// B X, of third order, is nothing yet. The last X is fp32. On a processor with the bf16 instruction the operands are
+// bf16 arrays (gemm_bf16.h); on others fp32 arrays of the same numbers, with the same bits as long as no sum is a
+// denormal number and gemm.c has vectors.
 //
 // NorMuon (Li et al., arXiv 2510.05491) divides each row of O, which is what one neuron gets, by the root of a running
 // mean of its square, so that no neuron moves much more than others:
@@ -46,14 +52,16 @@
 //
 // The invariant: a whole tensor at a time; no bit of a sum or a product depends on threads.
 //
-// Rejected: Adafactor's optional first moment (4 bytes per parameter, and saving memory is its purpose); for Muon, bf16
-// products (Jordan's choice on GPUs; fp32 is as fast here) and an exact decomposition (ten times the cost, and exact
-// small singular values gain nothing).
+// Rejected: Adafactor's optional first moment (4 bytes per parameter, and saving memory is its purpose); for Muon, an
+// exact decomposition (ten times the cost, and exact small singular values gain nothing).
 #include "ops/dev_cpu.h"
 
+#include "base/formats.h"
 #include "ops/gemm.h"
+#include "ops/gemm_bf16.h"
 
 #include <math.h>
+#include <string.h>
 
 // ---- Adafactor
 
@@ -135,6 +143,40 @@ static Gemm *product(void)
     return gemm_has_vectors() ? gemm_serial : matmul_gemm;
 }
 
+// An iteration's operands: X (R, C), A and B (k, k), in fp32 or bf16.
+typedef struct {
+    Dev *dev;
+    MuonProducts products;
+    size_t R, C, k;
+    void *X, *A, *B;
+} Iteration;
+
+// n numbers become those of an operand from `at` on.
+static void store(MuonProducts products, void *operand, size_t at, const float *x, size_t n)
+{
+    float *wide = (float *)operand + at;
+    uint16_t *narrow = (uint16_t *)operand + at;
+    if (products == MUON_FP32) memcpy(wide, x, n * sizeof *x);
+    else if (products == MUON_ROUNDED) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) wide[i] = formats_decode(FORMAT_BF16, formats_encode(FORMAT_BF16, x[i], false));
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) narrow[i] = (uint16_t)formats_encode(FORMAT_BF16, x[i], false);
+    }
+}
+
+// C (M, N) = op(P) op(Q) [+ C], where P and Q are operands, used from p and q on.
+static void multiply(MuonProducts products, bool trans_p, bool trans_q, size_t M, size_t N, size_t K, const void *P,
+                     size_t p, size_t ldp, const void *Q, size_t q, size_t ldq, bool add, float *C, size_t ldc)
+{
+    if (products == MUON_BF16)
+        gemm_bf16_serial(trans_p, trans_q, M, N, K, (const uint16_t *)P + p, ldp, (const uint16_t *)Q + q, ldq, add, C,
+                         ldc);
+    else
+        product()(trans_p, trans_q, M, N, K, 1, (const float *)P + p, ldp, (const float *)Q + q, ldq, add, C, ldc);
+}
+
 // Tile i of those on or below the diagonal: rows and columns in units of TILE.
 static void triangle_tile(size_t i, size_t *row, size_t *col)
 {
@@ -142,43 +184,69 @@ static void triangle_tile(size_t i, size_t *row, size_t *col)
     *col = i;
 }
 
-// A (k, k) = X X^T, or X^T X for a tall X (R, C); with from (k, k): B = c1 + c3 from + c5 from from, symmetric as `from`
-// is. Only tiles on or below the diagonal are computed; the others are their mirror images.
-static void symmetric(Dev *dev, float *to, const float *X, const float *from, size_t R, size_t C)
+// sum (h, w) becomes c3 A + c5 sum, for the part of A from `at` on.
+static void add_cubic(const Iteration *it, float *sum, size_t at, size_t h, size_t w)
 {
-    size_t k = R > C ? C : R, side = (k + TILE - 1) / TILE;
-#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < h; i++, at += it->k)
+#pragma omp simd
+        for (size_t j = 0; j < w; j++) {
+            float a = it->products == MUON_BF16 ? formats_decode(FORMAT_BF16, ((const uint16_t *)it->A)[at + j])
+                                                : ((const float *)it->A)[at + j];
+            sum[i * w + j] = COEF_5 * sum[i * w + j] + COEF_3 * a;
+        }
+}
+
+// A = X X^T, or X^T X for a tall X; or (`second`) B = c3 A + c5 A A. Both are symmetric: only tiles on or below the
+// diagonal are computed; the others are their mirror images.
+static void symmetric(const Iteration *it, bool second)
+{
+    size_t R = it->R, C = it->C, k = it->k, side = (k + TILE - 1) / TILE;
+    void *to = second ? it->B : it->A;
+#pragma omp parallel for schedule(dynamic) num_threads(it->dev->threads)
     for (size_t tile = 0; tile < side * (side + 1) / 2; tile++) {
+        float sum[TILE * TILE], mirror[TILE * TILE];
         size_t row, col;
         triangle_tile(tile, &row, &col);
         size_t r = row * TILE, c = col * TILE, h = k - r < TILE ? k - r : TILE, w = k - c < TILE ? k - c : TILE;
-        float *at = to + r * k + c;
-        if (from) product()(false, false, h, w, k, 1, from + r * k, k, from + c, k, 0, at, k);
-        else if (R > C) product()(true, false, h, w, R, 1, X + r, C, X + c, C, 0, at, k);
-        else product()(false, true, h, w, C, 1, X + r * C, C, X + c * C, C, 0, at, k);
-        for (size_t i = 0; from && i < h; i++) {
-            for (size_t j = 0; j < w; j++) at[i * k + j] = COEF_5 * at[i * k + j] + COEF_3 * from[(r + i) * k + c + j];
-            if (r == c) at[i * k + i] += COEF_1;
-        }
-        for (size_t i = 0; r != c && i < h; i++)
-            for (size_t j = 0; j < w; j++) to[(c + j) * k + r + i] = at[i * k + j];
+        if (second) {
+            multiply(it->products, false, false, h, w, k, it->A, r * k, k, it->A, c, k, false, sum, w);
+            add_cubic(it, sum, r * k + c, h, w);
+        } else if (R > C) multiply(it->products, true, false, h, w, R, it->X, r, C, it->X, c, C, false, sum, w);
+        else multiply(it->products, false, true, h, w, C, it->X, r * C, C, it->X, c * C, C, false, sum, w);
+        for (size_t i = 0; i < h; i++) store(it->products, to, (r + i) * k + c, sum + i * w, w);
+        if (r == c) continue;
+        for (size_t i = 0; i < h; i++)
+            for (size_t j = 0; j < w; j++) mirror[j * h + i] = sum[i * w + j];
+        for (size_t j = 0; j < w; j++) store(it->products, to, (c + j) * k + r, mirror + j * h, h);
     }
 }
 
-// One step of the polynomial: Y from X, both (R, C); A and B hold k * k each. Y is B X, or X B.
-static void polynomial(Dev *dev, float *Y, const float *X, float *A, float *B, size_t R, size_t C)
+// x (R, C) = c1 x + B x, or c1 x + x B, where x is multiplied by `factor` first.
+static void iterate(const Iteration *it, float *x, float factor)
 {
-    size_t k = R > C ? C : R;
-    symmetric(dev, A, X, NULL, R, C);
-    symmetric(dev, B, NULL, A, R, C);
-    GemmTile t = gemm_has_vectors() ? gemm_tile(R, C, dev->threads) : (GemmTile){TILE, C};
+    enum { PIECE = 2048 };
+    size_t R = it->R, C = it->C, k = it->k;
+#pragma omp parallel for schedule(static) num_threads(it->dev->threads)
+    for (size_t at = 0; at < R * C; at += PIECE) {
+        size_t n = R * C - at < PIECE ? R * C - at : PIECE;
+#pragma omp simd
+        for (size_t i = at; i < at + n; i++) x[i] *= factor;
+        store(it->products, it->X, at, x + at, n);
+#pragma omp simd
+        for (size_t i = at; i < at + n; i++) x[i] *= COEF_1;
+    }
+    symmetric(it, false);
+    symmetric(it, true);
+    bool tiled = it->products == MUON_BF16 || gemm_has_vectors();
+    GemmTile t = tiled ? gemm_tile(R, C, it->dev->threads) : (GemmTile){TILE, C};
     size_t n_rows = (R + t.h - 1) / t.h, n_cols = (C + t.w - 1) / t.w;
-#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+#pragma omp parallel for schedule(dynamic) num_threads(it->dev->threads)
     for (size_t i = 0; i < n_rows * n_cols; i++) {
         size_t r = i % n_rows * t.h, c = i / n_rows * t.w;
         size_t h = R - r < t.h ? R - r : t.h, w = C - c < t.w ? C - c : t.w;
-        if (R > C) product()(false, false, h, w, k, 1, X + r * C, C, B + c, k, 0, Y + r * C + c, C);
-        else product()(false, false, h, w, k, 1, B + r * k, k, X + c, C, 0, Y + r * C + c, C);
+        float *to = x + r * C + c;
+        if (R > C) multiply(it->products, false, false, h, w, k, it->X, r * C, C, it->B, c, k, true, to, C);
+        else multiply(it->products, false, false, h, w, k, it->B, r * k, k, it->X, c, C, true, to, C);
     }
 }
 
@@ -202,10 +270,12 @@ static float normalize_rows(Dev *dev, float *x, float *row, size_t R, size_t C, 
     return after > 0 ? (float)sqrt(before / after) : 0;
 }
 
-static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C,
-                 Update u)
+void updates_matrix_muon(Dev *dev, MuonProducts products, float *weight, float *m, float *row, float *grad,
+                         float *scratch, size_t R, size_t C, Update u)
 {
-    size_t n = R * C, k = R < C ? R : C;
+    size_t n = R * C, k = R < C ? R : C, each = products == MUON_BF16 ? sizeof(uint16_t) : sizeof(float);
+    Iteration it = {.dev = dev, .products = products, .R = R, .C = C, .k = k, .X = scratch};
+    it.A = (char *)it.X + n * each, it.B = (char *)it.A + k * k * each;
     float b = (float)u.beta1, rest = (float)(1 - u.beta1);
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
@@ -214,24 +284,22 @@ static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, flo
         grad[i] = rest * g + b * m[i];
     }
     float to_one = (float)(1 / (sqrt(dev->sum_squares(dev, grad, n)) + 1e-7));
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) grad[i] *= to_one;
-    float *from = grad, *to = scratch, *A = scratch + n, *B = A + k * k;
-    for (int i = 0; i < STEPS; i++) {
-        polynomial(dev, to, from, A, B, R, C);
-        float *old = from;
-        from = to;
-        to = old;
-    }
+    for (int i = 0; i < STEPS; i++) iterate(&it, grad, i == 0 ? to_one : 1);
     float shrink = 1 - u.lr * u.weight_decay, scale = u.lr * 0.2f * sqrtf((float)(R > C ? R : C));
     float apart = u.cautious ? 1 : shrink;
-    if (row) scale *= normalize_rows(dev, from, row, R, C, u);
+    if (row) scale *= normalize_rows(dev, grad, row, R, C, u);
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
-        float keep = from[i] * weight[i] < 0 ? apart : shrink;
-        weight[i] = fmaf(weight[i], keep, -(scale * from[i]));
+        float keep = grad[i] * weight[i] < 0 ? apart : shrink;
+        weight[i] = fmaf(weight[i], keep, -(scale * grad[i]));
         grad[i] = 0;
     }
+}
+
+static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, float *scratch, size_t R, size_t C,
+                 Update u)
+{
+    updates_matrix_muon(dev, MUON_FP32, weight, m, row, grad, scratch, R, C, u);
 }
 
 void updates_matrix_cpu_fill(Dev *dev)
