@@ -163,8 +163,8 @@ static size_t last_two_sentences(const GrammarText *text)
 }
 
 // The hero is the first child of the story, and named more than once; at most one other appears, of the
-// other sex; those that a rhyme calls (`come, Anna`) are others. The hero of a tale is named again in one of its last two
-// sentences.
+// other sex; those that a rhyme calls (`come, Anna`) are others. The hero of a tale is named again in one of its last
+// two sentences.
 static void test_names_are_kept(void **state)
 {
     (void)state;
