@@ -7,11 +7,10 @@
 // disappears as soon as a model learns that words repeat. The refrains are rhymes of one or two sentences near the
 // beginning and the end of a tale. What was measured of this, and what was not, is in doc/log.md.
 //
-// A rhyme keeps the same two children for four verses, so that few names in a context belong to other children. One verse
-// calls girls, then boys: there a name comes where only its sex is known, as in `a girl named`, and a model learns from
-// one verse of eight names what it learns from eight tales. Two more say who is a boy
-// and repeat a relative and a dish. (Rejected: verses about the hero's house, a skill and the way back too, which took
-// the place of verses that repeat more: 9.1% above the floor in place of 6.3%, doc/log.md.)
+// A rhyme keeps the same two children for four verses, so that few names in a context belong to other children. One
+// verse calls girls, then boys: there a name comes where only its sex is known, as after "girl named" in a tale. Two
+// more say who is a boy, and repeat a relative and a dish. (Rejected: verses about the hero's house, a skill and the
+// way back too. They took the place of verses that repeat more; doc/log.md.)
 //
 // The invariant is that of the whole grammar: one derivation for each text. The rhymes differ in their
 // first words or in the words around the first choice, and each choice is written out where it is made.
