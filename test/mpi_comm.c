@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static void run_mesh(CommCase *cc, Comm *world, char **size)
@@ -64,6 +65,26 @@ static void run_large(CommCase *cc, Comm *world)
     free(x);
 }
 
+// In place, with every rank's buffer at one address, as without address space randomization: another rank's memory is
+// another place all the same.
+static void run_one_address(CommCase *cc, Comm *world)
+{
+    enum { EACH = 100 };
+    size_t n = (size_t)world->size * EACH, counts[world->size], own = (size_t)world->rank * EACH;
+    int32_t *x = mmap((void *)0x200000000000, n * sizeof *x, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (x == MAP_FAILED) die("mpi_comm: no memory for %zu numbers", n);
+    for (int r = 0; r < world->size; r++) counts[r] = EACH;
+    for (size_t i = 0; i < EACH; i++) x[own + i] = case_value(world->rank, i);
+    CommRequest q = comm_all_gather(world, x, x + own, counts, COMM_INT32);
+    comm_wait(world, &q);
+    for (size_t i = 0; i < n; i++) expect(cc, world, x[i] == case_value((int)(i / EACH), i % EACH));
+    for (size_t i = 0; i < n; i++) x[i] = case_value(world->rank, i);
+    q = comm_all_reduce(world, x, x, n, COMM_INT32, COMM_SUM);
+    comm_wait(world, &q);
+    for (size_t i = 0; i < n; i++) expect(cc, world, x[i] == case_total(world->size, i, COMM_SUM));
+    munmap(x, n * sizeof *x);
+}
+
 // Ways to fail on the last rank while the others wait for it.
 static void fail(Comm *world, const char *how)
 {
@@ -94,6 +115,7 @@ int main(int argc, char **argv)
     bool everything = !strcmp(argv[1], "everything");
     if (everything) {
         case_everything(&cc, world);
+        run_one_address(&cc, world);
         comm_set_checked(world, true);
         case_in_flight(&cc, world);
     } else if (!strcmp(argv[1], "mesh") && argc == 6) run_mesh(&cc, world, argv + 2);

@@ -452,7 +452,8 @@ static void collect(const Op *op)
         const char *from = all[r].in;
         if (call->kind == COMM_ALL_REDUCE) from = all[r].out + call->offsets[r] * bytes;
         if (exchange && n) pull(g->shared, g->rank[r], &at, all[r].offsets + g->comm->rank, sizeof at);
-        if (n && to != from + at * bytes) pull(g->shared, g->rank[r], to, from + at * bytes, n * bytes);
+        bool there = r == g->comm->rank && to == from + at * bytes; // in another process it is another place
+        if (n && !there) pull(g->shared, g->rank[r], to, from + at * bytes, n * bytes);
     }
 }
 
