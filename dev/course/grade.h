@@ -1,0 +1,73 @@
+// grade: what graders are written with.
+//
+// A grader is tests.c, which students see, and hidden.c, which they do not, linked with one answer and grade.c. Each test
+// runs in a process of its own, under a time limit: one that crashes or never ends fails alone, and the rest run. It
+// calls the answer through the header of the assignment only, and says of a wrong result what was expected, what came,
+// and which known mistake gives just that.
+//
+//     TEST(mean_of_rows, 2, "the mean of each row") { ... expect_array("mean", got, want, 3, 4, 1e-6, NULL, 0); }
+//
+// Points are of a whole test. Floats are drawn from fixed seeds, so a grade is the same every time.
+#ifndef GRADE_H
+#define GRADE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct GradeTest {
+    const char *name, *title, *file;
+    double points;
+    int line;
+    bool hidden;
+    void (*run)(void);
+    struct GradeTest *next;
+} GradeTest;
+
+void grade_add(GradeTest *test);
+
+#ifdef GRADE_HIDDEN // hidden.c defines it, before it includes this
+#define GRADE_IS_HIDDEN true
+#else
+#define GRADE_IS_HIDDEN false
+#endif
+#define TEST(function, points, title)                                                                                  \
+    static void function(void);                                                                                        \
+    __attribute__((constructor)) static void function##_is_a_test(void)                                                \
+    {                                                                                                                  \
+        static GradeTest test = {#function, title, __FILE__, points, __LINE__, GRADE_IS_HIDDEN, function, NULL};       \
+        grade_add(&test);                                                                                              \
+    }                                                                                                                  \
+    static void function(void)
+
+// Ends the test as failed, with this one line: what was expected, what came, and why.
+__attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...);
+// The same where something does not hold.
+#define expect(holds, ...) ((holds) ? (void)0 : fail(__VA_ARGS__))
+
+// The result that a known mistake gives, and what the mistake is: "not divided by the number of rows".
+typedef struct {
+    const double *values;
+    const char *because;
+} Mistake;
+
+// got (rows, cols) equals want within tolerance * max(1, |want|), or the test fails: "dx, row 3, column 0: expected
+// 0.25, got 0.5: not divided by the number of rows". NULL, 0: no known mistakes.
+void expect_array(const char *what, const float *got, const double *want, size_t rows, size_t cols, double tolerance,
+                  const Mistake *mistakes, int n);
+void expect_number(const char *what, double got, double want, double tolerance, const Mistake *mistakes, int n);
+
+// n floats in [-1, 1), the same for the same seed. For the life of the test; never NULL. Under AddressSanitizer a read
+// or write outside is an error.
+float *random_floats(size_t n, uint64_t seed);
+// n floats with this value.
+float *equal_floats(size_t n, float value);
+// A number in [0, n), the next one of a sequence.
+uint64_t random_below(uint64_t *state, uint64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
