@@ -162,7 +162,8 @@ TEST(weights, 2, "prob: the weights of each query, and 0 for later keys")
     attention_forward(out, prob, c.q, c.k, c.v, 6, 2, 3);
     for (size_t i = 0; i < 72; i++)
         expect(i % 6 <= i / 6 % 6 || prob[i] == 0,
-               "prob of head %zu, query %zu, key %zu: expected 0, as the key is later, got %g", i / 36, i / 6 % 6, i % 6, prob[i]);
+               "prob of head %zu, query %zu, key %zu: expected 0, as the key is later, got %g", i / 36, i / 6 % 6, i % 6,
+               prob[i]);
     expect_forward(&c, NULL, prob, 1e-5);
 }
 
