@@ -1,0 +1,73 @@
+// The rotation in double, with known mistakes, comes first; hidden.c uses it too.
+#include "../grade.h"
+
+#include "rotary.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { RIGHT, SAME, BACKWARDS, NEIGHBOURS, SLOW, FAST, NO_OFFSET, FROM_ONE, OVERWRITTEN, ADDED, MISTAKES };
+static const char *const because[] = {
+    NULL, "nothing was rotated", "rotated the other way: the sign of the sine", "the pairs are (2i, 2i + 1); they are (i, i + D/2)",
+    "the exponent is -i/D, it is -2i/D", "all pairs turn alike: is 2i/D a division of integers?",
+    "`first` is ignored: token t stands at position first + t", "the positions begin with first + 1, not first",
+    "the second element of a pair was computed from the new first one, not from the old one",
+    "the sign of the other sine: this is no rotation"};
+
+static inline double *rotated(const float *x, size_t T, size_t H, size_t D, size_t first, double theta, double sign,
+                              int mistake)
+{
+    double *out = malloc(T * H * D * sizeof *out);
+    for (size_t n = 0; n < T * H * D / 2; n++) { // pair n
+        size_t row = n / (D / 2), i = n % (D / 2), near = mistake == NEIGHBOURS;
+        size_t a = row * D + (near ? 2 * i : i), b = near ? a + 1 : a + D / 2;
+        double position = (double)(row / H) + (mistake == NO_OFFSET ? 0 : (double)first) + (mistake == FROM_ONE);
+        double exponent = mistake == FAST ? 0 : (mistake == SLOW ? 1.0 : 2.0) * (double)i / (double)D;
+        double angle = (mistake == BACKWARDS ? -sign : sign) * position / pow(theta, exponent);
+        if (mistake == SAME) angle = 0;
+        out[a] = x[a] * cos(angle) - x[b] * sin(angle) * (mistake == ADDED ? -1 : 1);
+        out[b] = x[b] * cos(angle) + (mistake == OVERWRITTEN ? out[a] : x[a]) * sin(angle);
+    }
+    return out;
+}
+
+// Two products and a sum of numbers below 1 in float, with cosines in float: below 4 times 2^-24.
+static inline void expect_rotated(const char *what, const float *got, const float *x, size_t T, size_t H, size_t D,
+                                  size_t first, float theta, double sign)
+{
+    Mistake known[MISTAKES - 1];
+    for (int m = 1; m < MISTAKES; m++)
+        known[m - 1] = (Mistake){rotated(x, T, H, D, first, theta, sign, m), because[m]};
+    expect_array(what, got, rotated(x, T, H, D, first, theta, sign, RIGHT), T, H * D, 1e-5, known, MISTAKES - 1);
+}
+
+#ifndef GRADE_HIDDEN
+TEST(one_pair, 2, "(1, 0) at position 1 becomes (cos 1, sin 1)")
+{
+    float x[2] = {1, 0}, *got = random_floats(2, 0);
+    got[0] = 1, got[1] = 0;
+    rotary_forward(got, 1, 1, 2, 1, 10000);
+    expect_rotated("(1, 0) at position 1", got, x, 1, 1, 2, 1, 10000, 1);
+}
+
+TEST(pairs, 3, "six tokens, two heads of eight elements")
+{
+    float *x = random_floats(96, 1), *got = random_floats(96, 1);
+    rotary_forward(got, 6, 2, 8, 0, 100);
+    expect_rotated("x of six tokens from position 0", got, x, 6, 2, 8, 0, 100, 1);
+}
+
+TEST(offset, 1, "token t stands at position first + t")
+{
+    float *x = random_floats(24, 2), *got = random_floats(24, 2);
+    rotary_forward(got, 3, 2, 4, 5, 50);
+    expect_rotated("x of three tokens from position 5", got, x, 3, 2, 4, 5, 50, 1);
+}
+
+TEST(backward, 2, "the gradient")
+{
+    float *dy = random_floats(60, 3), *got = random_floats(60, 3);
+    rotary_backward(got, 5, 2, 6, 3, 50);
+    expect_rotated("dx", got, dy, 5, 2, 6, 3, 50, -1);
+}
+#endif
