@@ -8,7 +8,8 @@
 
 enum { RIGHT, SAME, BACKWARDS, NEIGHBOURS, SLOW, FAST, NO_OFFSET, FROM_ONE, OVERWRITTEN, ADDED, MISTAKES };
 static const char *const because[] = {
-    NULL, "nothing was rotated", "rotated the other way: the sign of the sine", "the pairs are (2i, 2i + 1); they are (i, i + D/2)",
+    NULL, "nothing was rotated", "rotated the other way: the sign of the sine",
+    "the pairs are (2i, 2i + 1); they are (i, i + D/2)",
     "the exponent is -i/D, it is -2i/D", "all pairs turn alike: is 2i/D a division of integers?",
     "`first` is ignored: token t stands at position first + t", "the positions begin with first + 1, not first",
     "the second element of a pair was computed from the new first one, not from the old one",
