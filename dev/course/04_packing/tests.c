@@ -97,7 +97,7 @@ static inline void expect_positions(const Case *c)
         for (size_t j = 0, k; j < c->length[i]; j++) {
             int32_t got = c->rows.position[k = c->place[i] + j];
             expect(got == (int32_t)j, "position of token %zu of document %zu: expected %zu, got %d%s", j, i, j, got,
-                   got == (int32_t)(k % c->T) ? ": positions count from the start of the row, not of the document" : "");
+                   got == (int32_t)(k % c->T) ? ": positions count in the row, not in the document" : "");
         }
 }
 
