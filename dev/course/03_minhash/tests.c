@@ -102,7 +102,7 @@ TEST(of_a_set, 2, "a signature depends on the set and the seed alone")
     size_t differ = 0, all_ones = 0, seeds = 0;
     for (size_t k = 0; k < 64; k++)
         differ += a[k] != b[k], all_ones += empty[k] == UINT32_MAX, seeds += a[k] == seed[k];
-    expect(!differ, "the same grams backwards and twice: %zu of 64 numbers differ; expected the same signature", differ);
+    expect(!differ, "the same grams backwards and twice: %zu of 64 numbers differ; expected equal ones", differ);
     expect(all_ones == 64, "no grams: expected 64 numbers UINT32_MAX, %zu of them are", all_ones);
     expect(seeds < 8, "seeds 7 and 8: %zu of 64 numbers are equal; expected other permutations", seeds);
 }
@@ -115,7 +115,7 @@ TEST(estimates, 2, "the agreement of signatures is the Jaccard similarity")
         double want = (100.0 - (double)apart[i]) / (100.0 + (double)apart[i]);
         double got = agreement((uint64_t)i, 100, apart[i]);
         expect(fabs(got - want) < 0.043,
-               "two sets of 100 grams with %zu in common, J = %.3f: %.3f of 4096 numbers agree, expected %.3f +- 0.043%s",
+               "two sets of 100 grams with %zu in common, J %.3f: %.3f of 4096 numbers agree, expected %.3f +- 0.043%s",
                100 - apart[i], want, got, want,
                got > want ? ": do different grams get equal images?" : ": is it the smallest over all grams?");
     }
