@@ -35,7 +35,8 @@ static void sums(int N, size_t n, LinkCount *count)
         added = added || !copy;
     }
     if (!added && memcmp(job.x[0], first[0], n * sizeof(float)))
-        fail("%d ranks: each element, on all ranks, is that of a single rank: nothing was added, or the sums were overwritten", N);
+        fail("%d ranks: each element, on all ranks, is that of a single rank: nothing was added, or the sums were "
+             "overwritten", N);
     for (int r = 0; r < N; r++) {
         char what[96];
         snprintf(what, sizeof what, "the sum of %zu elements over %d ranks, on rank %d", n, N, r);
