@@ -1,18 +1,22 @@
 #define GRADE_HIDDEN
 #include "../grade.h"
 
-void judge_route(int T, int E, int k, float large, bool equal); // of tests.c
+void judge_route(int T, int E, int k, float large, bool equal, float shift); // of tests.c
 void judge_capacity(int T, int E, int k, double factor);
 void judge_dispatch(int T, int E, int k, int capacity);
 void judge_combine(int T, int k, int D, bool dropped);
 
-TEST(large, 1, "logits of several hundred, negative ones too") { judge_route(20, 8, 3, 700, false); }
+TEST(large, 1, "logits around 600 and -600")
+{
+    judge_route(20, 8, 3, 30, false, 600);
+    judge_route(20, 8, 3, 30, false, -600);
+}
 
 TEST(equal, 2, "equal logits, one expert, all experts")
 {
-    judge_route(30, 6, 2, 2, true);
-    judge_route(4, 5, 5, 3, false);
-    judge_route(4, 1, 1, 3, false);
+    judge_route(30, 6, 2, 2, true, 0);
+    judge_route(4, 5, 5, 3, false, 0);
+    judge_route(4, 1, 1, 3, false, 0);
 }
 
 TEST(sizes, 3, "dispatch of many sizes, down to capacity 0")

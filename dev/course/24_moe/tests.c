@@ -15,12 +15,12 @@ static double *softmax_of(const float *z, int E, const int *chosen, int k, bool 
     return w;
 }
 
-// large: logits are up to that. equal: they are whole numbers, so that many are equal.
-void judge_route(int T, int E, int k, float large, bool equal)
+// large: logits are up to that from shift. equal: they are whole numbers, so that many are equal.
+void judge_route(int T, int E, int k, float large, bool equal, float shift)
 {
     float *z = random_floats((size_t)(T * E), 3), *weight = equal_floats((size_t)(T * k), 7);
     int *choice = malloc((size_t)(T * k) * sizeof *choice);
-    for (int i = 0; i < T * E; i++) z[i] = equal ? roundf(z[i] * large) : z[i] * large;
+    for (int i = 0; i < T * E; i++) z[i] = shift + (equal ? roundf(z[i] * large) : z[i] * large);
     for (int i = 0; i < T * k; i++) choice[i] = -7;
     route(T, E, k, z, choice, weight);
     for (int t = 0; t < T; t++) {
@@ -151,7 +151,7 @@ void judge_combine(int T, int k, int D, bool dropped)
     expect_array("dweight", dweight, wdweight, (size_t)T, (size_t)k, 1e-5, NULL, 0);
 }
 
-TEST(chosen, 3, "choices and weights: 2 of 4 experts") { judge_route(5, 4, 2, 2, false); }
+TEST(chosen, 3, "choices and weights: 2 of 4 experts") { judge_route(5, 4, 2, 2, false, 0); }
 TEST(capacities, 1, "the capacity is rounded up")
 {
     judge_capacity(8, 4, 2, 1.25);
