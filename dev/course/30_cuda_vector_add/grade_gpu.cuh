@@ -77,7 +77,7 @@ inline void gpu_every_order(void (*body)())
         if (child == 0) {
             dup2(pipes[1], 1), dup2(pipes[1], 2), close(pipes[0]), close(pipes[1]);
             setenv("EMU_ORDER", o[0], 1), setenv("EMU_SEED", o[1], 1);
-            setenv("EMU_MEMORY", "64", 1), setenv("EMU_TIMEOUT", "10", 1);
+            setenv("EMU_MEMORY", "64", 1), setenv("EMU_TIMEOUT", "15", 1);
             body();
             GPU_CHECK(cudaDeviceSynchronize());
             fflush(nullptr);
