@@ -1,0 +1,90 @@
+// What tests.cu and hidden.cu share.
+#include "dev/course/30_cuda_vector_add/grade_gpu.cuh"
+#include "flash.h"
+
+#include <vector>
+
+#ifdef __CUDACC__
+static unsigned long long matrix_loads; // nothing is counted there
+#endif
+
+typedef std::vector<double> Numbers;
+struct Attention {
+    Numbers out, lse;
+};
+
+// In double, by the definition: query t sees the keys 0 .. t + more - 1.
+static inline Attention attend(const float *q, const float *k, const float *v, int heads, int T, int D, double scale,
+                               int more, bool divide, bool first_head)
+{
+    Attention a = {Numbers((size_t)(heads * T * D)), Numbers((size_t)(heads * T))};
+    for (int h = 0; h < heads; h++)
+        for (int t = 0; t < T; t++) {
+            int row = (h * T + t) * D, kv = first_head ? 0 : h * T * D, end = t + more < T ? t + more : T;
+            double top = -INFINITY, sum = 0, s[200];
+            for (int j = 0; j < end; j++) {
+                s[j] = 0;
+                for (int d = 0; d < D; d++) s[j] += (double)q[row + d] * k[kv + j * D + d] * scale;
+                top = fmax(top, s[j]);
+            }
+            for (int j = 0; j < end; j++) sum += exp(s[j] - top);
+            a.lse[(size_t)(h * T + t)] = top + log(sum);
+            for (int j = 0; j < end; j++)
+                for (int d = 0; d < D; d++)
+                    a.out[(size_t)(row + d)] += exp(s[j] - top) / (divide ? sum : 1) * v[kv + j * D + d];
+        }
+    return a;
+}
+
+// max_loads 0: not judged. no_room: of the GPU's memory only half of what the scores would need is free.
+static inline void check(const char *name, const float *q, const float *k, int heads, int T, int D,
+                         unsigned long long max_loads, bool no_room = false)
+{
+    size_t n = (size_t)(heads * T * D), rows = (size_t)(heads * T);
+    float *v = random_floats(n, 77), *gpu = gpu_untouched(n), *gpu_lse = gpu_untouched(rows);
+    Matrix gpu_q(gpu_floats(q, n)), gpu_k(gpu_floats(k, n)), gpu_v(gpu_floats(v, n));
+    double scale = 1 / sqrt(D);
+    size_t room, all;
+    void *filler;
+    GPU_CHECK(cudaMemGetInfo(&room, &all));
+    if (no_room) GPU_CHECK(cudaMalloc(&filler, room - rows * (size_t)T * sizeof(float) / 2));
+    matrix_loads = 0;
+    flash_attention(gpu, gpu_lse, gpu_q, gpu_k, gpu_v, heads, T, D);
+    float *got = gpu_fetch(gpu, n), *lse = gpu_fetch(gpu_lse, rows);
+    char what[200];
+    snprintf(what, sizeof what, "%s, %d head%s, T %d, D %d: out", name, heads, heads > 1 ? "s" : "", T, D);
+    expect_all_written(what, got, n, "every head, every query, and all D numbers of each");
+    for (size_t i = 0; i < n; i++)
+        expect(!std::isnan(got[i]),
+               "%s, query %zu is NaN: subtract the largest score before exp; a query always sees itself; and exp of "
+               "(-INFINITY) - (-INFINITY) is NaN",
+               what, i / (size_t)D % (size_t)T);
+    Attention want = attend(q, k, v, heads, T, D, scale, 1, true, false);
+    Numbers no_mask = attend(q, k, v, heads, T, D, scale, T, true, false).out;
+    Numbers no_scale = attend(q, k, v, heads, T, D, 1, 1, true, false).out;
+    Numbers by_d = attend(q, k, v, heads, T, D, 1.0 / D, 1, true, false).out;
+    Numbers undivided = attend(q, k, v, heads, T, D, scale, 1, false, false).out;
+    Numbers one_head = attend(q, k, v, heads, T, D, scale, 1, true, true).out;
+    Mistake mistakes[] = {{no_mask.data(), "queries see later keys: the causal mask is missing"},
+                          {no_scale.data(), "the scores were not divided by sqrt(D)"},
+                          {by_d.data(), "the scores were divided by D, not by its square root"},
+                          {undivided.data(), "not divided by the sum of the weights"},
+                          {one_head.data(), "all heads used the keys and values of the first head"}};
+    expect_array(what, got, want.out.data(), rows, (size_t)D, 2e-5, mistakes, 5);
+    expect_all_written("lse", lse, rows, "one number for each query");
+    expect_array("lse: the largest score plus the logarithm of the sum", lse, want.lse.data(), 1, rows, 2e-5, nullptr,
+                 0);
+    expect(!max_loads || matrix_loads <= max_loads,
+           "%s: %llu elements of q, k and v were read, at most %llu were expected: a key that a block has read into "
+           "shared memory serves all its queries",
+           what, matrix_loads, max_loads);
+}
+
+// The score of key j is j * step for every query.
+static inline float *ones(int T, int D) { return equal_floats((size_t)(T * D), 1); }
+static inline float *growing(int T, int D, double step)
+{
+    float *k = ones(T, D);
+    for (int i = 0; i < T * D; i++) k[i] = (float)(i / D * step / sqrt(D));
+    return k;
+}
