@@ -128,14 +128,14 @@ calls+='|pthread_(mutex|cond|barrier|create|join)[a-z_]*|omp_[a-z_]+|GOMP_[a-z_]
 calls+='|__(mul|div)[sdt]c3|__(mul|div|udiv|mod|umod|float|floatun|fix|fixuns|extend|trunc)[a-z0-9]+[23]?)'
 undefined() { nm -u "$1" | awk '{ print $NF }' | sed 's/@.*//'; } # OBJECT
 allowed_calls() {
-    local object other
-    nm -g --defined-only "$work/tests.o" | awk 'NF == 3 { print $3 }'
+    local plain="-std=gnu11 -w -I$folder -I$here -c -o $work/plain.o" other
     if [ -f "$folder/given/calls" ]; then cat "$folder/given/calls"; return; fi
+    # shellcheck disable=SC2086
+    $cc $plain "$folder/tests.c" && nm -g --defined-only "$work/plain.o" | awk 'NF == 3 { print $3 }'
     for other in "$folder/$file" "$folder"/right_*.c; do
         [ -f "$other" ] && [ "${other##*/}" != right_trainer.c ] || continue
-        object=$work/calls.o
-        # shellcheck disable=SC2046
-        $cc $(c_flags) -w -c "$other" -o "$object" && undefined "$object" | grep -vxE "$calls"
+        # shellcheck disable=SC2086
+        $cc $plain "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
     done | sort -u
 }
 refuse() { echo "not run: $*"; return 1; }
@@ -189,7 +189,7 @@ judge() { # FILE [OPTION OF grade.c...]
         return
     elif $how "$1" "$work/program" >"$work/refused"; then
         cat "$work/refused" # warnings
-        cd "$work" && "$work/judge" --program "$work/program" "${@:2}"
+        cd "$work" && "$work/judge" --program "$work/program" --seconds "${COURSE_SECONDS:-20}" "${@:2}"
         return
     fi
     sed "s|$work/answer/||g" "$work/refused" >"$work/why"
@@ -208,7 +208,7 @@ give() { # DIR
     for header in "$folder"/*.h; do [ -f "$header" ] && cp "$header" "$1/$name"; done
     stub >"$1/$name/given/$file"
     all_points >"$1/$name/given/points"
-    if [ $kind = c ]; then build_judge && cp "$work/calls" "$1/$name/given/calls"; fi
+    if [ $kind = c ]; then need_compiler && allowed_calls >"$work/calls" && mv "$work/calls" "$1/$name/given"; fi
     for other in $(grep -ho 'doc/[a-z_]*\.md' "$folder/handout.md" | sort -u); do cp "$root/$other" "$1/doc"; done
     [ $kind = cuda ] || return 0
     mkdir -p "$1/dev/cuda_on_cpu" "$1/src/base"
@@ -262,7 +262,7 @@ hint() { # N [DIR]
     seen=$((seen < n ? seen + 1 : n))
     echo "$seen" >"$mine/.course/$name.hints"
     awk -v last="$seen" -v n="$n" 'BEGIN { print "hint 1 of " n } /^---$/ { if (++k == last) exit; print "\nhint " k + 1 " of " n; next } { print }' "$folder/hints.md"
-    [ "$seen" = "$n" ] && echo '(this was the last one)'
+    [ "$seen" != "$n" ] || echo '(this was the last one)'
 }
 submit() { # [N] [DIR]
     local what=all path out

@@ -226,18 +226,20 @@ static void become_test(const char *program, int index, int from, int to, double
     _exit(2);
 }
 
-// Kills what a test left behind, however it hid: orphans become children of this process (PR_SET_CHILD_SUBREAPER).
+// Kills what a test left behind, however it hid: orphans become children of this process (PR_SET_CHILD_SUBREAPER). The
+// dead are waited for only when no new ones come: until then they count for RLIMIT_NPROC, and no other takes their place.
 static void kill_all_children(void)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    for (int tries = 0; tries < 10000; tries++) {
+    for (int tries = 0, before = -1; tries < 10000; tries++) {
         FILE *f = fopen(path, "r");
         int child, n = 0;
         while (f && fscanf(f, "%d", &child) == 1) kill(child, SIGKILL), n++;
         if (f) fclose(f);
-        while (waitpid(-1, NULL, WNOHANG) > 0) n++;
         if (n == 0) break;
+        while (n == before && waitpid(-1, NULL, WNOHANG) > 0) {}
+        before = n;
         usleep(1000);
     }
 }
