@@ -5,6 +5,7 @@
 ## make test              every component and every acceptance path once; ends with "N passed, N failed"
 ## make test-long         what is deeper: more layouts, orders, kills, compilers, and the sanitizers
 ### make check-headers     each header alone as C11 and C++17, layers, names, file sizes
+### make test-course       the graders of the course, on empty, right and wrong answers (doc/course.md)
 ### make asan              the whole suite again under AddressSanitizer and UBSan, in build/asan
 ### make tsan              what has threads, under ThreadSanitizer (clang and its OpenMP library)
 ### make test-arm          built for AArch64 and tested in an emulation: gcc-aarch64-linux-gnu and qemu-user (test/arm.sh)
@@ -80,7 +81,7 @@ BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
 FUZZ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(filter-out dev/fuzz/fuzz.c dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
 TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c)) # mpi_*: run by test_*.sh
 
-all: $(BIN)
+all: $(BIN) $(B)/course
 
 # Everything is rebuilt when the flags change, or the CPU that -march=native stands for.
 CPU := $(shell { uname -m; grep -m2 -E '^(model name|flags|Features)' /proc/cpuinfo; } 2>/dev/null | cksum)
@@ -116,6 +117,9 @@ $(B)/%: dev/%.c $(LIB)
 $(B)/test/%: private FLAGS := $(FLAGS:-O3=-O2)
 $(B)/test/%: test/%.c $(LIB)
 	$(link) -lcmocka
+
+$(B)/course: dev/course/course.sh # a link: it looks for its assignments beside itself
+	@mkdir -p $(@D) && ln -sfr $< $@
 
 # A parser and what feeds it (doc/fuzz.md). exit() jumps back, so that die() does not end the program.
 FUZZ_DRIVER = $(B)/fuzz/drive.o # -fsanitize=fuzzer: libFuzzer instead
@@ -196,11 +200,13 @@ run: START := $(shell date +%s)
 run: $(B)/stories $(B)/prepare $(B)/train
 	@START=$(START) BUILD=$(B) scripts/run.sh "$$TEXT"
 # A test that does not compile counts as failed; the others still run.
-test: $(BIN)
+test: $(BIN) $(B)/course
 	@$(MAKE) -k --no-print-directory $(TESTS) $(FUZZ) || true
 	@BUILD=$(B) test/run.sh
+test-course: $(BIN) $(B)/course
+	@BUILD=$(B) $(B)/course check
 # What is deeper: more layouts, every order of the emulation, more kills, and the unit tests under the sanitizers.
-test-long: $(BIN)
+test-long: $(BIN) $(B)/course
 	@$(MAKE) -k --no-print-directory $(TESTS) || true
 	@status=0; BUILD=$(B) test/run.sh --long || status=1; $(MAKE) --no-print-directory asan-units || status=1; exit $$status
 
@@ -281,6 +287,6 @@ clean:
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
-.PHONY: all run test test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
+.PHONY: all run test test-course test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
     layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

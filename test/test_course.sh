@@ -1,38 +1,194 @@
 #!/bin/bash
-# test/test_course.sh: every assignment of doc/course.md: without its body the function still compiles, and the test that
-# grades it fails.
+# test/test_course.sh: the course's kit (build/course): a student's way through an assignment, grading, Gradescope, what a
+# hand-out contains, answers that attack the grader, and that the check of the graders notices bad ones.
+# deeper: `build/course check` on every assignment.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-BUILD=${BUILD:-build} cc=${CC:-gcc} failed=0 rows=0
-work=$(mktemp -d "${TMPDIR:-/tmp}/course.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+BUILD=${BUILD:-build}
 if nm "$BUILD/libpretrain.a" 2>/dev/null | grep -q __asan_; then
-    echo 'skip assignments (the library is built for a sanitizer)'
+    echo 'skip the course (the library is built for a sanitizer)'
     exit 0
 fi
-libraries=$(${MAKE:-make} -s --no-print-directory B="$BUILD" print-libraries)
-flags='-std=gnu11 -O0 -fopenmp -Wall -Wextra -Werror -Isrc -I. -Itest'
-[ -d /usr/include/openblas ] && flags="$flags -I/usr/include/openblas"
+work=$(mktemp -d "${TMPDIR:-/tmp}/course.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0 given=dev/course/15_clipping course=$BUILD/course
+export COURSE_SECONDS=3
 
-grades() { # FILE FUNCTION TEST
-    local name=$work/${1##*/}
-    cp "$1" "$name"
-    scripts/blank.sh "$name" "$2" || return 1
-    # shellcheck disable=SC2086
-    $cc $flags -c "$name" -o "$work/blank.o" && $cc $flags -Wno-error "test/$3.c" "$work/blank.o" "$BUILD/libpretrain.a" \
-        $libraries -lcmocka -o "$work/graded" || return 1
-    TMPDIR=$work timeout 60 "$work/graded" >"$work/said" 2>&1 && { echo "$3 passes without $2"; return 1; }
-    grep -q "$2: not written yet" "$work/said" || { tail -n 5 "$work/said"; return 1; }
-}
-while read -r file function test; do
-    rows=$((rows + 1))
-    if grades "$file" "$function" "$test" >"$work/log" 2>&1; then echo "ok $function"
+passes() { # NAME FUNCTION
+    (set -eE; trap 'echo "failed: $BASH_COMMAND (line $LINENO)"' ERR; "$2") >"$work/log" 2>&1
+    local status=$? # not of an `if`: in its condition bash ignores set -e
+    if [ $status = 0 ]; then echo "ok $1"
     else
-        echo "not ok $function"
-        head -n 20 "$work/log" | sed 's/^/  /'
+        echo "not ok $1"
+        tail -n 20 "$work/log" | sed 's/^/  /'
         failed=1
     fi
-done < <(sed -n 's/^| .*| \[\(src[^]]*\)\].*: `\(.*\)` | \(test_[a-z_]*\) |.*/\1 \2 \3/p' doc/course.md)
-[ $rows -ge 5 ] || { echo 'not ok doc/course.md has its table'; failed=1; }
-if scripts/blank.sh src/train/grads.h none 2>/dev/null; then echo 'not ok no such function'; failed=1; else echo 'ok no such function'; fi
+}
+says() { # STATUS WORDS COMMAND...
+    local status=0
+    "${@:3}" >"$work/said" 2>&1 || status=$?
+    cat "$work/said"
+    [ "$status" = "$1" ] && grep -qE -- "$2" "$work/said"
+}
+
+# What doc/course.md shows, in a folder outside of the tree.
+a_student() {
+    says 0 'read handout.md, write clipping.c' "$course" start 15 "$work/mine"
+    cd "$work/mine"
+    local mine="env -u BUILD ./course" # without the tree
+    says 1 '^points 0 of 7$' $mine test 15
+    [ "$(grep -c '^not ok' "$work/said")" = 4 ]
+    says 0 'hint 1 of 3' $mine hint 15
+    says 0 'hint 2 of 3' $mine hint 15
+    says 2 'every answer is still the stub' $mine submit 15
+    echo 'int wrong' >>15_clipping/clipping.c
+    says 1 'clipping.c:[0-9:]* error:' $mine test 15
+    [ "$(grep -c '^not ok' "$work/said")" = 4 ]
+    cp "$OLDPWD/$given/clipping.c" 15_clipping
+    says 0 '^points 7 of 7$' $mine test 15
+    says 0 '^15 .* 10 +1 +c +7 of 7$' $mine list
+    says 0 'clipping.c  [0-9]* bytes, visible tests: 7 of 7' $mine submit 15
+    says 0 'stays as it is' $mine start 15
+    cd "$OLDPWD"
+    says 0 '^points 10 of 10$' "$course" grade 15 "$work/mine/submit_15_clipping.tar.gz"
+}
+
+errors() { # one line each
+    says 2 '^error: .*there is no assignment 99' "$course" test 99
+    says 2 '^error: .*no such folder' "$course" test 15 "$work/nowhere"
+    says 2 '^error: .*which assignment' "$course" start
+    says 2 '^error: .*no such file' "$course" grade 15 "$work/nothing.c"
+    says 2 '^error: .*no no-gcc here: install gcc' env CC=no-gcc "$course" grade 15 $given/clipping.c
+    [ "$(wc -l <"$work/said")" = 1 ]
+    says 2 'no such command' "$course" grow
+    : >"$work/empty.c"
+    says 1 'clipping.c is missing or empty' "$course" grade 15 "$work/empty.c"
+}
+
+# In a copy of the course alone, so that its assignment can be spoiled.
+copied() {
+    rm -rf "$work/tree" && mkdir -p "$work/tree/dev/course" "$work/tree/test"
+    cp dev/course/course.sh dev/course/*.[ch] "$work/tree/dev/course"
+    cp -r $given "$work/tree/dev/course" && rm "$work/tree/$given/right_trainer.c"
+    cp test/mutate.awk "$work/tree/test"
+}
+bad_graders_are_noticed() {
+    local here=$work/tree/$given check=$work/tree/dev/course/course.sh
+    copied
+    says 0 '^ok 15_clipping: stub 0 of 10, reference whole, 6 wrong answers fail, 1 right ones pass$' "$check" check 15
+    says 0 '^1 passed, 0 failed$' "$check" check
+    sed -i '1i bug harmless: it is right\nsays: anything\nfile: clipping.c\n- double sum = 0;\n+ double sum = 0.0;\n' "$here/wrong.txt"
+    says 1 'wrong harmless: passes all tests' "$check" check 15
+    says 1 '^0 passed, 1 failed$' "$check" check
+    copied
+    sed -i 's/^says: multiplied by norm/says: divided by the moon/' "$here/wrong.txt"
+    says 1 "wrong upside_down: nothing says 'divided by the moon" "$check" check 15
+    copied
+    sed -i 's/^    \/\/+ return 0;/    \/\/+ return 5;/' "$here/clipping.c"
+    says 1 'the stub: [1-9][0-9]* points, not 0' "$check" check 15
+    copied
+    printf '// It is not.\n#include "clipping.h"\ndouble clip_by_global_norm(float **g, const size_t *n, int t, double c)\n{\n    return g && n && t && c < 9 ? 0 : 1;\n}\n' >"$here/right_not.c"
+    says 1 'right_not.c: 0 points, not 10' "$check" check 15
+}
+
+a_grade_is_a_sum() {
+    sed 's/norm > clip) {/clip > 0) {/' $given/clipping.c >"$work/always.c" # scales up
+    says 1 '^points 8 of 10$' "$course" grade 15 "$work/always.c"
+    grep -q 'clipping only ever shortens' "$work/said"
+}
+
+a_table_of_marks() {
+    mkdir -p "$work/all/ann" "$work/all/bob"
+    cp $given/clipping.c "$work/all/ann"
+    sed 's/\<sum\>/total/g; s/\<norm\>/length/g; s/double factor/ double   by/; s/factor/by/' $given/clipping.c >"$work/all/bob/clipping.c"
+    cp $given/right_one_loop.c "$work/all/cleo.c"
+    says 0 '^student,assignment,points,of,note$' "$course" marks "$work/all" 15
+    [ "$(grep -c ',15_clipping,10,10,$' "$work/said")" = 3 ]
+    says 0 '^1\.00  ann  bob$' "$course" similar "$work/all" 15
+    sed -n 2p "$work/said" | grep -q '^0\.[0-6]'
+}
+
+gradescope() {
+    says 0 'the points are 10' "$course" gradescope 15 "$work/grader.zip"
+    if unzip -l "$work/grader.zip" | grep -E 'right_|wrong'; then return 1; fi
+    unzip -l "$work/grader.zip" | grep -qE ' run_autograder$'
+    mkdir -p "$work/handed" && cp $given/clipping.c "$work/handed"
+    says 0 '^valid: 10 of 10$' "$course" autograde "$work/grader.zip" "$work/handed" "$work/root"
+    [ "$(grep -c after_published "$work/said")" = 2 ]
+    [ "$(grep -c ', visible$' "$work/said")" = 4 ]
+    echo 'double clip_by_global_norm(' >"$work/handed/clipping.c"
+    says 0 '^valid: 0 of 10$' "$course" autograde "$work/grader.zip" "$work/handed" "$work/root2"
+    grep -q 'error: ' "$work/root2/autograder/results/results.json"
+    echo '{"tests": [{"score": 3, "max_score": 2}]}' >"$work/more.json"
+    says 1 'more points than it has' "$BUILD/grades" results "$work/more.json"
+}
+
+no_answer_is_handed_out() {
+    local path name
+    "$course" export --students "$work/students"
+    if find "$work/students" | grep -E '/(hidden|wrong|right_)'; then return 1; fi
+    for path in dev/course/[0-9][0-9]_*; do
+        name=$(basename "$path")
+        [ -s "$work/students/$name/handout.md" ]
+        # Lines that the student writes and the hidden tests, unless the visible tests have the same.
+        { awk '/\/\/\[$/ { s = 1; next } /\/\/\]$/ { s = 0 } s && !/\/\/\+ /' "$path"/*.[c]* 2>/dev/null; cat "$path"/hidden.* 2>/dev/null; } |
+            sed 's/^ *//' | awk 'length($0) >= 40' | grep -vFf <(cat "$path"/tests.* "$path"/*.h | sed 's/^ *//' | awk 'length($0) >= 20') >"$work/lines" || true
+        if grep -rFf "$work/lines" "$work/students/$name"; then return 1; fi
+    done
+    says 1 '^points 0 of 7$' "$work/students/course" test 15
+}
+
+# Each gets no point that it has not earned, and all six tests are listed.
+attack() { # POINTS WORDS CODE: $F is the head of the function
+    local head='double clip_by_global_norm(float **g, const size_t *n, int t, double c) { (void)g, (void)n, (void)t, (void)c;'
+    printf '%s\n' '#include "clipping.h"' '#include <stdio.h>' '#include <stdlib.h>' '#include <unistd.h>' "${3//\$F/$head}" >"$work/attack.c"
+    says 1 "$2" "$course" grade 15 "$work/attack.c"
+    [ "$(tail -n 1 "$work/said")" = "points $1 of 10" ]
+    [ "$(grep -cE '^(not )?ok ' "$work/said")" = 6 ]
+}
+attacks() {
+    attack 0 'did not end within 3 seconds' '$F for (;;) puts("ok 10 of 10"); }'
+    attack 0 'ended with status 0 before the test did' '$F puts("\npassed\npoints 10 of 10"); exit(0); }'
+    attack 0 'ended with status 0' '$F for (int i = 3; i < 64; i++) stdout->_fileno = i, puts("?passed"), fflush(stdout); exit(0); }'
+    attack 0 'it calls fork' '$F for (;;) fork(); }'
+    attack 0 'it calls fopen' '$F return fopen("hidden.c", "r") ? 5 : 0; }'
+    attack 0 'it includes tests.c' "#include \"$PWD/$given/tests.c\"
+        \$F return 0; }"
+    attack 0 'it has a section' '__attribute__((constructor)) static void f(void) { puts("points 10 of 10"); exit(0); }
+        $F return 5; }'
+    attack 0 'a constructor' '__attribute__((constructor(99))) static void f(void) { exit(0); }
+        $F return 5; }'
+    attack 0 'machine code' '__asm__(".section .init_array");
+        $F return 5; }'
+    attack 0 'chosen while loading' 'static void *f(void) { exit(0); }
+        double clip_by_global_norm(float **, const size_t *, int, double) __attribute__((ifunc("f")));'
+    attack 0 'expected 5, got 7' 'int main(void) { return 0; } void fail(const char *f) { (void)f; } void expect_array(void) {}
+        void expect_number(void) {} double sqrt(double x) { return x - x; }
+        $F return 7; }'
+}
+# What an answer may not call is tried on the judge alone: forks that hide in sessions of their own.
+a_bomb() {
+    local flags="-std=gnu11 -g -I$given"
+    printf '%s\n' '#include "clipping.h"' '#include <unistd.h>' 'double clip_by_global_norm(float **g, const size_t *n, int t, double c)' \
+        '{ (void)g, (void)n, (void)t, (void)c; for (;;) if (!fork()) setsid(), alarm(60); }' >"$work/bomb.c"
+    # shellcheck disable=SC2086
+    for name in clipping bomb; do
+        file=$given/$name.c && [ -f "$file" ] || file=$work/$name.c
+        gcc $flags dev/course/grade.c $given/tests.c "$file" -lm -o "$work/$name.bomb"
+    done
+    says 1 '^points 0 of 7$' timeout 60 "$work/clipping.bomb" --program "$work/bomb.bomb" --seconds 1
+    if pgrep -f "$work/bomb.bomb"; then return 1; fi
+}
+
+passes 'a student, from start to submission' a_student
+passes 'errors in a line' errors
+passes 'bad graders are noticed' bad_graders_are_noticed
+passes 'points of a wrong answer' a_grade_is_a_sum
+passes 'marks and similar submissions' a_table_of_marks
+if command -v zip >/dev/null && command -v unzip >/dev/null; then passes 'an autograder for Gradescope' gradescope
+else echo 'skip an autograder for Gradescope (no zip and unzip here)'; fi
+passes 'no answer is handed out' no_answer_is_handed_out
+passes 'attacks' attacks
+passes 'a bomb of processes' a_bomb
+if [ -n "${TEST_LONG:-}" ]; then "$course" check | grep -E '^(ok|not ok|  )' && [ "${PIPESTATUS[0]}" = 0 ] || failed=1; fi
 exit $failed

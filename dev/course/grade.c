@@ -1,13 +1,25 @@
 // grade: runs the tests of one answer (grade.h).
 //
-// usage: PROGRAM [--json FILE] [--seconds N]
+// usage: PROGRAM [--program ANSWER] [--seconds N] [--json FILE [--leaderboard NAME asc|desc]] [--refused FILE]
 //
 // One line a test, "ok 2 of 2  title" or "not ok 0 of 2  title" with what was wrong below, and at last "points 7 of 10".
-// With --json also an array of tests for programs. The exit status is 0 when all passed.
+// --json writes the results as Gradescope wants them. The exit status is 0 when all passed.
+//
+// An answer is a stranger. So there are two programs of the same tests: the judge, linked with the empty stub, never runs
+// a line of the answer, not even a constructor; ANSWER is linked with the answer, and the judge starts it once a test, as
+// a user without rights where it can, with limits on time, memory, files and processes. What ANSWER prints counts for
+// nothing, and neither does its exit status alone: a test has passed when its process sends back, on a pipe of its own,
+// the password that the judge sent it when main() had begun. At the end of a test whatever it started is killed.
+// Without --program the tests run in a fork of this program: for a quick try with one's own answer. --refused: nothing
+// can be run, for the reason in FILE; all tests are listed with 0 points.
+#define _GNU_SOURCE // fexecve
 #include "grade.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,6 +27,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,15 +46,25 @@ void grade_add(GradeTest *test)
     test->next = *at, *at = test;
 }
 
+// Of the process of one test: where its verdict goes, the password that makes it one, and what was measured.
+static int verdict = 2;
+static char password[33];
+static double measured = NAN;
+
 void fail(const char *format, ...)
 {
+    char line[1024];
     va_list args;
     va_start(args, format);
-    fputs("wrong: ", stderr);
-    vfprintf(stderr, format, args);
+    int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    dprintf(verdict, "wrong: %.*s\n", n, line);
     _exit(1);
+}
+
+void grade_measured(double value)
+{
+    measured = value;
 }
 
 // ---- comparisons
@@ -121,7 +147,104 @@ float *equal_floats(size_t n, float value)
     return x;
 }
 
-// ---- running
+// ---- a test's process
+
+static void stop(const char *what)
+{
+    fprintf(stderr, "error: grade: %s: %s\n", what, strerror(errno));
+    exit(2);
+}
+
+// Processes and threads of this user: RLIMIT_NPROC counts them all.
+static rlim_t tasks_of_user(void)
+{
+    rlim_t n = 0;
+    DIR *all = opendir("/proc");
+    for (struct dirent *e; all && (e = readdir(all));) {
+        char path[300];
+        struct stat s;
+        snprintf(path, sizeof path, "/proc/%s/task", e->d_name);
+        if (isdigit((unsigned char)*e->d_name) && !stat(path, &s) && s.st_uid == getuid()) n += s.st_nlink - 2;
+    }
+    if (all) closedir(all);
+    return n;
+}
+
+static void limit(int what, rlim_t most)
+{
+    struct rlimit now;
+    if (getrlimit(what, &now)) return;
+    if (now.rlim_max != RLIM_INFINITY && now.rlim_max < most) most = now.rlim_max;
+    now.rlim_cur = now.rlim_max = most;
+    setrlimit(what, &now);
+}
+
+// Gives up all rights: root becomes a user that owns no file and no other process.
+static void shut_in(double seconds)
+{
+    limit(RLIMIT_CPU, (rlim_t)(4 * seconds) + 1); // threads
+    limit(RLIMIT_FSIZE, 1 << 24);
+    limit(RLIMIT_CORE, 0);
+    if (geteuid() == 0) {
+        uid_t nobody = 1000000 + (uid_t)getpid() % 1000000;
+        if (setgroups(0, NULL) || setresgid(nobody, nobody, nobody) || setresuid(nobody, nobody, nobody)) {
+            nobody = 65534; // in a container with few users
+            if (setresgid(nobody, nobody, nobody) || setresuid(nobody, nobody, nobody)) _exit(2);
+        }
+    }
+    limit(RLIMIT_NPROC, tasks_of_user() + 64);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+// In ANSWER, or in a fork: runs test `index`; its verdict, with the password, goes to `to`.
+static void run_test(int index, int from, int to)
+{
+    verdict = to;
+    if (write(to, "?", 1) != 1 || read(from, password, 32) != 32) _exit(2);
+    close(from);
+    fcntl(to, F_SETFD, FD_CLOEXEC);
+    GradeTest *test = tests;
+    while (index-- > 0 && test) test = test->next;
+    if (!test) _exit(2);
+    test->run();
+    fflush(NULL);
+    dprintf(to, "%s %.17g\n", password, measured);
+    _exit(0);
+}
+
+static void become_test(const char *program, int index, int from, int to, double seconds)
+{
+    char number[3][16];
+    sprintf(number[0], "%d", index), sprintf(number[1], "%d", from), sprintf(number[2], "%d", to);
+    char *argv[] = {"answer", "--run", number[0], number[1], number[2], NULL};
+    char *env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", "OMP_NUM_THREADS=2", "UBSAN_OPTIONS=print_stacktrace=0",
+                   "ASAN_OPTIONS=hard_rss_limit_mb=4000:detect_leaks=0", NULL};
+    int file = open(program, O_RDONLY | O_CLOEXEC);
+    if (file < 0) _exit(2);
+    shut_in(seconds);
+    fexecve(file, argv, env);
+    _exit(2);
+}
+
+// Kills what a test left behind, however it hid: orphans become children of this process (PR_SET_CHILD_SUBREAPER). The
+// dead are waited for only when no new ones come: until then they count for RLIMIT_NPROC, and no other takes their place.
+static void kill_all_children(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    for (int tries = 0, before = -1; tries < 10000; tries++) {
+        FILE *f = fopen(path, "r");
+        int child, n = 0;
+        while (f && fscanf(f, "%d", &child) == 1) kill(child, SIGKILL), n++;
+        if (f) fclose(f);
+        if (n == 0) break;
+        while (n == before && waitpid(-1, NULL, WNOHANG) > 0) {}
+        before = n;
+        usleep(1000);
+    }
+}
+
+// ---- judging
 
 static double now(void)
 {
@@ -130,65 +253,83 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// What a test said: the grader's own line, or the sanitizer's, or the last line.
-static void reason(char *said, int status, bool late, double seconds, char *out, size_t size)
+// What a test said: the grader's own line, or the sanitizer's, or how it ended.
+static void reason(const char *line, char *said, int status, double seconds, char *out, size_t size)
 {
-    char *line = strstr(said, "wrong: "), *sanitizer = strstr(said, "ERROR: AddressSanitizer: ");
-    char *undefined = strstr(said, "runtime error: ");
-    if (late) snprintf(out, size, "did not end within %g seconds: does a loop never end, or a rank wait for ever?", seconds);
-    else if (line) snprintf(out, size, "%.*s", (int)strcspn(line + 7, "\n"), line + 7);
+    char *sanitizer = strstr(said, "ERROR: AddressSanitizer: "), *undefined = strstr(said, "runtime error: ");
+    if (!strncmp(line, "wrong: ", 7)) snprintf(out, size, "%.*s", (int)strcspn(line + 7, "\n"), line + 7);
+    else if (status < 0) snprintf(out, size, "did not end within %g seconds: does a loop never end, or a rank wait for ever?", seconds);
     else if (sanitizer)
         snprintf(out, size, "memory outside of an array, or already freed: %.*s", (int)strcspn(sanitizer + 25, " \n"),
                  sanitizer + 25);
     else if (undefined) snprintf(out, size, "undefined behaviour: %.*s", (int)strcspn(undefined + 15, "\n"), undefined + 15);
+    else if (strstr(said, "hard rss limit exhausted")) snprintf(out, size, "more than 4 GB of memory were in use");
     else if (WIFSIGNALED(status)) snprintf(out, size, "the program crashed: %s", strsignal(WTERMSIG(status)));
     else snprintf(out, size, "the program ended with status %d before the test did", WEXITSTATUS(status));
-    if (sanitizer) { // the first line of the stack that is in a file of the answer
+    if (sanitizer && strncmp(line, "wrong: ", 7)) { // the first line of the stack that is in a file of the answer
         char *frame = strstr(sanitizer, " in "), *end = frame ? strchr(frame, '\n') : NULL;
         size_t used = strlen(out);
         if (end) snprintf(out + used, size - used, ",%.*s", (int)(end - frame), frame);
     }
 }
 
-// True when it passed. What was wrong: in `why`.
-static bool run(const GradeTest *test, double seconds, char *why, size_t size)
+// Reads into a text of `size` and keeps its beginning and its end; false at the end of the pipe.
+static bool take(int from, char *text, size_t *used, size_t size)
+{
+    char block[4096];
+    ssize_t got = read(from, block, sizeof block);
+    if (got <= 0) return false;
+    if (*used + (size_t)got >= size) *used = size / 2;
+    memcpy(text + *used, block, (size_t)got);
+    text[*used += (size_t)got] = '\0';
+    return true;
+}
+
+// Runs a test and answers its "?" with a new password. True when it passed; what was wrong: in `why`.
+static bool run(const char *program, int index, double seconds, char *why, size_t size)
 {
     static char said[1 << 16];
-    int pipes[2], status = 0;
-    if (pipe(pipes)) { perror("grade: pipe"); exit(2); }
+    char line[1 << 14] = "", secret[33] = "", want[40];
+    uint8_t bytes[16];
+    int out[2], in[2], back[2], status = 0;
+    if (pipe2(out, O_CLOEXEC) || pipe2(in, 0) || pipe2(back, 0)) stop("pipe");
     fflush(NULL);
     pid_t child = fork();
-    if (child < 0) { perror("grade: fork"); exit(2); }
+    if (child < 0) stop("fork");
     if (child == 0) {
         setpgid(0, 0);
-        dup2(pipes[1], 1), dup2(pipes[1], 2), close(pipes[0]), close(pipes[1]);
-        test->run();
-        fflush(NULL);
-        write(2, "\npassed\n", 8);
-        _exit(0);
+        int nothing = open("/dev/null", O_RDONLY);
+        dup2(nothing, 0), dup2(out[1], 1), dup2(out[1], 2), close(in[1]), close(back[0]);
+        if (program) become_test(program, index, in[0], back[1], seconds);
+        run_test(index, in[0], back[1]);
     }
-    close(pipes[1]);
-    size_t used = 0;
+    close(out[1]), close(in[0]), close(back[1]);
+    size_t n_said = said[0] = 0, n_line = 0;
     bool late = false;
-    for (double end = now() + seconds;;) {
-        struct pollfd p = {pipes[0], POLLIN, 0};
+    struct pollfd p[2] = {{back[0], POLLIN, 0}, {out[0], POLLIN, 0}};
+    for (double end = now() + seconds; p[0].fd >= 0 || p[1].fd >= 0;) {
         double left = end - now();
-        if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) == 0) { late = true; break; }
-        char block[4096];
-        ssize_t got = read(pipes[0], block, sizeof block);
-        if (got <= 0) break;
-        if (used + (size_t)got >= sizeof said) used = sizeof said / 2; // keeps the beginning and the end
-        memcpy(said + used, block, (size_t)got);
-        used += (size_t)got;
+        if (left <= 0 || poll(p, 2, (int)(left * 1000) + 1) == 0) { late = true; break; }
+        if (p[1].revents && !take(out[0], said, &n_said, sizeof said)) p[1].fd = -1;
+        if (p[0].revents && !take(back[0], line, &n_line, sizeof line)) p[0].fd = -1;
+        if (*line != '?' || *secret) continue;
+        if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) stop("getrandom");
+        for (int i = 0; i < 16; i++) sprintf(secret + 2 * i, "%02x", bytes[i]);
+        if (write(in[1], secret, 32) != 32) {} // it has ended: no verdict comes
     }
-    said[used] = '\0';
-    close(pipes[0]);
-    kill(-child, SIGKILL); // and what it left behind
+    close(out[0]), close(in[1]), close(back[0]);
+    kill(-child, SIGKILL);
+    if (late) kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-    bool passed = !late && WIFEXITED(status) && WEXITSTATUS(status) == 0 && used >= 8 && !strcmp(said + used - 8, "\npassed\n");
-    if (!passed) reason(said, status, late, seconds, why, size);
+    kill_all_children();
+    snprintf(want, sizeof want, "?%s ", secret);
+    bool passed = !late && *secret && WIFEXITED(status) && WEXITSTATUS(status) == 0 && !strncmp(line, want, strlen(want));
+    measured = passed ? strtod(line + strlen(want), NULL) : NAN;
+    if (!passed) reason(line + (*line == '?'), said, late ? -1 : status, seconds, why, size);
     return passed;
 }
+
+// ---- results
 
 static void json_string(FILE *f, const char *s)
 {
@@ -196,37 +337,70 @@ static void json_string(FILE *f, const char *s)
     for (; *s; s++) {
         if (*s == '"' || *s == '\\') fprintf(f, "\\%c", *s);
         else if ((unsigned char)*s < 32) fprintf(f, "\\u%04x", *s);
-        else fputc(*s, f);
+        else fputc((unsigned char)*s < 127 ? *s : '?', f); // what an answer prints need not be UTF-8
     }
     fputc('"', f);
 }
 
+static char *read_text(const char *path)
+{
+    static char text[1 << 16];
+    FILE *f = fopen(path, "r");
+    if (!f) stop(path);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
 int main(int argc, char **argv)
 {
-    double seconds = 20, points = 0, all = 0;
+    double seconds = 20, points = 0, all = 0, leader = NAN;
+    const char *program = NULL, *refused = NULL, *board = NULL, *order = NULL, *sep = "";
     FILE *json = NULL;
+    if (argc == 5 && !strcmp(argv[1], "--run")) run_test(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seconds")) seconds = atof(argv[i + 1]);
-        else if (!strcmp(argv[i], "--json") && !(json = fopen(argv[i + 1], "w"))) { perror(argv[i + 1]); return 2; }
+        else if (!strcmp(argv[i], "--program")) program = argv[i + 1];
+        else if (!strcmp(argv[i], "--refused")) refused = read_text(argv[i + 1]);
+        else if (!strcmp(argv[i], "--leaderboard") && i + 2 < argc) board = argv[i + 1], order = argv[i++ + 2];
+        else if (!strcmp(argv[i], "--json") && !(json = fopen(argv[i + 1], "we"))) stop(argv[i + 1]);
     }
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (json) fputs("[", json);
-    for (GradeTest *t = tests; t; t = t->next) {
-        char why[1024] = "";
-        bool passed = run(t, seconds, why, sizeof why);
+    if (json) {
+        fputs("{\"output\": ", json);
+        json_string(json, refused ? refused : "");
+        fputs(", \"stdout_visibility\": \"hidden\", \"tests\": [", json);
+    }
+    int index = 0;
+    for (GradeTest *t = tests; t; t = t->next, index++) {
+        char why[1024] = "not run";
+        bool passed = !refused && run(program, index, seconds, why, sizeof why);
+        if (passed) *why = '\0';
+        if (passed && !isnan(measured)) leader = measured;
         printf("%s %g of %g  %s%s\n", passed ? "ok" : "not ok", passed ? t->points : 0.0, t->points, t->title,
                t->hidden ? " (hidden)" : "");
         if (!passed) printf("    %s\n", why);
         points += passed ? t->points : 0, all += t->points;
         if (!json) continue;
-        fprintf(json, "%s\n {\"name\": ", t == tests ? "" : ",");
+        fprintf(json, "%s\n {\"name\": ", sep), sep = ",";
         json_string(json, t->title);
-        fprintf(json, ", \"score\": %g, \"max_score\": %g, \"hidden\": %s, \"output\": ", passed ? t->points : 0.0, t->points,
-                t->hidden ? "true" : "false");
+        fprintf(json, ", \"score\": %g, \"max_score\": %g, \"status\": \"%s\", \"visibility\": \"%s\", \"output\": ",
+                passed ? t->points : 0.0, t->points, passed ? "passed" : "failed", t->hidden ? "after_published" : "visible");
         json_string(json, why);
         fputc('}', json);
     }
-    if (json) fputs("\n]\n", json), fclose(json);
+    if (json) {
+        fputs("\n]", json);
+        if (board && isfinite(leader)) {
+            fputs(", \"leaderboard\": [{\"name\": ", json);
+            json_string(json, board);
+            fprintf(json, ", \"value\": %.17g, \"order\": \"%s\"}]", leader, order);
+        }
+        fputs("}\n", json);
+        if (fclose(json)) stop("the results");
+    }
     printf("points %g of %g\n", points, all);
     return points != all;
 }

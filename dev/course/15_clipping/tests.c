@@ -41,7 +41,7 @@ TEST(short_one, 2, "a short gradient is left alone")
 {
     float a[2] = {0.3f, 0.4f}, *grads[1] = {a};
     size_t n[1] = {2};
-    clip_by_global_norm(grads, n, 1, 1);
+    expect_number("the norm of (0.3, 0.4) with clip 1", clip_by_global_norm(grads, n, 1, 1), 0.5, 1e-6, NULL, 0);
     expect_array("(0.3, 0.4) with clip 1", a, (double[]){0.3, 0.4}, 1, 2, 1e-6,
                  (Mistake[]){{(double[]){0.6, 0.8}, "scaled up to the length of clip; clipping only ever shortens"}}, 1);
 }

@@ -1,0 +1,485 @@
+#!/bin/bash
+# course: the assignments of this tree: hands them out, tests answers, grades them. (doc/course.md)
+#
+#   build/course list                    number, title, points, hours, and your points
+#   build/course start N [DIR]           your own folder with assignment N; without DIR: course-work
+#   build/course test N [DIR]            your answer against the visible tests
+#   build/course hint N [DIR]            one hint more each time
+#   build/course submit [N] [DIR]        what is to be handed in, as an archive with a manifest
+# For staff:
+#   build/course export --students DIR   all assignments, without an answer or a hidden test
+#   build/course grade N FILE            a file, folder or archive against the visible and hidden tests
+#   build/course marks DIR [N]           one submission an entry of DIR: a table as CSV
+#   build/course similar DIR N           the submissions that resemble each other
+#   build/course check [N]               the graders themselves: on empty, right and wrong answers
+#   build/course gradescope N OUT.zip    an autograder for Gradescope
+#   build/course autograde ZIP SUBMISSION ROOT [--setup]    runs it as Gradescope does, in the folder ROOT
+#
+# A folder that was handed out has a copy of this file, ./course, and needs gcc (g++ for CUDA), bash and awk. An answer is
+# compiled with the address and undefined-behaviour sanitizers and runs as grade.c describes. Before that its assembly is
+# looked at: nothing may run before main, no machine code may be written by hand, and only functions that compute,
+# allocate and print may be called, so an answer cannot read the tests, write files, or speak for the grader. Of its own
+# functions the tests see only those of the empty stub: one that is called main, fail or sqrt changes nothing.
+set -u -o pipefail
+here=$(dirname "$(readlink -f "$0")")
+case $here in */dev/course) root=$(cd "$here/../.." && pwd) tree=1 ;; *) root=$here tree='' ;; esac
+build=${BUILD:-build} cc=${CC:-gcc} cxx=${CXX:-g++} me=$0
+case $build in /*) ;; *) build=$root/$build ;; esac
+work=$(mktemp -d "${TMPDIR:-/tmp}/course.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+sanitize='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+
+stop() { echo "error: course: $*" >&2; exit 2; }
+usage() { sed -n '2,/^# A folder/{/^# A folder/d;s/^# \{0,1\}//;p}' "$here/$([ -n "$tree" ] && echo course.sh || echo course)"; }
+
+# ---- an assignment: sets name, folder, file (to hand in), base, kind
+find_assignment() { # N
+    local number found
+    [[ ${1:-} =~ ^0*([0-9]+)(_.*)?$ ]] || stop "which assignment? ($me list)"
+    number=$(printf '%02d' "${BASH_REMATCH[1]}")
+    found=("$here/${number}_"*/)
+    [ -f "${found[0]}/handout.md" ] || stop "there is no assignment $1 here ($me list names them)"
+    folder=${found[0]%/} name=$(basename "${found[0]}")
+    file=$(handout 's/^Hand in: `\([^`]*\)`.*/\1/p')
+    base=${file%.*}
+    case $file in
+    *.c) kind=c ;; *.cu) kind=cuda ;; *.txt) kind=written ;;
+    *) stop "$name/handout.md: no line \"Hand in: \`x.c\`.\"" ;;
+    esac
+}
+handout() { sed -n "$1" "$folder/handout.md" | head -n 1; }
+suffix() { [ $kind = cuda ] && echo cu || echo c; } # of its graders
+each_assignment() { # COMMAND...: with each number
+    local path
+    for path in "$here"/[0-9][0-9]_*/handout.md; do
+        [ -f "$path" ] || stop "no assignment in $here"
+        path=$(basename "$(dirname "$path")")
+        "$@" "${path%%_*}"
+    done
+}
+all_points() {
+    if [ -f "$folder/given/points" ]; then cat "$folder/given/points"
+    else cat "$folder"/{tests,hidden}."$(suffix)" | sed -nE 's/^(GPU_)?TEST\([A-Za-z0-9_]+, *([0-9.]+),.*/\2/p' | awk '{ n += $1 } END { print n + 0 }'
+    fi
+}
+stub() { # of the reference: what a student begins with
+    local reference=$folder/$file
+    if [ -f "$folder/given/$file" ]; then cat "$folder/given/$file"
+    elif [ $kind = written ] && ! grep -q '//\[$' "$reference"; then sed 's/=.*/=/' "$reference"
+    else awk '/\/\/\[$/ { s = 1; next } /\/\/\]$/ { s = 0; next } s && /\/\/\+ / { sub(/\/\/\+ /, ""); print; next } !s' "$reference"
+    fi
+}
+
+# ---- building
+need_compiler() {
+    [ $kind = cuda ] && { command -v "$cxx" >/dev/null || stop "no $cxx here: install g++ (Debian: apt-get install g++)"; }
+    command -v "$cc" >/dev/null || stop "no $cc here: install gcc (Debian: apt-get install gcc libc6-dev)"
+    command -v objcopy >/dev/null || stop 'no objcopy here: install binutils'
+    echo 'int main(void) { return 0; }' >"$work/try.c"
+    # shellcheck disable=SC2086
+    $cc $sanitize "$work/try.c" -o "$work/try" 2>"$work/log" ||
+        stop "$cc cannot build with $sanitize: $(head -n 1 "$work/log")"
+}
+c_flags() { echo "-std=gnu11 -g -O1 -fno-omit-frame-pointer $sanitize -Wall -Wextra -I$folder -I$here"; }
+emulated() { # PROGRAM FILE...
+    # shellcheck disable=SC2046
+    BUILD=${tree:+$build} BUILD=${BUILD:-$work} "$root/dev/cuda_on_cpu/build.sh" checker "$@" -- "-I$folder" "-I$work/include"
+}
+# The judge (grade.c): the tests, and the stub. The objects of the tests stay for the answers.
+build_judge() { # [visible]
+    local part parts=(tests)
+    need_compiler
+    [ "${1:-}" != visible ] && [ -f "$folder/hidden.$(suffix)" ] && parts+=(hidden)
+    mkdir -p "$work/include/dev" "$work/stub" && ln -sfn "$here" "$work/include/dev/course"
+    graders=("$work/grade.o")
+    stub >"$work/stub/$file"
+    # shellcheck disable=SC2046
+    $cc $([ $kind = cuda ] && echo -O1 -g || c_flags) -c "$here/grade.c" -o "$work/grade.o" || stop 'grade.c does not compile'
+    if [ $kind = cuda ]; then
+        emulated "$work/judge" "$work/grade.o" "${parts[@]/#/$folder/}" >"$work/log" 2>&1
+        emulated "$work/judge" "$work/grade.o" $(printf "$folder/%s.cu " "${parts[@]}") "$work/stub/$file" || stop "the tests of $name do not build"
+        for part in "${parts[@]}"; do graders+=("$work/judge.$part.cu.o"); done
+        return
+    fi
+    for part in "${parts[@]}"; do
+        # shellcheck disable=SC2046
+        $cc $(c_flags) -c "$folder/$part.c" -o "$work/$part.o" || stop "$name/$part.c does not compile"
+        graders+=("$work/$part.o")
+    done
+    if [ $kind = c ]; then
+        # shellcheck disable=SC2046
+        $cc $(c_flags) ${strict:+-Werror} -c "$work/stub/$file" -o "$work/stub.o" || stop "the stub of $name does not compile"
+        nm -g --defined-only "$work/stub.o" | awk 'NF == 3 { print $3 }' >"$work/keep"
+        allowed_calls >"$work/calls"
+    fi
+    $cc $sanitize "${graders[@]}" $([ $kind = c ] && echo "$work/stub.o") -pthread -lm -o "$work/judge" ||
+        stop "the tests of $name do not link"
+}
+
+# What an answer may call: mathematics, strings, memory, printing, sorting, threads that wait; what its header declares;
+# and what the reference and the right answers call.
+calls='(v?(f|s|sn)?printf|puts|putchar|fputs|fputc|putc|fwrite|fflush|__isoc99_sscanf|sscanf|stdout|stderr|perror'
+calls+='|_{0,2}f?l?abs|mem(cpy|move|set|cmp|chr)|str[a-z_]*|_{0,2}strto[a-z]+|ato[fil]l?|malloc|calloc|realloc|free|aligned_alloc|posix_memalign'
+calls+='|qsort|bsearch|s?rand(_r)?|random|exit|abort|__assert_fail|is[a-z]+|to(upper|lower)|__ctype_[a-z_]+|__errno_location|clock(_gettime)?|time'
+calls+='|(a?(sin|cos|tan)h?|atan2|sincos|exp(2|10|m1)?|log(2|10|1p|b)?|ilogb|pow|sqrt|cbrt|hypot|erfc?|[lt]gamma|fma|fm(ax|in|od)|fdim'
+calls+='|floor|ceil|l?l?r(int|ound)|trunc|nearbyint|round(even)?|modf|frexp|ldexp|scal(b|bl)n|copysign|remainder|remquo|next(after|toward)|nan|__(finite|isnan|isinf|signbit|fpclassify))[fl]?'
+calls+='|pthread_(mutex|cond|barrier|create|join)[a-z_]*|omp_[a-z_]+|GOMP_[a-z_]+|__(asan|ubsan|stack_chk)_[A-Za-z0-9_]+|_GLOBAL_OFFSET_TABLE_|__tls_get_addr'
+calls+='|__(mul|div)[sdt]c3|__(mul|div|udiv|mod|umod|float|floatun|fix|fixuns|extend|trunc)[a-z0-9]+[23]?)'
+undefined() { nm -u "$1" | awk '{ print $NF }' | sed 's/@.*//'; } # OBJECT
+allowed_calls() {
+    local plain="-std=gnu11 -w -I$folder -I$here -c -o $work/plain.o" other
+    if [ -f "$folder/given/calls" ]; then cat "$folder/given/calls"; return; fi
+    # shellcheck disable=SC2086
+    $cc $plain "$folder/tests.c" && nm -g --defined-only "$work/plain.o" | awk 'NF == 3 { print $3 }'
+    for other in "$folder/$file" "$folder"/right_*.c; do
+        [ -f "$other" ] && [ "${other##*/}" != right_trainer.c ] || continue
+        # shellcheck disable=SC2086
+        $cc $plain "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
+    done | sort -u
+}
+refuse() { echo "not run: $*"; return 1; }
+
+# An answer becomes a program, or is told why not: the compiler's own words, or ours.
+build_answer() { # FILE PROGRAM
+    local source=$work/answer/$file bad
+    mkdir -p "$work/answer"
+    cp "$1" "$source" || return 1
+    # shellcheck disable=SC2046
+    bad=$($([ $kind = cuda ] && echo "$cxx -x c++ -std=gnu++17 -I$root/src -I$root/dev/cuda_on_cpu/include" || echo "$cc") $(c_flags | sed 's/-std=[^ ]*//') -I"$root" -M "$source" \
+        2>/dev/null | tr ' ' '\n' | grep / | grep -vE "^(/usr/.*|$here/.*[.]h|$source|$root/(src|dev/cuda_on_cpu)/.*[.]h)\$" | head -n 1)
+    [ -z "$bad" ] || { refuse "it includes $(basename "$bad"); only system headers and those of the assignment can be"; return; }
+    if [ $kind = cuda ]; then
+        emulated "$2" "${graders[@]}" "$source" 2>&1 || return 1
+        bad=$(undefined "$2.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|_?_?exit|quick_exit|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
+        [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
+        return
+    fi
+    # shellcheck disable=SC2046
+    $cc $(c_flags) -fdiagnostics-color=never -S "$source" -o "$work/answer.s" 2>&1 || return 1
+    # shellcheck disable=SC2046
+    bad=$({ $cc $(c_flags) -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
+        awk '/^#APP/ { print "machine code (asm)" } /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
+            $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|init_array\.00099|fini_array\.00099)/ { print "a section " $2 }
+            $1 == ".section" || /^\t\.(text|data|bss)$/ { early = /(init|fini)_array/ }
+            early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$work/answer.s"
+    } | head -n 1)
+    [ -z "$bad" ] || { refuse "it has $bad"; return; }
+    $cc -c "$work/answer.s" -o "$work/answer.o" 2>&1 || return 1
+    bad=$(undefined "$work/answer.o" | grep -vxE "$calls" | grep -vxFf "$work/calls" | head -n 1)
+    if [ -n "$bad" ] && grep -qx "$bad" "$work/keep"; then refuse "$bad is missing: the handout says what it is"; return; fi
+    [ -z "$bad" ] || { refuse "it calls $bad; an answer computes, allocates and prints, and calls what its header declares"; return; }
+    objcopy --keep-global-symbols="$work/keep" "$work/answer.o" 2>&1 || return 1
+    $cc $sanitize "${graders[@]}" "$work/answer.o" -pthread -lm -o "$2" 2>&1
+}
+build_trusted() { # FILE PROGRAM: right_trainer.c, which calls the trainer's own library
+    [ $kind = cuda ] && { emulated "$2" "${graders[@]}" "$1" "$build/libpretrain.a" -fopenmp -lopenblas -lm; return; }
+    # shellcheck disable=SC2046
+    $cc $(c_flags) -fopenmp "-I$root/src" "-I$root" "$1" "${graders[@]}" "$build/libpretrain.a" \
+        $(${MAKE:-make} -s --no-print-directory -C "$root" B="$build" print-libraries) -pthread -lm -o "$2" 2>&1
+}
+
+# Runs the judge on an answer: all tests are listed, whatever happens. After build_judge.
+judge() { # FILE [OPTION OF grade.c...]
+    local how=build_answer
+    [ "${1##*/}" = "right_trainer.$(suffix)" ] && [ -n "$tree" ] && [ "$(dirname "$1")" = "$folder" ] && how=build_trusted
+    if ! [ -s "$1" ]; then echo "not run: $file is missing or empty" >"$work/refused"
+    elif [ $kind = written ]; then
+        mkdir -p "$work/answer" && cp "$1" "$work/answer/$file" && cd "$work/answer" && "$work/judge" "${@:2}"
+        return
+    elif $how "$1" "$work/program" >"$work/refused"; then
+        cat "$work/refused" # warnings
+        cd "$work" && "$work/judge" --program "$work/program" --seconds "${COURSE_SECONDS:-20}" "${@:2}"
+        return
+    fi
+    sed "s|$work/answer/||g" "$work/refused" >"$work/why"
+    cat "$work/why"
+    "$work/judge" --refused "$work/why" "${@:2}"
+}
+
+# ---- students
+# Copies what a student gets; DIR is complete without this tree.
+give() { # DIR
+    local other header
+    mkdir -p "$1/$name/given" "$1/doc" || return 1
+    cp "$here"/*.h "$here/grade.c" "$1"
+    [ -n "$tree" ] && install -m 755 "$here/course.sh" "$1/course" || [ "$here" -ef "$1" ] || install -m 755 "$here/course" "$1/course"
+    cp "$folder"/{handout.md,hints.md,tests.*} "$1/$name"
+    for header in "$folder"/*.h; do [ -f "$header" ] && cp "$header" "$1/$name"; done
+    stub >"$1/$name/given/$file"
+    all_points >"$1/$name/given/points"
+    if [ $kind = c ]; then need_compiler && allowed_calls >"$work/calls" && mv "$work/calls" "$1/$name/given"; fi
+    for other in $(grep -ho 'doc/[a-z_]*\.md' "$folder/handout.md" | sort -u); do cp "$root/$other" "$1/doc"; done
+    [ $kind = cuda ] || return 0
+    mkdir -p "$1/dev/cuda_on_cpu" "$1/src/base"
+    cp "$root"/src/base/*.h "$1/src/base"
+    cp -r "$root"/dev/cuda_on_cpu/{include,build.sh,README.md,*.cc,*.h} "$1/dev/cuda_on_cpu"
+    for other in $(grep -ho 'dev/course/[0-9a-z_]*/[a-z_]*\.h' "$folder"/*.cu | sort -u); do
+        header=${other#dev/course/}
+        mkdir -p "$1/$(dirname "$header")" && cp "$here/$header" "$1/$header"
+    done
+}
+begin() { # N DIR
+    find_assignment "$1"
+    if ! [ "$here" -ef "$2" ]; then give "$2" || return 1; fi
+    if [ -e "$2/$name/$file" ]; then echo "$2/$name/$file is there already; it stays as it is"
+    else cp "$2/$name/given/$file" "$2/$name/$file" && echo "$2/$name: read handout.md, write $file"
+    fi
+}
+own() { # [DIR]: sets mine, the student's folder
+    mine=${1:-$([ -n "$tree" ] && echo course-work || echo "$here")}
+    [ -d "$mine" ] || stop "$mine: no such folder ($me start N makes it)"
+    mine=$(cd "$mine" && pwd)
+}
+own_file() { [ -f "$mine/$name/$file" ] || stop "$mine/$name/$file: no such file ($me start ${name%%_*} makes it)"; }
+
+list_one() { # N
+    local done=-
+    find_assignment "$1"
+    [ -f "${mine:-course-work}/.course/$name.points" ] && done=$(cat "${mine:-course-work}/.course/$name.points")
+    printf '%-3s %-52s %6s %5s  %-8s %s\n' "$1" "$(handout '1s/^# *[0-9]*[.] *//p')" "$(all_points)" \
+        "$(handout 's/^Hand in:.*Hours: *\([0-9.]*\)[.] .*/\1/p')" "$kind" "$done"
+}
+test_own() { # N [DIR]
+    local status
+    find_assignment "$1"
+    own "${2:-}"
+    own_file
+    build_judge visible
+    judge "$mine/$name/$file" | tee "$work/said"
+    status=${PIPESTATUS[0]}
+    mkdir -p "$mine/.course"
+    sed -n '$s/^points //p' "$work/said" >"$mine/.course/$name.points"
+    return "$status"
+}
+hint() { # N [DIR]
+    local seen n
+    find_assignment "$1"
+    own "${2:-}"
+    mkdir -p "$mine/.course"
+    seen=$(cat "$mine/.course/$name.hints" 2>/dev/null || echo 0)
+    n=$(($(grep -cx -- --- "$folder/hints.md") + 1))
+    seen=$((seen < n ? seen + 1 : n))
+    echo "$seen" >"$mine/.course/$name.hints"
+    awk -v last="$seen" -v n="$n" 'BEGIN { print "hint 1 of " n } /^---$/ { if (++k == last) exit; print "\nhint " k + 1 " of " n; next } { print }' "$folder/hints.md"
+    [ "$seen" != "$n" ] || echo '(this was the last one)'
+}
+submit() { # [N] [DIR]
+    local what=all path out
+    [[ ${1:-} =~ ^[0-9] ]] && { find_assignment "$1"; what=$name; shift; }
+    own "${1:-}"
+    mkdir "$work/pack"
+    : >"$work/pack/MANIFEST"
+    for path in "$mine"/[0-9][0-9]_*/handout.md; do
+        [ -f "$path" ] || continue
+        path=$(basename "$(dirname "$path")")
+        [ $what = all ] || [ "$what" = "$path" ] || continue
+        find_assignment "$path"
+        [ -f "$mine/$name/$file" ] && ! cmp -s "$mine/$name/$file" "$mine/$name/given/$file" || continue
+        mkdir "$work/pack/$name" && cp "$mine/$name/$file" "$work/pack/$name"
+        echo "$(sha256sum <"$mine/$name/$file" | cut -d ' ' -f 1)  $name/$file  $(wc -c <"$mine/$name/$file") bytes," \
+            "visible tests: $(cat "$mine/.course/$name.points" 2>/dev/null || echo 'not run')" >>"$work/pack/MANIFEST"
+    done
+    [ -s "$work/pack/MANIFEST" ] || stop "nothing to hand in: every answer is still the stub"
+    out=$mine/submit_$what.tar.gz
+    tar -C "$work/pack" -czf "$out" . && cat "$work/pack/MANIFEST" && echo "hand in $out"
+}
+
+# ---- staff
+staff() { [ -n "$tree" ] || stop "$1 works in the tree of the course only"; }
+export_one() { find_assignment "$2" && give "$1" && cp "$1/$name/given/$file" "$1/$name/$file"; } # DIR N
+export_students() { # DIR
+    staff export
+    [ ! -e "$1" ] || [ -z "$(ls -A "$1")" ] || stop "$1 is not empty"
+    mkdir -p "$1" && each_assignment export_one "$1" && echo "$1: ./course list"
+}
+# The file to grade out of what was handed in: itself, or in a folder or archive.
+handed_in() { # SUBMISSION FILE: copies the answer there
+    local found
+    case $1 in
+    *.zip)
+        command -v unzip >/dev/null || stop 'no unzip here'
+        found=$(unzip -Z1 "$1" 2>/dev/null | grep -E "(^|/)$file\$" | head -n 1)
+        [ -n "$found" ] && unzip -p "$1" "$found" ;;
+    *.tar | *.tar.gz | *.tgz)
+        found=$(tar -tf "$1" 2>/dev/null | grep -E "(^|/)$file\$" | head -n 1)
+        [ -n "$found" ] && tar -xOf "$1" "$found" ;;
+    *)
+        if [ -d "$1" ]; then
+            found=$(find "$1" -maxdepth 4 -type f -name "$file" | sort | head -n 1)
+            [ -n "$found" ] && cat "$found"
+        elif [ -f "$1" ]; then case $1 in *."${file##*.}") cat "$1" ;; esac
+        fi ;;
+    esac 2>/dev/null | head -c 1000000 >"$2"
+}
+grade_one() { # N FILE
+    find_assignment "$1"
+    [ -e "${2:-}" ] || stop "${2:-}: no such file (course grade N FILE)"
+    handed_in "$2" "$work/handed.$kind"
+    build_judge
+    judge "$work/handed.$kind"
+}
+marks_of() { # DIR N
+    local entry note points
+    find_assignment "$2"
+    build_judge
+    for entry in "$1"/*; do
+        handed_in "$entry" "$work/handed.$kind"
+        [ -s "$work/handed.$kind" ] || continue
+        (judge "$work/handed.$kind") >"$work/said" 2>&1
+        points=$(sed -n '$s/^points \(.*\) of \(.*\)/\1,\2/p' "$work/said")
+        note=$(sed -n '/^not run/{p;q}; /error:/{s/.*error/error/p;q}' "$work/said" | tr -d '",')
+        entry=$(basename "$entry")
+        echo "${entry%%.*},$name,${points:-0,$(all_points)},$note"
+    done
+}
+marks() { # DIR [N]
+    staff marks
+    [ -d "${1:-}" ] || stop "${1:-}: no such folder (course marks DIR [N])"
+    echo 'student,assignment,points,of,note'
+    if [ -n "${2:-}" ]; then marks_of "$1" "$2"; else each_assignment marks_of "$1"; fi
+}
+similar() { # DIR N
+    local entry
+    staff similar
+    [ -d "${1:-}" ] || stop "${1:-}: no such folder (course similar DIR N)"
+    find_assignment "${2:-}"
+    mkdir "$work/all"
+    for entry in "$1"/*; do
+        handed_in "$entry" "$work/handed" && [ -s "$work/handed" ] && entry=$(basename "$entry") && cp "$work/handed" "$work/all/${entry%%.*}"
+    done
+    stub >"$work/base"
+    (cd "$work/all" && "$build/grades" similar --base "$work/base" ./* | sed 's|  [.]/|  |g')
+}
+
+# ---- the graders themselves
+expect() { # WHAT FILE POINTS [WORDS]: all tests are listed, and these are the points; with WORDS, fewer, and the words
+    local what=$1 points words=${4:-}
+    (judge "$2") >"$work/said" 2>&1
+    points=$(sed -n '$s/^points \(.*\) of .*/\1/p' "$work/said")
+    if [ "$(grep -cE '^(not )?ok [0-9.]+ of ' "$work/said")" != "$n_tests" ]; then echo "$what: not all $n_tests tests were run"
+    elif [ -n "$words" ] && [ "${points:-0}" = "$3" ]; then echo "$what: passes all tests"
+    elif [ -n "$words" ] && ! grep -qE -- "$words" "$work/said"; then echo "$what: nothing says '$words'"
+    elif [ -z "$words" ] && [ "$points" != "$3" ]; then echo "$what: $points points, not $3"
+    else return 0
+    fi
+    sed 's/^/    /' "$work/said" | tail -n 30
+    return 1
+}
+check_one() { # N
+    local bad=0 wrong=0 right=0 bug says other all strict=1
+    find_assignment "$1"
+    build_judge >"$work/log" 2>&1 || { echo "not ok $name"; sed 's/^/  /' "$work/log"; return 1; }
+    all=$(all_points)
+    n_tests=$("$work/judge" --refused /dev/null | grep -cE '^not ok')
+    {
+        [ "$("$work/judge" --refused /dev/null | sed -n '$s/.* of //p')" = "$all" ] || { echo "not all TEST lines were counted"; bad=1; }
+        expect 'the stub' "$work/stub/$file" 0 || bad=1
+        expect 'the reference' "$folder/$file" "$all" || bad=1
+        while IFS=$'\t' read -r bug _ _ _ says _; do
+            mkdir -p "$work/wrong/$bug" && cp "$folder/$file" "$work/wrong/$bug"
+            wrong=$((wrong + 1))
+            awk -v mode=apply -v exact=1 -v pick="$bug" -v root="$work/wrong/$bug/" -f "$root/test/mutate.awk" "$folder/wrong.txt" &&
+                expect "wrong $bug" "$work/wrong/$bug/$file" "$all" "$says" || bad=1
+        done < <([ -f "$folder/wrong.txt" ] && awk -v mode=list -f "$root/test/mutate.awk" "$folder/wrong.txt")
+        for other in "$folder"/wrong_*."${file##*.}"; do
+            [ -f "$other" ] || continue
+            wrong=$((wrong + 1))
+            says=$(sed -n '1s/^\(\/\/\|#\) says: //p' "$other")
+            [ -n "$says" ] && expect "${other##*/}" "$other" "$all" "$says" || { echo "${other##*/}"; bad=1; }
+        done
+        for other in "$folder"/right_*."${file##*.}"; do
+            [ -f "$other" ] || continue
+            right=$((right + 1))
+            expect "${other##*/}" "$other" "$all" || bad=1
+        done
+        [ $wrong -ge 5 ] || { echo "$wrong wrong answers, fewer than 5"; bad=1; }
+    } >"$work/report" 2>&1
+    [ $bad = 0 ] && echo "ok $name: stub 0 of $all, reference whole, $wrong wrong answers fail, $right right ones pass" && return
+    echo "not ok $name"
+    sed 's/^/  /' "$work/report"
+    return 1
+}
+check_all() {
+    local passed failed
+    each_assignment echo | xargs -P "${JOBS:-2}" -n 1 "$me" check | tee "$work/all"
+    passed=$(grep -c '^ok ' "$work/all") failed=$(grep -c '^not ok ' "$work/all")
+    [ $((passed + failed)) = "$(each_assignment echo | wc -l)" ] || { echo 'not ok: a check did not end'; failed=$((failed + 1)); }
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ]
+}
+
+# ---- Gradescope: https://gradescope-autograders.readthedocs.io/en/latest/specs/
+gradescope() { # N OUT.zip
+    local out zip=$work/zip
+    staff gradescope
+    find_assignment "$1"
+    command -v zip >/dev/null || stop 'no zip here (apt-get install zip)'
+    case ${2:-} in *.zip) ;; *) stop 'where to? (course gradescope N OUT.zip)' ;; esac
+    out=$(cd "$(dirname "$2")" && pwd)/$(basename "$2") || exit 2
+    give "$zip" && cp "$folder/hidden.$(suffix)" "$zip/$name" || stop "$name cannot be copied"
+    rm -r "$zip/doc"
+    cat >"$zip/setup.sh" <<END
+#!/bin/bash
+set -e
+apt-get update
+apt-get install -y --no-install-recommends $([ $kind = cuda ] && echo 'g++ gcc' || echo gcc) libc6-dev binutils
+END
+    cat >"$zip/run_autograder" <<END
+#!/bin/bash
+here=\$(cd "\$(dirname "\$0")" && pwd)
+chmod -R go= "\$here/source"
+exec "\$here/source/course" results ${name%%_*} "\$here/submission" "\$here/results/results.json"
+END
+    chmod 755 "$zip/setup.sh" "$zip/run_autograder"
+    rm -f "$out"
+    (cd "$zip" && zip -qrX "$out" .) && echo "$out: upload it as the autograder; the points are $(all_points)"
+}
+results() { # N SUBMISSION JSON
+    local board
+    find_assignment "$1"
+    handed_in "$2" "$work/handed.$kind"
+    build_judge
+    read -ra board <<<"$(handout 's/^Leaderboard: *\(.*\) \(asc\|desc\)[.]*$/\2 \1/p')"
+    if [ ${#board[@]} -gt 1 ]; then judge "$work/handed.$kind" --json "$3" --leaderboard "${board[*]:1}" "${board[0]}"
+    else judge "$work/handed.$kind" --json "$3"
+    fi
+    return 0
+}
+autograde() { # ZIP SUBMISSION ROOT [--setup]
+    local a
+    [ -f "${1:-}" ] && [ -e "${2:-}" ] && [ -n "${3:-}" ] || stop 'course autograde ZIP SUBMISSION ROOT [--setup]'
+    a=$3/autograder
+    mkdir -p "$a"/{source,submission,results} && unzip -qo "$1" -d "$a/source" && cp -r "$2" "$a/submission" || exit 2
+    for script in setup.sh run_autograder; do [ -x "$a/source/$script" ] || stop "$1 has no $script at its top"; done
+    cp "$a/source/run_autograder" "$a"
+    if [ "${4:-}" = --setup ]; then "$a/source/setup.sh" || stop 'setup.sh failed'; fi
+    rm -f "$a/results/results.json"
+    (cd "$a" && timeout 600 ./run_autograder >results/stdout 2>&1)
+    [ -f "$a/results/results.json" ] || { tail -n 20 "$a/results/stdout" >&2; stop 'run_autograder left no results.json'; }
+    "$build/grades" results "$a/results/results.json"
+}
+
+command=${1:-} && [ $# = 0 ] || shift
+case $command in
+list) mine=${1:-} && [ -n "$tree" ] || mine=$here
+      [ -n "$mine" ] || mine=course-work
+      printf '%-3s %-52s %6s %5s  %-8s %s\n' N title points hours kind done && each_assignment list_one ;;
+start) begin "${1:-}" "${2:-$([ -n "$tree" ] && echo course-work || echo "$here")}" ;;
+test) test_own "${1:-}" "${2:-}" ;;
+hint) hint "${1:-}" "${2:-}" ;;
+submit) submit "$@" ;;
+export) [ "${1:-}" = --students ] && [ -n "${2:-}" ] || stop 'course export --students DIR'
+        export_students "$2" ;;
+grade) staff grade && grade_one "${1:-}" "${2:-}" ;;
+marks) marks "$@" ;;
+similar) similar "$@" ;;
+check) staff check && if [ $# = 0 ]; then check_all; else check_one "$1"; fi ;;
+gradescope) gradescope "${1:-}" "${2:-}" ;;
+results) results "$@" ;;
+autograde) autograde "$@" ;;
+--help | -h | help) usage ;;
+*) [ -z "$command" ] || echo "error: course: $command: no such command" >&2
+   usage >&2
+   exit 2 ;;
+esac
