@@ -134,6 +134,12 @@ awk '/<dt / { n++ } / &middot; / { used++ } END { if (used < n / 2) print "only 
 verdict 'every term is in the index, with the places that use it' "$work/log"
 
 # ---- 5
+if ! [ -f "$book/pipeline_tool.js" ]; then echo 'skip the tools of the book (clang for wasm32 or wasm-ld is missing)'
+elif ! command -v node >/dev/null 2>&1; then echo 'skip the tools of the book against the programs (node is missing)'
+else
+    node test/test_book.js "$book" "${BUILD:-build}" "${BOOK_SETTINGS:-1000}" >"$work/log" 2>&1 || echo 'node failed' >>"$work/log"
+    verdict 'the tools compute what the programs print, on 1,000 random settings' "$work/log"
+fi
 browser=
 for name in chromium chromium-browser google-chrome; do command -v $name >/dev/null 2>&1 && { browser=$name; break; }; done
 if [ -z "$browser" ]; then
@@ -155,6 +161,10 @@ if [ -s "$work/log" ]; then tail -n 3 "$work/browser" >>"$work/log"; fi
 verdict 'the search finds words, on chapters and on pages of code' "$work/log"
 dom 'index.html?q=qqxyzzy' | grep -q 'Nothing has all of these words' || echo 'a word that is nowhere is found' >"$work/log"
 verdict 'a word that is nowhere is not found' "$work/log"
+if [ -f "$book/pipeline_tool.js" ]; then
+    dom try_pipeline.html | grep -q 'Length <b>27</b>, bubble <b>11.1%</b>' || echo 'try_pipeline.html does not compute' >"$work/log"
+    verdict 'a page with sliders computes' "$work/log"
+fi
 # A copy of a page that clicks the switch: light, dark, light.
 sed 's|</body>|<script>addEventListener("load", () => { const b = document.getElementById("light"), see = () => getComputedStyle(document.body).backgroundColor; let s = see(); for (let i = 0; i < 2; i++) { b.click(); s += " " + see(); } document.title = s; })</script></body>|' \
     "$book/zero.html" >"$book/switched.html"

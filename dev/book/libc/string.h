@@ -1,0 +1,14 @@
+// string.h: see stdlib.h.
+#ifndef BOOK_STRING_H
+#define BOOK_STRING_H
+#include <stddef.h>
+void *memcpy(void *to, const void *from, size_t n);
+void *memset(void *to, int value, size_t n);
+int strcmp(const char *a, const char *b);
+int strncmp(const char *a, const char *b, size_t n);
+size_t strlen(const char *s);
+char *strchr(const char *s, int c);
+size_t strspn(const char *s, const char *among);
+size_t strcspn(const char *s, const char *among);
+char *strerror(int error);
+#endif
