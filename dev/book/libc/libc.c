@@ -17,9 +17,8 @@ static uintptr_t top;
 void *malloc(size_t n)
 {
     if (!top) top = (uintptr_t)&__heap_base;
-    uintptr_t at = (top + 15) & ~(uintptr_t)15, end = at + 16 + n;
-    size_t have = __builtin_wasm_memory_size(0) * (size_t)65536;
-    if (end > have && __builtin_wasm_memory_grow(0, (end - have + 65535) / 65536) == (size_t)-1) book_die("out of memory");
+    uintptr_t at = (top + 15) & ~(uintptr_t)15, end = at + 16 + (uintptr_t)n, have = __builtin_wasm_memory_size(0) * (uintptr_t)65536;
+    if (end > have && __builtin_wasm_memory_grow(0, (end - have + 65535) / 65536) == (uintptr_t)-1) book_die("out of memory");
     *(size_t *)at = n;
     top = end;
     return (void *)(at + 16);
@@ -70,7 +69,7 @@ int strcmp(const char *a, const char *b)
     return (unsigned char)*a - (unsigned char)*b;
 }
 
-static char *put_number(char *at, unsigned long n)
+static char *put_number(char *at, unsigned long long n)
 {
     char digit[24];
     int k = 0;
@@ -89,17 +88,17 @@ int vsnprintf(char *out, size_t n, const char *format, va_list args)
         if (*f != '%') *end++ = *f;
         else {
             int wide = 0;
-            for (f++; *f == 'l' || *f == 'z'; f++) wide = 1;
+            for (f++; *f == 'l' || *f == 'z'; f++) wide = *f; // z: 64 bits
             if (*f == 's') from = va_arg(args, const char *), end = (char *)from + strlen(from);
             else if (*f == 'c') *end++ = (char)va_arg(args, int);
             else if (*f == 'd' || *f == 'u') {
-                long value = wide ? va_arg(args, long) : va_arg(args, int);
+                long long value = wide == 'z' ? (long long)va_arg(args, size_t) : wide ? va_arg(args, long) : va_arg(args, int);
                 if (*f == 'd' && value < 0) *end++ = '-', value = -value;
-                end = put_number(end, (unsigned long)value);
+                end = put_number(end, (unsigned long long)value);
             } else if (*f == 'g') {
                 double value = va_arg(args, double);
                 if (value < 0) *end++ = '-', value = -value;
-                end = put_number(end, (unsigned long)value);
+                end = put_number(end, (unsigned long long)value);
             } else *end++ = *f;
         }
         for (; from < end; from++, length++)

@@ -8,6 +8,7 @@ extern FILE *stdout, *stderr;
 int snprintf(char *out, size_t n, const char *format, ...);
 int vsnprintf(char *out, size_t n, const char *format, va_list args);
 int fprintf(FILE *f, const char *format, ...);
+int printf(const char *format, ...);
 int fputs(const char *s, FILE *f);
 int fputc(int c, FILE *f);
 int ferror(FILE *f);

@@ -7,6 +7,7 @@ void *calloc(size_t n, size_t size);
 void *realloc(void *old, size_t n);
 void free(void *p);
 void abort(void) __attribute__((noreturn));
+int abs(int n);
 double strtod(const char *s, char **end);
 long strtol(const char *s, char **end, int base);
 void qsort(void *base, size_t n, size_t size, int (*order)(const void *, const void *));
