@@ -31,6 +31,7 @@
 ### make bench-gpu         tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
 ## make journey           RUN='COMMAND': the files and functions that a command runs, in order of first call (doc/journeys.md)
 ## make docs              rewrite the generated tables in README.md and doc/
+## make book              the chapters and the code as pages with a search: build/book/index.html (needs cmark-gfm; doc/book.md)
 ## make clean             remove build/ (runs/ stays)
 #
 # CC=clang and WERROR= (warnings stay warnings) work; V=1 shows the commands; EXTRA_CFLAGS and EXTRA_LDFLAGS
@@ -277,6 +278,8 @@ journey:
 	+@BUILD=$(B) CC='$(CC)' MAKE='$(MAKE)' scripts/journey.sh
 docs: $(BIN)
 	@BUILD=$(B) scripts/docs.sh
+book:
+	@BUILD=$(B) scripts/book.sh
 help: # with ALL=1 those with three marks too
 	@sed -n 's/^##$(if $(ALL),#\?) //p' Makefile
 	@$(if $(ALL),:,echo 'make help ALL=1  the other targets: checks, sanitizers, benchmarks, fuzzing, crashes, mutations')
@@ -288,5 +291,5 @@ FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
 .PHONY: all run test test-course test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
-    layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs \
+    layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs book \
     help clean FORCE
