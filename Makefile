@@ -286,7 +286,7 @@ help: # with ALL=1 those with three marks too
 clean:
 	rm -rf $(B)
 
--include $(wildcard $(B)/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
+-include $(wildcard $(B)/*.d $(B)/steps/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey

@@ -1,0 +1,383 @@
+// 3_adamw: a batch for each step, and an update that knows how large each weight's gradient usually is.
+//
+// New: a step takes 8 sequences; AdamW with a warm-up replaces SGD:
+//
+//     m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2         means, corrected by 1 / (1 - b^step)
+//     w -= lr (m / (sqrt(v) + eps) + decay w)                 decay of matrices alone
+//     lr = LR min(1, (step + 1) / WARMUP)
+//
+// The loss is the mean over all tokens of the batch, so each sequence's gradient is scaled by 1 / (sequences T).
+//
+// The invariant: the gradients of sequences are added in one binary tree, ((g0 + g1) + (g2 + g3)) + ... An addition of
+// floating-point numbers rounds, so another order gives other bits. The tree is what several ranks can build together:
+// 7_ddp relies on it.
+//
+//     make build/steps/3_adamw && build/steps/3_adamw runs/steps
+//
+// Loss: 2.437 nats per byte after 300 steps of 512 bytes.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/disk.h"
+#include "base/params.h"
+#include "base/rng.h"
+#include "ops/dev.h"
+
+enum { V = 256, T = 64, LAYERS = 4, C = 32, HEADS = 4, F = 4 * C, SEQUENCES = 8, LEVELS = 8,
+       STEPS = 300, WARMUP = 20, LAST = 20, SEED = 1337 };
+static const float LR = 0.003f, EPS = 1e-5f;
+
+// What the forward pass of a block leaves for its backward.
+typedef struct {
+    X *norm1, *qkv, *attn, *resid, *norm2, *pre, *act; // (T, C), (T, 3 C), (T, C), (T, C), (T, C), (T, F), (T, F)
+    float *rstd1, *rstd2, *lse;                        // (T), (T), (HEADS, T)
+} Saved;
+
+typedef struct {
+    Dev *dev; // the op table
+    Params params; // the parameter table
+    float *weight, *grad, *m, *v; // (params.n_elems), in the order of the table
+    float *tree[LEVELS];          // gradients of 1, 2, 4, ... sequences that wait for as many others
+    size_t sequences;             // of a step
+    unsigned char *text;
+    size_t n_text;
+    int32_t token[T], target[T], pos[T];
+    X *stream[LAYERS + 1]; // (T, C) inputs of the blocks and of the head
+    Saved saved[LAYERS];
+    X *branch, *wide, *dstream, *dbranch; // (T, C), (T, 3 C or F), (T, C), (T, C)
+    X *norm, *logits;                     // (T, C), (T, V)
+    float *rstd, *loss;                   // (T)
+} Trainer;
+
+// ---- memory, arguments
+
+static void *room(size_t n, size_t elem_bytes)
+{
+    void *p = calloc(n + 16, elem_bytes);
+    if (!p) die("no memory for %zu elements", n);
+    return p;
+}
+
+// A whole number among the arguments.
+static long argument(int argc, char **argv, int i, long otherwise)
+{
+    if (i >= argc) return otherwise;
+    char *end;
+    long value = strtol(argv[i], &end, 10);
+    if (*end || value < 1) die_usage("%s: argument %d: '%s' is not a number above 0", argv[0], i, argv[i]);
+    return value;
+}
+
+// ---- matrices: weight (OC, IN), inp (N, IN), out (N, OC)
+
+static void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t IN,
+                           size_t OC, int site)
+{
+    (void)dev, (void)bias, (void)site;
+    const float *x = (const float *)inp, *w = (const float *)weight;
+    for (size_t n = 0; n < N; n++)
+        for (size_t o = 0; o < OC; o++) {
+            float sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (size_t c = 0; c < IN; c++) sum += x[n * IN + c] * w[o * IN + c];
+            ((float *)out)[n * OC + o] = sum;
+        }
+}
+
+static void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t IN, size_t OC,
+                                  int site)
+{
+    (void)dev, (void)site;
+    const float *d = (const float *)dout, *w = (const float *)weight;
+    memset(dinp, 0, N * IN * sizeof(float));
+    for (size_t n = 0; n < N; n++)
+        for (size_t o = 0; o < OC; o++)
+            for (size_t c = 0; c < IN; c++) ((float *)dinp)[n * IN + c] += d[n * OC + o] * w[o * IN + c];
+}
+
+static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t N,
+                                   size_t IN, size_t OC, int site)
+{
+    (void)dev, (void)dbias, (void)site;
+    const float *d = (const float *)dout, *x = (const float *)inp;
+    for (size_t n = 0; n < N; n++)
+        for (size_t o = 0; o < OC; o++)
+            for (size_t c = 0; c < IN; c++) dweight[o * IN + c] += d[n * OC + o] * x[n * IN + c];
+}
+
+// ---- data
+
+static void read_text(Trainer *t, const char *dir)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/train.txt", dir);
+    t->text = (unsigned char *)disk_read_file(path, &t->n_text, 1u << 30);
+    if (!t->text || t->n_text <= T)
+        die("%s: %zu bytes could be read (try build/stories --bytes 300000 --out %s)", path, t->n_text, dir);
+}
+
+// Sample s of the run: T bytes from a random place, and the bytes that follow each.
+static void load_sample(Trainer *t, size_t s)
+{
+    size_t begin = rng_below(rng_make(SEED, "sample", 0), s, t->n_text - T);
+    for (size_t i = 0; i < T; i++) {
+        t->token[i] = t->text[begin + i];
+        t->target[i] = t->text[begin + i + 1];
+    }
+}
+
+// ---- the model
+
+static void add_matrix(Trainer *t, int unit, const char *name, size_t out, size_t in, float std)
+{
+    params_add(&t->params, unit, name, 2, out, in, 0, std, true, -1);
+}
+
+static void add_norm(Trainer *t, int unit, const char *name)
+{
+    params_add(&t->params, unit, name, 1, C, 0, 1, 0, false, -1);
+}
+
+// Where a tensor begins, by its name; layer -1: it is in none.
+static size_t offset(const Trainer *t, int layer, const char *name)
+{
+    char full[PARAM_NAME];
+    if (layer < 0) snprintf(full, sizeof full, "%s", name);
+    else snprintf(full, sizeof full, "layers.%d.%s", layer, name);
+    int row = params_find(&t->params, full);
+    check(row >= 0);
+    return t->params.row[row].offset;
+}
+
+static X *weight(const Trainer *t, int layer, const char *name)
+{
+    return (X *)(t->weight + offset(t, layer, name));
+}
+
+static float *grad(const Trainer *t, int layer, const char *name)
+{
+    return t->grad + offset(t, layer, name);
+}
+
+// Names and initial weights are the trainer's (src/net/model_table.c).
+static void describe_model(Trainer *t)
+{
+    float std = 0.02f, std_out = 0.02f / sqrtf(2.0f * LAYERS); // into the stream, to which 2 LAYERS branches are added
+    add_matrix(t, 0, "embed.tokens.weight", V, C, std);
+    add_matrix(t, 0, "embed.positions.weight", T, C, std);
+    for (int l = 0; l < LAYERS; l++) {
+        char name[PARAM_NAME];
+#define NAME(end) (snprintf(name, sizeof name, "layers.%d." end, l), name)
+        add_norm(t, 1 + l, NAME("attn_norm.weight"));
+        add_matrix(t, 1 + l, NAME("attn.q.weight"), C, C, std); // q, k, v: neighbours, so one matrix (3 C, C)
+        add_matrix(t, 1 + l, NAME("attn.k.weight"), C, C, std);
+        add_matrix(t, 1 + l, NAME("attn.v.weight"), C, C, std);
+        add_matrix(t, 1 + l, NAME("attn.out.weight"), C, C, std_out);
+        add_norm(t, 1 + l, NAME("ffn_norm.weight"));
+        add_matrix(t, 1 + l, NAME("ffn.up.weight"), F, C, std);
+        add_matrix(t, 1 + l, NAME("ffn.down.weight"), C, F, std_out);
+    }
+    add_norm(t, 1 + LAYERS, "final_norm.weight");
+    add_matrix(t, 1 + LAYERS, "head.weight", V, C, std);
+}
+
+static Saved create_saved(const Trainer *t)
+{
+    size_t x = t->dev->x_bytes, f = sizeof(float);
+    return (Saved){.norm1 = room(T * C, x), .qkv = room(T * 3 * C, x), .attn = room(T * C, x), .resid = room(T * C, x),
+                   .norm2 = room(T * C, x), .pre = room(T * F, x), .act = room(T * F, x), .rstd1 = room(T, f),
+                   .rstd2 = room(T, f), .lse = room(HEADS * T, f)};
+}
+
+static void create_model(Trainer *t)
+{
+    size_t x = t->dev->x_bytes;
+    describe_model(t);
+    t->weight = room(t->params.n_elems, sizeof(float));
+    t->grad = room(t->params.n_elems, sizeof(float));
+    t->m = room(t->params.n_elems, sizeof(float)), t->v = room(t->params.n_elems, sizeof(float));
+    for (int k = 0; k < LEVELS; k++) t->tree[k] = room(t->params.n_elems, sizeof(float));
+    params_init(&t->params, SEED, t->weight);
+    for (int l = 0; l <= LAYERS; l++) t->stream[l] = room(T * C, x);
+    for (int l = 0; l < LAYERS; l++) t->saved[l] = create_saved(t);
+    t->branch = room(T * C, x), t->wide = room(T * F, x); // F > 3 C
+    t->dstream = room(T * C, x), t->dbranch = room(T * C, x);
+    t->norm = room(T * C, x), t->logits = room(T * V, x);
+    t->rstd = room(T, sizeof(float)), t->loss = room(T, sizeof(float));
+    for (int i = 0; i < T; i++) t->pos[i] = i;
+}
+
+static void matrix(Trainer *t, X *out, const X *inp, int layer, const char *name, size_t in, size_t width)
+{
+    t->dev->matmul_forward(t->dev, out, inp, weight(t, layer, name), NULL, T, in, width, -1);
+}
+
+static void matrix_backward(Trainer *t, X *dinp, const X *dout, const X *inp, int layer, const char *name, size_t in,
+                            size_t width)
+{
+    t->dev->matmul_backward_weight(t->dev, grad(t, layer, name), NULL, dout, inp, T, in, width, -1);
+    t->dev->matmul_backward_input(t->dev, dinp, dout, weight(t, layer, name), T, in, width, -1);
+}
+
+// sum = a + b, out = norm(sum); b NULL: out = norm(a)
+static void norm(Trainer *t, X *out, X *sum, float *rstd, const X *a, const X *b, int layer, const char *name)
+{
+    t->dev->norm_forward(t->dev, out, sum, NULL, rstd, a, b, weight(t, layer, name), NULL, T, C, NORM_RMSNORM, EPS);
+}
+
+// dstream (NULL: it begins here) += the norm's gradient
+static void norm_backward(Trainer *t, const X *dresid, const X *inp, const float *rstd, int layer, const char *name)
+{
+    t->dev->norm_backward(t->dev, t->dstream, grad(t, layer, name), NULL, t->dbranch, dresid, inp, NULL, rstd,
+                          weight(t, layer, name), T, C, NORM_RMSNORM);
+}
+
+// A part of packed rows (T, 3 C): 0 q, 1 k, 2 v.
+static X *part(const Trainer *t, X *qkv, size_t i)
+{
+    return (X *)((char *)qkv + i * C * t->dev->x_bytes);
+}
+
+static AttnShape attention_shape(void)
+{
+    return (AttnShape){.B = 1, .Tq = T, .Tk = T, .H = HEADS, .G = HEADS, .D = C / HEADS, .ldq = 3 * C, .ldkv = 3 * C};
+}
+
+static void block_forward(Trainer *t, int l, X *out, const X *inp, Saved *s)
+{
+    Dev *dev = t->dev;
+    norm(t, s->norm1, NULL, s->rstd1, inp, NULL, l, "attn_norm.weight");
+    matrix(t, s->qkv, s->norm1, l, "attn.q.weight", C, 3 * C);
+    dev->attention_forward(dev, s->attn, s->lse, part(t, s->qkv, 0), part(t, s->qkv, 1), part(t, s->qkv, 2),
+                           attention_shape());
+    matrix(t, t->branch, s->attn, l, "attn.out.weight", C, C);
+    norm(t, s->norm2, s->resid, s->rstd2, inp, t->branch, l, "ffn_norm.weight");
+    matrix(t, s->pre, s->norm2, l, "ffn.up.weight", C, F);
+    dev->relu2_forward(dev, s->act, s->pre, T * F);
+    matrix(t, t->branch, s->act, l, "ffn.down.weight", F, C);
+    dev->add(dev, out, s->resid, t->branch, T * C);
+}
+
+// dstream: the gradient of the block's output on entry, of its input on return.
+static void block_backward(Trainer *t, int l, const X *inp, Saved *s)
+{
+    Dev *dev = t->dev;
+    X *wide = t->wide, *dbranch = t->dbranch;
+    matrix_backward(t, wide, t->dstream, s->act, l, "ffn.down.weight", F, C);
+    dev->relu2_backward(dev, wide, wide, s->pre, T * F);
+    matrix_backward(t, dbranch, wide, s->norm2, l, "ffn.up.weight", C, F);
+    norm_backward(t, t->dstream, s->resid, s->rstd2, l, "ffn_norm.weight");
+    matrix_backward(t, dbranch, t->dstream, s->attn, l, "attn.out.weight", C, C);
+    dev->attention_backward(dev, part(t, wide, 0), part(t, wide, 1), part(t, wide, 2), dbranch, s->attn, s->lse,
+                            part(t, s->qkv, 0), part(t, s->qkv, 1), part(t, s->qkv, 2), attention_shape());
+    matrix_backward(t, dbranch, wide, s->norm1, l, "attn.q.weight", C, 3 * C);
+    norm_backward(t, t->dstream, inp, s->rstd1, l, "attn_norm.weight");
+}
+
+static void forward(Trainer *t)
+{
+    t->dev->embed_forward(t->dev, t->stream[0], t->token, t->pos, weight(t, -1, "embed.tokens.weight"),
+                          weight(t, -1, "embed.positions.weight"), T, C);
+    for (int l = 0; l < LAYERS; l++) block_forward(t, l, t->stream[l + 1], t->stream[l], &t->saved[l]);
+}
+
+// Adds the gradient of the loss times `scale`; returns the sum of the losses.
+static double backward(Trainer *t, float scale)
+{
+    Dev *dev = t->dev;
+    X *dlogits = t->logits; // in place
+    norm(t, t->norm, NULL, t->rstd, t->stream[LAYERS], NULL, -1, "final_norm.weight");
+    matrix(t, t->logits, t->norm, -1, "head.weight", C, V);
+    dev->softmax_xent(dev, t->loss, dlogits, t->logits, t->target, T, V, scale, 0);
+    matrix_backward(t, t->dbranch, dlogits, t->norm, -1, "head.weight", C, V);
+    norm_backward(t, NULL, t->stream[LAYERS], t->rstd, -1, "final_norm.weight");
+    for (int l = LAYERS - 1; l >= 0; l--) block_backward(t, l, t->stream[l], &t->saved[l]);
+    dev->embed_backward(dev, grad(t, -1, "embed.tokens.weight"), grad(t, -1, "embed.positions.weight"), t->dstream,
+                        t->token, t->pos, T, C, V);
+    double sum = 0;
+    for (size_t i = 0; i < T; i++) sum += t->loss[i];
+    return sum;
+}
+
+// ---- a step
+
+static void swap(float **a, float **b)
+{
+    float *c = *a;
+    *a = *b, *b = c;
+}
+
+// The gradient of sequence i enters the tree as a bit enters a binary counter: where 2^k wait, 2^(k + 1) go on.
+static void tree_add(Trainer *t, size_t i)
+{
+    int k = 0;
+    for (; i >> k & 1; k++) {
+        t->dev->accumulate(t->dev, t->tree[k], t->grad, t->params.n_elems); // tree[k] += grad, grad = 0
+        swap(&t->tree[k], &t->grad);
+    }
+    swap(&t->tree[k], &t->grad);
+}
+
+// The whole gradient, of 2^k sequences, to grad.
+static void tree_finish(Trainer *t, size_t sequences)
+{
+    int k = 0;
+    while (sequences >> k > 1) k++;
+    t->dev->accumulate(t->dev, t->grad, t->tree[k], t->params.n_elems);
+}
+
+static void update(Trainer *t, long step)
+{
+    float warm = step < WARMUP ? (float)(step + 1) / WARMUP : 1;
+    for (int i = 0; i < t->params.n_rows; i++) {
+        const Param *row = &t->params.row[i];
+        size_t at = row->offset;
+        t->dev->adamw(t->dev, t->weight + at, t->m + at, t->v + at, t->grad + at, row->n_elems,
+                      (Update){.lr = LR * warm, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .grad_scale = 1,
+                               .weight_decay = row->decay ? 0.1f : 0, .step = (int)step + 1});
+    }
+}
+
+static double train_step(Trainer *t, long step)
+{
+    size_t n = t->sequences;
+    double loss = 0;
+    for (size_t i = 0; i < n; i++) {
+        load_sample(t, (size_t)step * n + i);
+        forward(t);
+        loss += backward(t, 1.0f / (float)(n * T));
+        tree_add(t, i);
+    }
+    tree_finish(t, n);
+    update(t, step);
+    return loss / (double)(n * T);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || argc > 4) die_usage("usage: 3_adamw DIR [STEPS [SEQUENCES]]    DIR/train.txt: the text");
+    static Trainer t;
+    long steps = argument(argc, argv, 2, STEPS);
+    t.sequences = (size_t)argument(argc, argv, 3, SEQUENCES);
+    if (t.sequences & (t.sequences - 1) || t.sequences >> LEVELS) die_usage("SEQUENCES: a power of two below 256");
+    t.dev = dev_cpu_create(1);
+    t.dev->matmul_forward = matmul_forward;
+    t.dev->matmul_backward_input = matmul_backward_input;
+    t.dev->matmul_backward_weight = matmul_backward_weight;
+    read_text(&t, argv[1]);
+    create_model(&t);
+    printf("%zu parameters, %zu bytes of text\n", t.params.n_elems, t.n_text);
+
+    double mean = 0;
+    for (long step = 0; step < steps; step++) {
+        double loss = train_step(&t, step);
+        if (step < 3 || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
+        if (step >= steps - LAST) mean += loss / (double)(steps < LAST ? steps : LAST);
+    }
+    printf("final %.4f (mean of the last %d steps)\n", mean, LAST);
+    dev_cpu_free(t.dev);
+    return 0;
+}
