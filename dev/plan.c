@@ -124,10 +124,17 @@ static void print_fp8(const Run *run)
 }
 
 // Checks how the model is cut over ranks, then sets everything to one rank: the cut does not change the whole model
-// or its cost.
+// or its cost. Nor does the batch: a step of more micro-batches than a pipeline's table holds is checked with fewer.
 static void uncut(Config *cfg, Run *run, Dev *dev)
 {
-    plan_open(run, cfg, dev, 0);
+    static Config few; // large
+    long most = PIPELINE_MAX_MICRO / cfg->parallel.pp * cfg->parallel.pp;
+    few = *cfg;
+    if (cfg->parallel.pp > 1 && few.batch.accum > most) {
+        few.batch.tokens = few.batch.tokens / few.batch.accum * most, few.batch.accum = most;
+        few.batch.ramp_from = few.batch.ramp_tokens = 0;
+    }
+    plan_open(run, &few, dev, 0);
     plan_close(run);
     cfg->parallel.ranks = cfg->parallel.dp = cfg->parallel.tp = cfg->parallel.cp = cfg->parallel.pp = 1;
     cfg->parallel.ep = 1;

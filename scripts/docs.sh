@@ -197,6 +197,10 @@ gen_guides-missing() { "$build/plan" guides missing; }
 gen_guides-agrees() { "$build/plan" guides agrees; }
 gen_guides-none() { "$build/plan" guides none; }
 gen_plan-time() { fenced "$build/plan" time gpt2-1.5b --gpus 8 --micro 16 --zero 1 --recompute selective --tokens 33.5e9 --explain; }
+gen_plan-traffic-host() {
+    "$build/plan" traffic llama2-7b --gpus 8 --zero 3 --batch 64 --micro 1 --memory.offload=cpu \
+        --memory.offload_update=cpu --memory.offload_acts=cpu --recompute full | sed -n '/^| group.*| what/,/^$/p' | sed '/^$/d'
+}
 gen_plan-traffic() { fenced "$build/plan" traffic llama3-70b --gpus 1024 --tp 8 --pp 4 --vpp 5 --zero 1 --explain; }
 gen_plan-layout() { fenced "$build/plan" layout llama3-70b --gpus 256; }
 gen_plan-scaling() { fenced "$build/plan" scaling --flops 5.76e23 --served 1e13 --explain; }

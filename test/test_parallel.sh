@@ -203,6 +203,22 @@ stopped() {
     nobody_left
 }
 
+# Stage 3 with other slots, units that stay, and a host that updates: written with them and resumed without, and the other
+# way; against one process that never stopped.
+resume_other_slots() {
+    local options=("${exact[@]}" --run.dump=0 --sample.count=0 --numerics.dtype=bf16 --run.eval_every=0 --batch.micro=4)
+    local slots=(--parallel.zero=3 --parallel.prefetch=2 --parallel.keep=5000)
+    local host=(--memory.offload=cpu --memory.offload_update=cpu)
+    reference gpt slots.straight "${options[@]}"
+    ranks 2 gpt slots "${options[@]}" --run.stop_at=1 "${slots[@]}" "${host[@]}"
+    ranks 2 gpt slots "${options[@]}" --run.stop_at=2 --ckpt.resume=true --parallel.zero=3
+    ranks 2 gpt slots "${options[@]}" --run.stop_at=3 --ckpt.resume=true --parallel.zero=3 --parallel.prefetch=0 "${host[@]}"
+    train gpt slots "${options[@]}" --run.stop_at=4 --ckpt.resume=true
+    [ ! -s "$work/slots.err" ]
+    same_state slots slots.straight 4
+    history slots | grep '"train"' | cmp - <(history slots.straight | grep '"train"')
+}
+
 # A run under the launcher with one rank is the same as a run without it.
 launched_alone() {
     ranks 1 gpt launched "${exact[@]}"
@@ -299,6 +315,7 @@ passes 'a second start takes a new folder' a_name_is_taken
 passes 'phases of two ranks' phases_of_ranks phases
 passes 'phases of two stages' phases_of_ranks stages --parallel.pp=2
 passes 'a run moves from layout to layout' resume_anywhere
+passes 'a run moves to other slots of stage 3, and to a host that updates' resume_other_slots
 passes 'a growing batch, on 2 ranks and then on 3' grows
 passes 'fp8 on two ranks goes on' fp8_goes_on
 passes 'run.minutes' minutes

@@ -174,12 +174,24 @@ shards=('8 tp=2 sp=true zero=3 shard=2 batch.micro=2 memory.recompute=full optim
 # `keep`, and the tied head is on another stage.
 slots=('4 zero=3 prefetch=2 keep=27000 memory.recompute=sqrt model.layers=8 batch.micro=2 numerics.dtype=bf16'
     '8 tp=2 pp=2 zero=3 keep=13750 batch.micro=1' '4 zero=3 prefetch=0 overlap=false keep=1 batch.micro=2 memory.recompute=sqrt')
+# With a store and activations in host memory: group "host" of account.json.
+hosts=('4 zero=3 memory.offload=cpu memory.offload_acts=cpu optim.name=adamw batch.micro=2 numerics.dtype=bf16 memory.recompute=selective'
+    '4 pp=2 zero=1 schedule=zb-h1 memory.offload=cpu memory.offload_update=cpu memory.offload_acts=cpu optim.name=adamw batch.micro=1'
+    '8 tp=2 sp=true pp=2 zero=3 schedule=interleaved memory.offload=cpu memory.offload_acts=cpu memory.recompute=full optim.name=adamw batch.micro=1 model.layers=8'
+    '8 cp=2 zero=3 keep=27000 memory.offload=cpu memory.offload_update=cpu memory.recompute=sqrt optim.name=adamw batch.micro=2 numerics.dtype=bf16'
+    '2 tp=2 memory.offload=cpu optim.name=adamw batch.micro=4 numerics.dtype=bf16')
 more_slots=('8 tp=2 sp=true pp=2 zero=3 prefetch=0 keep=13000 schedule=zb-h1 batch.micro=1 memory.recompute=selective'
     '8 zero=3 shard=4 prefetch=3 keep=100 memory.recompute=full batch.micro=1')
 slots_of_experts=('8 ep=2 zero=3 shard=4 prefetch=3 keep=13000 memory.recompute=sqrt' '4 ep=2 zero=3 prefetch=0 keep=10000 memory.recompute=sqrt')
 few_experts=('8 ep=2 zero=3 shard=4 memory.recompute=selective' '4 ep=2 zero=2 shard=2' '8 cp=2 ep=4 zero=1 shard=4')
 [ -n "${TEST_LONG:-}" ] || experts=("${experts[0]}" "${experts[1]}") shards=("${shards[0]}") few_experts=("${few_experts[0]}") \
-    slots=("${slots[0]}") more_slots=("${more_slots[0]}") slots_of_experts=("${slots_of_experts[0]}")
+    slots=("${slots[0]}") # With a store and activations in host memory: group "host" of account.json.
+hosts=('4 zero=3 memory.offload=cpu memory.offload_acts=cpu optim.name=adamw batch.micro=2 numerics.dtype=bf16 memory.recompute=selective'
+    '4 pp=2 zero=1 schedule=zb-h1 memory.offload=cpu memory.offload_update=cpu memory.offload_acts=cpu optim.name=adamw batch.micro=1'
+    '8 tp=2 sp=true pp=2 zero=3 schedule=interleaved memory.offload=cpu memory.offload_acts=cpu memory.recompute=full optim.name=adamw batch.micro=1 model.layers=8'
+    '8 cp=2 zero=3 keep=27000 memory.offload=cpu memory.offload_update=cpu memory.recompute=sqrt optim.name=adamw batch.micro=2 numerics.dtype=bf16'
+    '2 tp=2 memory.offload=cpu optim.name=adamw batch.micro=4 numerics.dtype=bf16')
+more_slots=("${more_slots[0]}") slots_of_experts=("${slots_of_experts[0]}")
 
 each_row() { # FAMILY NAME ROW...
     local name=$2 i=0 k row
@@ -197,6 +209,9 @@ each_row() { # FAMILY NAME ROW...
 }
 each_row experts experts "${experts[@]}"
 each_row experts shards_of_experts "${few_experts[@]}"
+each_row llama host "${hosts[@]}"
+each_row experts host '4 ep=2 zero=3 memory.offload=cpu memory.offload_acts=cpu optim.name=adamw'
+each_row gpt host "${hosts[1]}"
 each_row llama shards "${shards[0]}"
 each_row gpt more_shards "${shards[@]:1}"
 each_row gpt slots "${slots[@]}"

@@ -180,6 +180,36 @@ static void test_expert_parallel(void **state)
     assert_true(slow.experts[0] < slow.rows[0] && slow.experts[0] > 0.95 * slow.rows[0]);
 }
 
+// What goes to the host and back: streams of recomputed blocks, in each action; state beside the update; gradients,
+// weights and the processors' own update one after the other; in stage 3 a shard before each gather.
+static void test_offload(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(1, 1, 1, 1, 5);
+    job.layout.recompute = RECOMPUTE_FULL;
+    PlanTime base = plan_time(&job, true);
+    double rate = 63e9 * roofline_constants().between, P = (double)plan_layout_params(&job, 0);
+    job.layout.offload_acts = true;
+    PlanTime t = plan_time(&job, true);
+    double stream = 4096 * 4096 * 2 * 32.0; // of 32 blocks
+    near(t.step - base.step, 5 * 2 * stream / rate, 1e-9);
+    near(t.chunk[ROOFLINE_F] - base.chunk[ROOFLINE_F], stream / rate, 1e-9);
+    job.layout.offload_acts = false, job.layout.offload = true;
+    t = plan_time(&job, true);
+    near(t.step - base.step, 2 * 12 * P / rate - base.optimizer, 1e-6); // arrays begin at multiples of 16 bytes
+    job.layout.host_updates = true;
+    t = plan_time(&job, true);
+    near(t.step - base.step, 6 * P / rate + 30 * P / (roofline_constants().memory * 76.8e9) - base.optimizer, 1e-9);
+    PlanJob cut = job_of(8, 1, 1, 1, 8);
+    cut.layout.zero = 3, cut.layout.prefetch = 0;
+    base = plan_time(&cut, true);
+    cut.layout.offload = cut.layout.host_updates = true;
+    t = plan_time(&cut, true);
+    near(t.weights - base.weights, 2 * P / 8 / rate, 1e-6);
+    near(t.offload, 4 * P / 8 / rate, 1e-6);
+    assert_true(plan_layout_bytes(&cut).optimizer == 0);
+}
+
 // A rank updates all that is not divided, and its experts; with ZeRO a part of each.
 static void test_experts_are_updated(void **state)
 {
@@ -225,7 +255,7 @@ int main(void)
         cmocka_unit_test(test_tensor_parallel),          cmocka_unit_test(test_gradients_hide),
         cmocka_unit_test(test_gradients_by_hand),        cmocka_unit_test(test_context_parallel),
         cmocka_unit_test(test_expert_parallel),          cmocka_unit_test(test_experts_are_updated),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_failures),                 cmocka_unit_test(test_offload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,6 +90,20 @@ static json_t *kind(const CommCount *c)
     return object;
 }
 
+static json_t *host(const AccountRank *rank)
+{
+    static const char *const way[] = {"out", "in"};
+    json_t *object = json_object();
+    for (int in = 0; in < 2; in++) {
+        size_t n = rank->moved[in] + rank->acts[in];
+        json_t *bytes = json_object();
+        set_size(bytes, "sent", n);
+        if (n) set(object, way[in], bytes);
+        else json_decref(bytes);
+    }
+    return object;
+}
+
 static json_t *traffic(const AccountRank *rank)
 {
     json_t *object = json_object();
@@ -100,6 +114,9 @@ static json_t *traffic(const AccountRank *rank)
         if (json_object_size(group)) set(object, group_name[g], group);
         else json_decref(group);
     }
+    json_t *moved = host(rank);
+    if (json_object_size(moved)) set(object, "host", moved);
+    else json_decref(moved);
     return object;
 }
 

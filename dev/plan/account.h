@@ -1,11 +1,13 @@
 // account: what the ranks of a run hold and send, as JSON.
 //
+// "host" is what went out of device memory to the host's memory, or a file, and came in: state, weights, activations.
+//
 // The plan (build/plan memory --json) and the run (account.json) write the same object with the same keys,
 // so that the two can be compared by a program.
 //
 //   {"memory": {"0": {"parameters": BYTES, ..., "total": BYTES, "peak": BYTES}, "1": ...},
 //    "traffic": {"0": {"dp": {"all_reduce": {"calls": 1, "payload": BYTES, "sent": BYTES, "received": BYTES, "waited":
-//                SECONDS}}, "control": ...}, "1": ...}}
+//                SECONDS}}, "control": ..., "host": {"out": {"sent": BYTES}, "in": {"sent": BYTES}}}, "1": ...}}
 #ifndef ACCOUNT_H
 #define ACCOUNT_H
 #include "comm/comm.h"
@@ -28,6 +30,7 @@ typedef struct {
     size_t bytes[MEM_TAGS], total, peak;
     CommCount count[ACCOUNT_GROUPS][COMM_KINDS];
     size_t update[2], moved[2]; // out of device memory to a store, and in: of an update by formula; counted
+    size_t acts[2];             // of activations, to host memory, and back
 } AccountRank;
 
 // The counters now. mesh and control may be NULL: no traffic.

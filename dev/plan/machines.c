@@ -13,6 +13,10 @@
 // Links: `inside` a node, `between` nodes, one accelerator's share of each. alpha is the time of a step of a ring that
 // moves no bytes: a microsecond over NVLink, several over a network with its switches.
 //
+// The host: the accelerator's PCIe slot, and its share of what the processors of a node read and write, channels times
+// rate: V100 DGX-1 8 x DDR4-2133, A100 DGX and AWS g5 16 x DDR4-3200, H100 DGX 16 x DDR5-4800, B200 DGX 16 x DDR5-5600,
+// all for 8 accelerators.
+//
 // Prices are those of one hour on demand around 2024. They fall, and contracts differ; --price overrides them. The
 // H100's price is from llm.c's report (8 of them for 24 hours: 672 dollars). Those of four clouds are the ones that
 // guides print, without a date: by them the same run costs two and a half times as much at the dearest.
@@ -60,24 +64,32 @@ enum { LINKS = sizeof link_table / sizeof *link_table };
 // Machines with the names of their links, which machines_find looks up.
 static const struct {
     Machine m;
-    const char *inside, *between;
+    const char *inside, *between, *host;
 } table[] = {
     {{.name = "A100-80", .peak = 312e12, .reachable = 271.2e12, .tf32 = 156e12, .memory = 80e9, .bandwidth = 2.039e12,
-      .cores = 108, .node = 8, .price = 1.8, .source = "A100 80 GB SXM; 271.2 measured"}, "nvlink3", "hdr"},
+      .cores = 108, .node = 8, .host_memory = 51.2e9, .price = 1.8,
+      .source = "A100 80 GB SXM; 271.2 measured"}, "nvlink3", "hdr", "pcie4"},
     {{.name = "A100-40", .peak = 312e12, .reachable = 271.2e12, .tf32 = 156e12, .memory = 40e9, .bandwidth = 1.555e12,
-      .cores = 108, .node = 8, .price = 1.3, .source = "A100 40 GB SXM; 271.2 measured (80 GB)"}, "nvlink3", "hdr"},
+      .cores = 108, .node = 8, .host_memory = 51.2e9, .price = 1.3,
+      .source = "A100 40 GB SXM; 271.2 measured (80 GB)"}, "nvlink3", "hdr", "pcie4"},
     {{.name = "H100", .peak = 989.4e12, .reachable = 794.5e12, .tf32 = 494.7e12, .memory = 80e9, .bandwidth = 3.35e12,
-      .cores = 132, .node = 8, .price = 3.5, .source = "H100 SXM; 794.5 measured"}, "nvlink4", "ndr"},
+      .cores = 132, .node = 8, .host_memory = 76.8e9, .price = 3.5,
+      .source = "H100 SXM; 794.5 measured"}, "nvlink4", "ndr", "pcie5"},
     {{.name = "H200", .peak = 989.4e12, .reachable = 794.5e12, .tf32 = 494.7e12, .memory = 141e9, .bandwidth = 4.8e12,
-      .cores = 132, .node = 8, .price = 4.0, .source = "H200 SXM; 794.5 measured (the same chip)"}, "nvlink4", "ndr"},
-    {{.name = "B200", .peak = 2250e12, .reachable = 1745e12, .memory = 180e9, .bandwidth = 8e12, .cores = 148,
-      .node = 8, .price = 6.0, .source = "B200 SXM; 1745 measured"}, "nvlink5", "ndr"},
-    {{.name = "V100", .peak = 125e12, .reachable = 108.6e12, .memory = 32e9, .bandwidth = 0.9e12, .cores = 80,
-      .node = 8, .price = 0.8, .source = "V100 32 GB SXM2, fp16; reachable as the A100's share"}, "nvlink2", "edr"},
-    {{.name = "A10G", .peak = 70e12, .reachable = 60.8e12, .memory = 24e9, .bandwidth = 0.6e12, .cores = 80,
-      .node = 8, .price = 1.0, .source = "A10G, AWS g5; reachable as the A100's share"}, "pcie4", "eth25"},
-    {{.name = "A10", .peak = 125e12, .reachable = 108.6e12, .memory = 24e9, .bandwidth = 0.6e12, .cores = 72,
-      .node = 8, .price = 0.75, .source = "A10; reachable as the A100's share"}, "pcie4", "eth25"},
+      .cores = 132, .node = 8, .host_memory = 76.8e9, .price = 4.0,
+      .source = "H200 SXM; 794.5 measured (the same chip)"}, "nvlink4", "ndr", "pcie5"},
+    {{.name = "B200", .peak = 2250e12, .reachable = 1745e12, .memory = 180e9, .bandwidth = 8e12,
+      .cores = 148, .node = 8, .host_memory = 89.6e9, .price = 6.0,
+      .source = "B200 SXM; 1745 measured"}, "nvlink5", "ndr", "pcie5"},
+    {{.name = "V100", .peak = 125e12, .reachable = 108.6e12, .memory = 32e9, .bandwidth = 0.9e12,
+      .cores = 80, .node = 8, .host_memory = 17.1e9, .price = 0.8,
+      .source = "V100 32 GB SXM2, fp16; reachable as the A100's share"}, "nvlink2", "edr", "pcie3"},
+    {{.name = "A10G", .peak = 70e12, .reachable = 60.8e12, .memory = 24e9, .bandwidth = 0.6e12,
+      .cores = 80, .node = 8, .host_memory = 51.2e9, .price = 1.0,
+      .source = "A10G, AWS g5; reachable as the A100's share"}, "pcie4", "eth25", "pcie4"},
+    {{.name = "A10", .peak = 125e12, .reachable = 108.6e12, .memory = 24e9, .bandwidth = 0.6e12,
+      .cores = 72, .node = 8, .host_memory = 51.2e9, .price = 0.75,
+      .source = "A10; reachable as the A100's share"}, "pcie4", "eth25", "pcie4"},
 };
 enum { ROWS = sizeof table / sizeof *table };
 
@@ -128,6 +140,7 @@ Machine machines_find(const char *name)
         int distance = config_table_distance(name, m.name);
         if (names(name, m.name)) {
             m.inside = machines_link(table[i].inside), m.between = machines_link(table[i].between);
+            m.host = machines_link(table[i].host);
             return m;
         }
         if (distance < best_distance) best = i, best_distance = distance;
@@ -172,6 +185,7 @@ Machine machines_measure(double seconds)
     m.bandwidth = copy_rate(seconds / 4);
     m.memory = (double)pages * (double)page;
     m.inside = machines_link("memory"), m.between = machines_link("eth1");
+    m.host = m.inside, m.host_memory = m.bandwidth;
     m.inside.bandwidth = m.bandwidth / 2;
     return m;
 }
@@ -179,15 +193,16 @@ Machine machines_measure(double seconds)
 void machines_print(FILE *out)
 {
     fprintf(out, "| accelerator | peak, TFLOP/s | reachable | memory, GB | GB/s | cores | in the node | GB/s | "
-                 "between nodes | GB/s | $ an hour | TF32 | from |\n"
-                 "|---|---:|---:|---:|---:|---:|---|---:|---|---:|---:|---:|---|\n");
+                 "between nodes | GB/s | $ an hour | TF32 | host | its memory, GB/s | from |\n"
+                 "|---|---:|---:|---:|---:|---:|---|---:|---|---:|---:|---:|---|---:|---|\n");
     for (int i = 0; i < ROWS; i++) {
         Machine m = machines_find(table[i].m.name);
         char tf32[16] = "-";
         if (m.tf32) snprintf(tf32, sizeof tf32, "%.1f", m.tf32 / 1e12);
-        fprintf(out, "| %s | %.0f | %.1f | %.0f | %.0f | %d | %s | %.0f | %s | %.1f | %.2f | %s | %s |\n", m.name,
-                m.peak / 1e12, m.reachable / 1e12, m.memory / 1e9, m.bandwidth / 1e9, m.cores, m.inside.name,
-                m.inside.bandwidth / 1e9, m.between.name, m.between.bandwidth / 1e9, m.price, tf32, m.source);
+        fprintf(out, "| %s | %.0f | %.1f | %.0f | %.0f | %d | %s | %.0f | %s | %.1f | %.2f | %s | %s | %.1f | %s |\n",
+                m.name, m.peak / 1e12, m.reachable / 1e12, m.memory / 1e9, m.bandwidth / 1e9, m.cores, m.inside.name,
+                m.inside.bandwidth / 1e9, m.between.name, m.between.bandwidth / 1e9, m.price, tf32,
+                m.host.name, m.host_memory / 1e9, m.source);
     }
     fprintf(out, "\n| link | what | microseconds a message | GB/s one way | from |\n|---|---|---:|---:|---|\n");
     for (int i = 0; i < LINKS; i++) {

@@ -23,7 +23,8 @@ typedef struct {
     double memory, bandwidth; // of the accelerator
     int cores;                // that share a matmul's tiles: streaming multiprocessors
     int node;                 // accelerators a node
-    MachineLink inside, between;
+    MachineLink inside, between, host; // host: to the memory of its node's processors
+    double host_memory;                // bytes/s of that memory, one accelerator's share
     double price;
     const char *source;
 } Machine;

@@ -301,7 +301,7 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
 {
     const PlanLayout *l = &job->layout;
     ModelShape part = plan_layout_part(job, l->tp - 1);
-    RecomputePolicy policy = {.mode = l->recompute};
+    RecomputePolicy policy = {.mode = l->recompute, .offload = l->offload_acts};
     Dev dev = {.x_bytes = job->x_bytes}; // the only member that those functions read
     size_t B = (size_t)l->micro, T = job->T / (size_t)l->cp, N = B * T, v = (size_t)l->chunks, all = 0;
     size_t stream = N / (l->sp ? (size_t)l->tp : 1) * job->x_bytes * part.channels;
@@ -324,6 +324,18 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
         b->activations += (double)((size_t)slots * s.chunk[c].layers * N) * more_saved(job, &part);
         b->communication += (double)((size_t)slots * stream) * (s.chunk[c].head ? 1 : 2);
     }
+}
+
+// With memory.offload: two slots, of a unit's state each, instead of all state; nothing where the host makes the
+// update. In stage 3 slots of the weights of a shard's units instead of all of them.
+static void stored_bytes(const PlanJob *job, size_t unit, size_t N, PlanBytes *b)
+{
+    const PlanLayout *l = &job->layout;
+    bool cut = N > 1 && l->zero;
+    double own = (double)unit / (cut ? plan_layout_shards(l) : 1), turns = (double)l->prefetch + 2;
+    double state = 2 * own * (job->x_bytes < 4 ? 12 : 8), weights = turns * own * (double)job->x_bytes;
+    b->optimizer = l->host_updates ? 0 : state < b->optimizer ? state : b->optimizer;
+    if (cut && l->zero == 3 && weights < b->parameters) b->parameters = weights;
 }
 
 static PlanBytes stage_bytes(const PlanJob *job, int stage)
@@ -356,6 +368,7 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     size_t block = u.block > u.routed ? u.block : u.routed;
     if (*job->shape.value_embeddings) block += u.values;
     size_t unit = block > u.embedding ? block : u.embedding;
+    if (l->offload) stored_bytes(job, unit + u.experts, N, &b);
     size_t slots = 4 * unit + 2 * u.experts, turns = (size_t)l->prefetch + 1; // doc/zero.md
     size_t gathered = (2 + turns) * unit + turns * u.experts;
     gathered += plan_layout_kept(job, stage, false, 0) + plan_layout_kept(job, stage, true, 0);
@@ -493,7 +506,11 @@ void plan_layout_text(const PlanJob *job, char *text, size_t n)
     char ep[24] = "", shard[24] = "";
     if (l->ep > 1) snprintf(ep, sizeof ep, " ep %d", l->ep);
     if (plan_layout_copies(l) > 1) snprintf(shard, sizeof shard, " shard %d", l->shard);
-    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s", l->dp, l->tp,
+    char away[40] = "";
+    if (l->offload) snprintf(away, sizeof away, " offload%s", l->host_updates ? " updates" : "");
+    if (l->offload_acts) strcat(away, " offload_acts");
+    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s%s", l->dp, l->tp,
              l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
-             ep, l->zero, shard, l->micro, recompute_name(l->recompute));
+             ep, l->zero, shard, l->micro, recompute_name(l->recompute),
+             away);
 }

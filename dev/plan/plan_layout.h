@@ -30,6 +30,7 @@ typedef struct {
     bool eager;               // loops are not fused (roofline.h)
     bool overlap_tp, overlap_pp, overlap_dp;
     bool scatter;             // without sp, a tp group sends one copy of the stream to the next stage, not tp copies
+    bool offload, host_updates, offload_acts; // memory.offload, and offload_update=cpu; memory.offload_acts
     size_t grad_bytes;        // of a gradient element when it is sent
 } PlanLayout;
 

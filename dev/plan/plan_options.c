@@ -267,6 +267,14 @@ static void make_job(PlanOptions *o, const Given *g)
         die("--attention: '%s' (fused or plain)", g->attention);
     l->fused_attention = !g->attention || !strcmp(g->attention, "fused");
     set_overlap(l, g->overlap);
+    if (cfg->memory.offload == OFFLOAD_DISK)
+        die("memory.offload=disk: no disk is in the table of machines (cpu; plan memory has the bytes)");
+    l->offload = cfg->memory.offload != OFFLOAD_NONE, l->host_updates = cfg->memory.offload_update == OFFLOAD_CPU;
+    l->offload_acts = cfg->memory.offload_acts != OFFLOAD_NONE;
+    bool adam = job->optim == OPTIM_ADAMW || job->optim == OPTIM_ADAM;
+    if (l->offload && !l->host_updates && !adam)
+        die("memory.offload with optim.name=%s: of state that moves only AdamW's is planned here (plan memory has the "
+            "bytes)", optim_kind(job->optim)->name);
     o->is_free = (LayoutSearchFree){.tp = g->tp == NOT_GIVEN, .pp = g->pp == NOT_GIVEN, .cp = g->cp == NOT_GIVEN,
                                     .ep = g->ep == NOT_GIVEN, .zero = g->zero == NOT_GIVEN,
                                     .chunks = g->vpp == NOT_GIVEN && !g->schedule,

@@ -48,6 +48,28 @@ static void show_job(Report *r, const PlanJob *job)
 
 // ---- traffic
 
+static void show_moves(Report *r, const PlanJob *job)
+{
+    static const char *const columns[] = {"group", "kind", "what", "link", "bytes a rank", "bytes, all ranks",
+                                          "ms a step", NULL};
+    PlanHost h = plan_traffic_host(job);
+    const struct { const char *what; const PlanMove *move; bool in; } row[] = {
+        {"activations", &h.acts[0], false}, {"activations", &h.acts[1], true}, {"update", &h.update[0], false},
+        {"update", &h.update[1], true}, {"gathers of weights", &h.gathers, true}};
+    if (!job->layout.offload && !job->layout.offload_acts) return;
+    report_table(r, "host", columns);
+    for (int i = 0; i < (int)(sizeof row / sizeof *row); i++) {
+        if (!row[i].move->all) continue;
+        report_word(r, "host");
+        report_word(r, row[i].in ? "in" : "out");
+        report_word(r, row[i].what);
+        report_word(r, job->machine.host.name);
+        report_cell(r, row[i].move->rank, "%.0f");
+        report_cell(r, (double)row[i].move->all, "%.0f");
+        report_cell(r, 1e3 * row[i].move->rank / h.bandwidth, "%.4g");
+    }
+}
+
 static void show_traffic(const PlanOptions *o, FILE *out)
 {
     static const char *const columns[] = {"group", "kind", "ranks", "on a node", "link", "calls a rank", "bytes a call",
@@ -74,6 +96,7 @@ static void show_traffic(const PlanOptions *o, FILE *out)
         report_word(r, f->algorithm);
         report_word(r, f->formula);
     }
+    show_moves(r, job);
     report_section(r, "what hides");
     report_value(r, "all bytes", (double)t.all, "sent by all ranks in a step", NULL);
     report_value(r, "tp, exposed", 1e3 * (time.tensor[0] + time.tensor[1]), "ms a block and micro-batch", NULL);
@@ -131,11 +154,19 @@ static void show_step(Report *r, const PlanJob *job, const PlanTime *t)
     report_value(r, "gradients, exposed", t->grads, "s", "beyond a window of %.4g s", t->window);
     report_value(r, "weights, exposed", t->weights, "s", NULL);
     report_value(r, "optimizer", t->optimizer, "s", "%zu bytes a parameter of the rank's shard (28, and x "
-                 "of a copy in fewer than 4)", 28 + (job->x_bytes < 4 ? job->x_bytes : 0));
+                 "of a copy in fewer than 4)%s", 28 + (job->x_bytes < 4 ? job->x_bytes : 0),
+                 job->layout.host_updates ? ", of the host's memory" : "");
     report_value(r, "contention", t->contention, "s", "%.3g * %.4g s of hidden communication",
                  roofline_constants().contention, t->hidden);
-    report_value(r, "step", t->step, "s", "%.4g + %.4g + %.4g + %.4g + %.4g", t->pipeline, t->grads, t->weights,
-                 t->contention, t->optimizer);
+    if (job->layout.offload_acts)
+        report_value(r, "activations to the host", m * job->layout.chunks * (t->acts[0] + t->acts[1]),
+                     "s of the pipeline", "m %.0f * %d chunks * (%.4g + %.4g) s", m, job->layout.chunks, t->acts[0],
+                     t->acts[1]);
+    if (job->layout.offload)
+        report_value(r, "offload, exposed", t->offload, "s", job->layout.host_updates ?
+                     "gradients to the host, weights back" : "state comes and goes beside the update");
+    report_value(r, "step", t->step, "s", "%.4g + %.4g + %.4g + %.4g + %.4g%s", t->pipeline, t->grads, t->weights,
+                 t->contention, t->optimizer, job->layout.offload ? " + offload" : "");
     report_value(r, "tokens/s", t->tokens_second, "", "%ld * %zu / %.4g", job->batch, job->T, t->step);
     report_value(r, "tokens/s an accelerator", t->tokens_second / job->layout.gpus, "", NULL);
     report_value(r, "TFLOP/s an accelerator", t->model_flops / t->step / job->layout.gpus / 1e12, "needed ones", NULL);

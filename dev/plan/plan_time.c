@@ -1,6 +1,6 @@
 // plan_time: a step's time from its parts. See plan_time.h.
 //
-//     step = pipeline + exposed gradients + exposed weights + contention + optimizer
+//     step = pipeline + exposed gradients + exposed weights + contention + optimizer + offload
 //
 // pipeline   the schedule's table (pipeline_table.h) simulated by pipeline_time_run, the very code that checks and
 //            draws schedules. An action's time is its chunk's layers times roofline's time of a block, plus the
@@ -13,6 +13,11 @@
 // contention hidden communication still takes cores and memory from the matmuls that hide it: a fixed part of its time.
 // weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch,
 //            overlapped if units are gathered ahead.
+//
+// the host   copies of activations wait (recompute.c), so they are a part of an action. State of an update comes and
+//            goes by one thread, beside the update: the longer of the two remains. Where the host updates, gradients come
+//            down, the processors' memory is read and written, weights go up, one after the other. In stage 3 a gather
+//            first reads the rank's own part from the host.
 //
 //     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with recomputation's FLOPs too
 //
@@ -186,13 +191,16 @@ static double sum_of(const Roofline *r)
     return r->seconds[ROOFLINE_F] + r->seconds[ROOFLINE_B] + r->seconds[ROOFLINE_W];
 }
 
-static void pipeline_times(const PlanJob *job, PlanTime *t, bool simulate)
+static void pipeline_times(const PlanJob *job, const PlanHost *host, PlanTime *t, bool simulate)
 {
     const PlanLayout *l = &job->layout;
     double m = (double)plan_layout_micros(job), layers = (double)plan_layout_chunk(job);
     for (int way = 0; way < ROOFLINE_WAYS; way++) t->chunk[way] = layers * t->block.seconds[way];
     t->chunk[ROOFLINE_F] += layers * (t->tensor[0] + t->context[0] + t->experts[0]);
     t->chunk[ROOFLINE_B] += layers * (t->tensor[1] + t->context[1] + t->experts[1]);
+    for (int in = 0; in < 2; in++) t->acts[in] = host->chunk[in] / host->bandwidth;
+    t->chunk[ROOFLINE_F] += t->acts[0], t->chunk[ROOFLINE_B] += t->acts[0];
+    t->chunk[ROOFLINE_W] += t->acts[1] - t->acts[0]; // once more for weights' gradients that come later
     // The first and the last stage's embedding or head, less the blocks that they lack.
     double block = t->chunk[ROOFLINE_F] + t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W];
     double whole = layers * l->chunks, one = block / layers;
@@ -252,7 +260,7 @@ static double between_copies(const PlanJob *job, Fullest f)
     return plan_traffic_seconds(&column, COMM_ALL_REDUCE, 4 * (f.others + l->ep * f.experts) / l->shard, NULL);
 }
 
-static void replica_times(const PlanJob *job, PlanTime *t)
+static void replica_times(const PlanJob *job, const PlanHost *host, PlanTime *t)
 {
     const PlanLayout *l = &job->layout;
     if (l->dp * l->cp == 1) return;
@@ -264,6 +272,8 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     Fullest streamed = {P.others - kept.others, P.experts - kept.experts, 0};
     double gather = exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, streamed);
     double once = kept.others + kept.experts > 0 ? exchange(job, COMM_ALL_GATHER, (double)job->x_bytes, kept) : 0;
+    double reads = l->reshard ? 2 * m : 1; // from the store, before each gather
+    gather += host->gathers.rank / reads / host->bandwidth;
     double column = between_copies(job, P), ends = l->pp == 1 ? t->ends / 3 : 0;
     double forward = t->chunk[ROOFLINE_F] * l->chunks + ends;
     double back = (t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W]) * l->chunks + 2 * ends;
@@ -297,6 +307,20 @@ static void tied_times(const PlanJob *job, PlanTime *t)
     t->weights += plan_traffic_seconds(&where, COMM_SEND, (double)job->x_bytes * tied, NULL);
 }
 
+// On the host 28 + x bytes a parameter go through its memory: gradient, m, v and weight are read, the last three and x
+// written.
+static void update_times(const PlanJob *job, const PlanHost *host, PlanTime *t)
+{
+    const PlanLayout *l = &job->layout;
+    double shards = l->zero ? plan_layout_shards(l) : 1, moved = host->update[0].rank + host->update[1].rank;
+    Fullest P = fullest_stage(job);
+    double own = (P.others + (l->zero ? l->ep : 1) * P.experts) / shards;
+    double copy = job->x_bytes < 4 ? (double)job->x_bytes : 0; // of the weights; else there is none
+    t->optimizer = roofline_adamw(&job->machine, own, copy);
+    if (l->host_updates) t->optimizer = own * (28 + copy) / (roofline_constants().memory * job->machine.host_memory);
+    t->offload = l->host_updates ? moved / host->bandwidth : beyond(moved / host->bandwidth, t->optimizer);
+}
+
 static double again_flops(const PlanJob *job)
 {
     RecomputePolicy policy = {.mode = job->layout.recompute};
@@ -311,15 +335,13 @@ PlanTime plan_time(const PlanJob *job, bool simulate)
     tensor_times(job, &t);
     context_times(job, &t);
     expert_times(job, &t);
-    pipeline_times(job, &t, simulate);
-    replica_times(job, &t);
+    PlanHost host = plan_traffic_host(job);
+    pipeline_times(job, &host, &t, simulate);
+    replica_times(job, &host, &t);
     tied_times(job, &t);
-    double shards = l->zero ? plan_layout_shards(l) : 1;
-    Fullest P = fullest_stage(job);
-    double own = (P.others + (l->zero ? l->ep : 1) * P.experts) / shards;
-    t.optimizer = roofline_adamw(&job->machine, own, job->x_bytes < 4 ? (double)job->x_bytes : 0); // else no copy
+    update_times(job, &host, &t);
     t.contention = roofline_constants().contention * t.hidden;
-    t.step = t.pipeline + t.grads + t.weights + t.contention + t.optimizer;
+    t.step = t.pipeline + t.grads + t.weights + t.contention + t.optimizer + t.offload;
     double tokens = (double)job->batch * (double)job->T;
     t.model_flops = tokens * model_flops_per_token(&job->shape, job->T);
     t.hardware_flops = t.model_flops + tokens * again_flops(job);

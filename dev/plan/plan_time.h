@@ -23,6 +23,8 @@ typedef struct {
     double window, hidden;        // the backward that can hide gradients; what was hidden of them and of the weights
     double contention;            // the cost of hidden communication: it slows the matmuls
     double optimizer;
+    double acts[2];               // of a chunk and micro-batch, activations to the host, and back: in `chunk` too
+    double offload;               // of the update's transfers what nothing hides
     double step;                  // the sum
     double model_flops, hardware_flops; // of a step, on all accelerators: needed; executed
     double mfu, hfu, tokens_second;

@@ -33,6 +33,14 @@
 //
 // The invariant: sums over all ranks are whole numbers and equal to what the trainer's groups count.
 //
+// Between a rank and its host, with bytes x, n elements that a rank has of a unit, and P of all units:
+//
+//     activations   recompute_host_bytes of each chunk out and in for each micro-batch; in once more for W without
+//                   segments
+//     update        out and in 16 ceil(4 n / 16) for each fp32 array of n (m, v; beside narrow weights also these);
+//                   in stage 3 x n more. On the host: 4 n out, x n in (0 in stage 3)
+//     gathers       in stage 3, in: x times the elements that a step gathers, on each rank its own part of them
+//
 // Rejected: a bandwidth curve over message sizes. alpha accounts for small messages; what remains is less than the
 // difference between two clusters.
 #include "dev/plan/plan_traffic.h"
@@ -525,37 +533,58 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
 }
 
 // Gradients and weights over the replicas; of the experts that ep ranks divide, or of all else.
+static ShardingCase replica_case(const PlanJob *job, bool experts)
+{
+    const PlanLayout *l = &job->layout;
+    MeshGroup every = experts ? MESH_EXPERT_REPLICAS : MESH_REPLICAS, row = experts ? MESH_EXPERT_SHARDS : MESH_SHARDS;
+    bool copies = plan_layout_copies(l) > 1; // of a stage and a tp rank
+    return (ShardingCase){.ranks = (size_t)plan_traffic_group(job, every).size,
+                          .shard = copies ? (size_t)plan_traffic_group(job, row).size : 0,
+                          .stage = l->dp * l->cp > 1 ? l->zero : 0, .reshard = l->reshard,
+                          .keep = plan_layout_keep(l), .x_bytes = job->x_bytes, .g_bytes = l->grad_bytes,
+                          .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
+}
+
+// Sets what differs between the parts of a stage: of its largest part with `largest` parameters, tp rank r's has some
+// rows of the vocabulary less.
+static void part_case(const PlanJob *job, bool experts, int stage, int r, size_t largest, ShardingCase *is)
+{
+    const PlanLayout *l = &job->layout;
+    ModelShape part = tp_shape(&job->shape, r, l->tp, false), last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
+    bool ends = stage == 0, tail = stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1);
+    size_t rows = experts ? 0 : (size_t)ends + (size_t)(tail && !job->shape.tie);
+    size_t less = (last.vocab - part.vocab) * job->shape.channels;
+    size_t embedding = part.vocab * part.channels + plan_layout_units(job).positions;
+    is->params = largest - rows * less;
+    is->kept = plan_layout_kept(job, stage, experts, less);
+    is->tied = tied_away(job, stage) && !experts ? embedding : 0;
+    is->embed = job->embed_fp32 && ends && !experts ? embedding : 0;
+}
+
+static size_t largest_part(const PlanJob *job, bool experts, int stage)
+{
+    size_t apart = plan_layout_experts(job, stage);
+    return experts ? apart : plan_layout_params(job, stage) - apart;
+}
+
 static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
 {
     const PlanLayout *l = &job->layout;
-    size_t groups = experts ? (size_t)l->ep : 1, C = (size_t)plan_layout_copies(l); // of a stage and a tp rank
-    MeshGroup every = experts ? MESH_EXPERT_REPLICAS : MESH_REPLICAS, row = experts ? MESH_EXPERT_SHARDS : MESH_SHARDS;
-    PlanGroup all_ranks = plan_traffic_group(job, every), cut = C > 1 ? plan_traffic_group(job, row) : all_ranks;
-    ShardingCase is = {.ranks = (size_t)all_ranks.size, .shard = C > 1 ? (size_t)cut.size : 0,
-                       .stage = l->zero, .reshard = l->reshard, .keep = plan_layout_keep(l), .x_bytes = job->x_bytes,
-                       .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
+    size_t groups = experts ? (size_t)l->ep : 1, C = (size_t)plan_layout_copies(l);
+    ShardingCase is = replica_case(job, experts);
+    PlanGroup cut = plan_traffic_group(job, C > 1 ? experts ? MESH_EXPERT_SHARDS : MESH_SHARDS
+                                                  : experts ? MESH_EXPERT_REPLICAS : MESH_REPLICAS);
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
     for (int k = 0; k < 3; k++) {
         size_t all = 0, most = 0;
         ShardingFormula f = {.all = 0};
         for (int stage = 0; stage < l->pp; stage++) {
-            size_t apart = plan_layout_experts(job, stage);
-            size_t largest = experts ? apart : plan_layout_params(job, stage) - apart;
+            size_t largest = largest_part(job, experts, stage);
             most = largest > most ? largest : most;
             stage_extras(job, stage, &is);
             if (experts) is.again = is.experts_again, is.later = is.experts_later;
             for (int r = 0; r < l->tp; r++) { // parts of the vocabulary differ by a row
-                ModelShape part = tp_shape(&job->shape, r, l->tp, false);
-                ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
-                bool ends = stage == 0, tail = stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1);
-                size_t rows = experts ? 0 : (size_t)ends + (size_t)(tail && !job->shape.tie);
-                bool away = tied_away(job, stage) && !experts;
-                size_t less = (last.vocab - part.vocab) * job->shape.channels;
-                size_t embedding = part.vocab * part.channels + plan_layout_units(job).positions;
-                is.params = largest - rows * less;
-                is.kept = plan_layout_kept(job, stage, experts, less);
-                is.tied = away ? embedding : 0;
-                is.embed = job->embed_fp32 && ends && !experts ? embedding : 0;
+                part_case(job, experts, stage, r, largest, &is);
                 f = sharding_traffic(&is, kinds[k]);
                 all += groups * f.all;
             }
@@ -568,11 +597,135 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
         double payload = (double)(gather ? is.x_bytes : between ? 4 : is.g_bytes) * (double)most;
         if (between) payload /= cut.size;
         double ranks = between ? cut.size : (double)C; // that many groups like this one
-        double calls = (double)f.all / (ranks * (where.size - 1) * payload) / (reduce ? 2 : 1);
+        double times = (double)f.all / (ranks * (where.size - 1) * payload) / (reduce ? 2 : 1);
+        double calls = ceil(times - 1e-6); // of the mean size, where some send a part (parallel.keep, recomputation)
+        payload *= times / calls;
         PlanFlow *flow = add(t, between ? "copies" : experts ? "experts" : "dp", &where, kinds[k], calls, payload,
                              "%s = %d: %s on each rank", between ? "C" : C > 1 ? "S" : "N", where.size, f.text);
         flow->all = all;
     }
+}
+
+// ---- between a rank and its host
+
+// Bytes of activations of one micro-batch of a chunk, which wait in host memory; the same on all tp ranks.
+static size_t chunk_away(const PlanJob *job, int stage, int chunk)
+{
+    const PlanLayout *l = &job->layout;
+    ModelShape part = plan_layout_part(job, l->tp - 1);
+    RecomputePolicy policy = {.mode = l->recompute, .offload = l->offload_acts};
+    Dev dev = {.x_bytes = job->x_bytes};
+    ModelPiece p = plan_layout_piece(job, stage, chunk);
+    return recompute_host_bytes(&part, &dev, policy, recompute_segment(policy, plan_layout_chunk(job)), p.first,
+                                p.layers, (size_t)l->micro * job->T / (size_t)l->cp);
+}
+
+static void acts_moved(const PlanJob *job, PlanHost *h)
+{
+    const PlanLayout *l = &job->layout;
+    size_t micros = (size_t)plan_layout_micros(job), ranks = (size_t)(l->dp * l->cp * l->tp);
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, plan_layout_chunk(job));
+    bool twice = is_split(l) && !segment;
+    for (int stage = 0; stage < l->pp; stage++) {
+        size_t n = 0;
+        for (int c = 0; c < l->chunks; c++) {
+            size_t away = chunk_away(job, stage, c);
+            n += away;
+            if ((double)away > h->chunk[0]) h->chunk[0] = (double)away, h->chunk[1] = (double)away * (twice ? 2 : 1);
+        }
+        PlanMove one[] = {{(double)(n * micros), ranks * n * micros},
+                          {(double)(n * micros * (twice ? 2 : 1)), ranks * n * micros * (twice ? 2 : 1)}};
+        for (int in = 0; in < 2; in++) {
+            PlanMove *m = &h->acts[in];
+            m->all += one[in].all;
+            m->rank = one[in].rank > m->rank ? one[in].rank : m->rank;
+        }
+    }
+}
+
+// Of n elements that one rank has of a unit: out of the device, and into it. In a store each array of AdamW's state,
+// and of the weights, begins at a multiple of 16 bytes.
+static void unit_moved(const PlanJob *job, int zero, size_t n, size_t moved[2])
+{
+    const PlanLayout *l = &job->layout;
+    size_t x = job->x_bytes, array = (4 * n + 15) / 16 * 16;
+    moved[0] = l->host_updates ? 4 * n : (x < 4 ? 3 : 2) * array + (zero == 3 ? x * n : 0);
+    moved[1] = l->host_updates ? (zero == 3 ? 0 : x * n) : moved[0];
+    if (job->agc && !l->host_updates) moved[1] += moved[0]; // clipping reads them too
+}
+
+// The update of one tp rank's part of a stage; *most: of the rank that has the most.
+static void part_moved(const PlanJob *job, const Params *params, PlanMove sum[2], size_t most[2])
+{
+    const PlanLayout *l = &job->layout;
+    size_t N = (size_t)(l->dp * l->cp);
+    int zero = N > 1 ? l->zero : 0;
+    most[0] = most[1] = 0;
+    for (int u = 0; u < params->n_units; u++) {
+        size_t begin, end, S = zero ? (size_t)plan_layout_shards(l) : 1, moved[2];
+        params_unit_range(params, u, &begin, &end);
+        if (zero && params_unit_expert(params, u)) S /= (size_t)l->ep;
+        size_t n = end - begin, rest = n % S;
+        for (int more = 1; more >= 0; more--) { // the first ranks have one element more
+            unit_moved(job, zero, n / S + (size_t)more, moved);
+            for (int in = 0; in < 2; in++) sum[in].all += N / S * (more ? rest : S - rest) * moved[in];
+            for (int in = 0; in < 2 && more == (rest > 0); in++) most[in] += moved[in];
+        }
+    }
+}
+
+static void update_moved(const PlanJob *job, PlanHost *h)
+{
+    const PlanLayout *l = &job->layout;
+    PipelineTable *table = l->pp > 1 ? pipeline_table_make(l->schedule, l->pp, (int)plan_layout_micros(job), l->chunks)
+                                     : NULL;
+    for (int i = 0; i < l->pp * l->tp; i++) {
+        ModelStage stage;
+        ModelShape part = plan_layout_part(job, i % l->tp);
+        Params params;
+        Unit *unit;
+        size_t most[2];
+        if (table) stage = pipeline_stage(table, i / l->tp, job->shape.layers, NULL);
+        model_describe_stage(&part, table ? &stage : NULL, &params, &unit);
+        part_moved(job, &params, h->update, most);
+        for (int in = 0; in < 2; in++)
+            if ((double)most[in] > h->update[in].rank) h->update[in].rank = (double)most[in];
+        params_free(&params);
+        free(unit);
+    }
+    if (table) pipeline_table_free(table);
+}
+
+// Stage 3: every gather reads a rank's own part from the store.
+static void gathers_moved(const PlanJob *job, bool experts, PlanHost *h)
+{
+    const PlanLayout *l = &job->layout;
+    ShardingCase is = replica_case(job, experts);
+    double most = 0;
+    if (is.stage < 3 || !largest_part(job, experts, 0)) return;
+    for (int stage = 0; stage < l->pp; stage++) {
+        stage_extras(job, stage, &is);
+        if (experts) is.again = is.experts_again;
+        for (int r = 0; r < l->tp; r++) {
+            part_case(job, experts, stage, r, largest_part(job, experts, stage), &is);
+            size_t n = job->x_bytes * sharding_gathered(&is, is.params), S = sharding_ranks(&is);
+            h->gathers.all += is.ranks / S * n * (experts ? (size_t)l->ep : 1);
+            most = (double)(n / S) > most ? (double)(n / S) : most;
+        }
+    }
+    h->gathers.rank += most;
+}
+
+PlanHost plan_traffic_host(const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanHost h = {.bandwidth = job->machine.host.bandwidth * roofline_constants().between};
+    if (l->offload_acts) acts_moved(job, &h);
+    if (!l->offload) return h;
+    update_moved(job, &h);
+    gathers_moved(job, false, &h);
+    if (l->ep > 1) gathers_moved(job, true, &h);
+    return h;
 }
 
 PlanTraffic plan_traffic(const PlanJob *job)

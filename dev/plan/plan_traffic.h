@@ -49,6 +49,20 @@ double plan_traffic_seconds(const PlanGroup *where, CommKind kind, double n_byte
 // rows to experts: there they are the mean, with equal loads.
 PlanTraffic plan_traffic(const PlanJob *job);
 
+// What goes out of a rank's device memory to its host, [0], and comes in, [1]: of the rank that moves the most, and of
+// all ranks together, which is what a run counts, to the byte (with AdamW, for which all state is planned).
+typedef struct {
+    double rank;
+    size_t all;
+} PlanMove;
+typedef struct {
+    PlanMove acts[2], update[2]; // memory.offload_acts; memory.offload
+    PlanMove gathers;            // in: of stage 3's gathers from the store
+    double chunk[2];             // of acts: one micro-batch of the chunk that has the most
+    double bandwidth;            // bytes/s that are reached
+} PlanHost;
+PlanHost plan_traffic_host(const PlanJob *job);
+
 #ifdef __cplusplus
 }
 #endif

@@ -388,8 +388,7 @@ static void print_traffic(const ShardingCase *is, const AccountRank *rank, FILE 
     fprintf(out, "  %-15s %-24s %18s %18s %18s %18zu\n", "control", "- loss, counts, norm", "-", "-", "-", numbers);
 }
 
-// Elements that a step gathers of n.
-static size_t gathered_of(const ShardingCase *is, size_t n)
+size_t sharding_gathered(const ShardingCase *is, size_t n)
 {
     size_t again, kept, times = gathers(is, &again, &kept);
     return times * (n - kept) + kept + again;
@@ -403,8 +402,8 @@ static void print_moved(const ShardingCase *is, const AccountRank *rank, FILE *o
     for (size_t r = 0; r < is->ranks; r++)
         for (int in = 0; in < 2; in++) moved[in] += rank[r].moved[in], wanted[in] += rank[r].update[in];
     if (is->stage == 3) {
-        size_t n = gathered_of(is, is->params - is->experts);
-        if (is->experts) n += is->ep * gathered_of(&experts, is->experts);
+        size_t n = sharding_gathered(is, is->params - is->experts);
+        if (is->experts) n += is->ep * sharding_gathered(&experts, is->experts);
         wanted[1] += copies(is) * is->x_bytes * n;
     }
     for (int in = 0; in < 2; in++) {
@@ -415,6 +414,16 @@ static void print_moved(const ShardingCase *is, const AccountRank *rank, FILE *o
         f.all = wanted[in];
         row(out, in ? "from a store" : "to a store", &f, moved[in], rank[0].moved[in]);
     }
+}
+
+static void print_acts(const ShardingCase *is, const AccountRank *rank, FILE *out)
+{
+    size_t moved[2] = {0, 0};
+    for (size_t r = 0; r < is->ranks; r++)
+        for (int in = 0; in < 2; in++) moved[in] += rank[r].acts[in];
+    if (moved[0])
+        fprintf(out, "  memory.offload_acts: %zu bytes of activations to host memory, %zu back, all ranks\n", moved[0],
+                moved[1]);
 }
 
 void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
@@ -432,6 +441,7 @@ void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
                 is->kept + is->experts_kept);
     if (is->ranks > 1) print_traffic(is, rank, out);
     if (is->stored) print_moved(is, rank, out);
+    print_acts(is, rank, out);
     if (is->deterministic)
         fprintf(out, "  numerics.deterministic: gradients are whole on every rank, beside the parts of their tree\n");
     if (is->stored)
@@ -457,8 +467,14 @@ static void moved_so_far(const Run *run, size_t moved[2])
     }
 }
 
-// `before`: what had moved when the step began.
-static void write_account(Run *run, const size_t before[2])
+// The same of activations (recompute.h).
+static void acts_so_far(const Run *run, size_t moved[2])
+{
+    moved[0] = run->model->pool.bytes_out, moved[1] = run->model->pool.bytes_in;
+}
+
+// `before`: what had moved when the step began, and of activations.
+static void write_account(Run *run, const size_t before[4])
 {
     const Ranks *r = ranks_of(&run->replicas);
     const int size = run->replicas.size;
@@ -468,7 +484,8 @@ static void write_account(Run *run, const size_t before[2])
     ShardingMoved update = sharding_update_moved(run);
     mine.update[0] = update.out, mine.update[1] = update.in;
     moved_so_far(run, mine.moved);
-    for (int in = 0; in < 2; in++) mine.moved[in] -= before[in];
+    acts_so_far(run, mine.acts);
+    for (int in = 0; in < 2; in++) mine.moved[in] -= before[in], mine.acts[in] -= before[2 + in];
     account_add(&mine, ACCOUNT_CONTROL, r->replicas);
     account_add(&mine, ACCOUNT_CONTROL, r->parts);
     if (r->ep) account_add(&mine, ACCOUNT_CONTROL, r->ep);
@@ -501,7 +518,7 @@ static void write_account(Run *run, const size_t before[2])
 static void account_before(void *self, Run *run, long step)
 {
     if (step == run->first_step) comm_reset_counts(comm_root(run->replicas.world));
-    if (step == run->first_step) moved_so_far(run, self);
+    if (step == run->first_step) moved_so_far(run, self), acts_so_far(run, (size_t *)self + 2);
 }
 
 static void account_updated(void *self, Run *run, long step)
@@ -511,7 +528,7 @@ static void account_updated(void *self, Run *run, long step)
 
 Observer sharding_account(void)
 {
-    size_t *before = calloc(2, sizeof *before);
-    if (!before) die("account: no memory for two counts");
+    size_t *before = calloc(4, sizeof *before);
+    if (!before) die("account: no memory for four counts");
     return (Observer){.self = before, .before = account_before, .updated = account_updated, .free = free};
 }

@@ -57,6 +57,7 @@ size_t sharding_ranks(const ShardingCase *is);
 ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag);
 // Bytes sent in one step by a kind of call, with algorithms that send the fewest.
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind); // of all but the divided experts
+size_t sharding_gathered(const ShardingCase *is, size_t n); // of n elements, those that a step gathers at stage 3
 // The divided experts alone, as a case of N / ep ranks; there are ep of it.
 ShardingCase sharding_experts(const ShardingCase *is);
 // Bytes that this rank's update moves out of device memory and into it, with memory.offload: what is in the store, there

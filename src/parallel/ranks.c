@@ -141,7 +141,6 @@ static bool choose_stage(Ranks *r, const Config *cfg, const ModelShape *shape, M
     size_t counts[PIPELINE_MAX_PIECES];
     if (r->shape.pp == 1) return false;
     r->table = make_table(cfg, (int)cfg->batch.accum);
-    prove_ramp(cfg);
     bool listed = layers_listed(cfg->parallel.layers, r->shape.pp * r->table->v, shape->layers, counts);
     *stage = pipeline_stage(r->table, r->place.pp, shape->layers, listed ? counts : NULL);
     r->loss_stage = pipeline_table_place(r->table, r->shape.pp * r->table->v - 1).stage;
@@ -174,6 +173,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     ZeroSettings zero = zero_settings(cfg, &store, host_of(r, cfg, dev));
     ModelStage stage;
     bool staged = choose_stage(r, cfg, &shape, &stage);
+    if (staged && (r->mesh.world || all->rank == 0)) prove_ramp(cfg); // a plan opens rank after rank
     ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL, zero.stage, mesh_shards(r->shape));
     ModelOptions options = run_model_options(cfg);
     options.shard = zero_shard(&cut, dev, zero.stage, zero.store != NULL);
