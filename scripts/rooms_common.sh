@@ -3,7 +3,7 @@
 # A room is a folder of src/, data/ or dev/ with C files in it. Files in src/ itself are the room src; train.c,
 # train_gpu.cu and the programs in data/ and dev/ are the room "programs". Folders of dev/ that are not part of the
 # library or its programs (kernels to learn from, the emulator, fuzz targets) are not rooms.
-workshops='cuda_on_cpu fuzz matmul attention override reference book'
+workshops='course cuda_on_cpu fuzz matmul attention override reference book steps'
 
 room_files() { # every source file of every room, with its room: ROOM<tab>FILE
     local file room

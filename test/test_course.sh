@@ -166,20 +166,6 @@ attacks() {
         void expect_number(void) {} double sqrt(double x) { return x - x; }
         $F return 7; }'
 }
-# What an answer may not call is tried on the judge alone: forks that hide in sessions of their own.
-a_bomb() {
-    local flags="-std=gnu11 -g -I$given"
-    printf '%s\n' '#include "clipping.h"' '#include <unistd.h>' 'double clip_by_global_norm(float **g, const size_t *n, int t, double c)' \
-        '{ (void)g, (void)n, (void)t, (void)c; for (;;) if (!fork()) setsid(), alarm(60); }' >"$work/bomb.c"
-    # shellcheck disable=SC2086
-    for name in clipping bomb; do
-        file=$given/$name.c && [ -f "$file" ] || file=$work/$name.c
-        gcc $flags dev/course/grade.c $given/tests.c "$file" -lm -o "$work/$name.bomb"
-    done
-    says 1 '^points 0 of 7$' timeout 60 "$work/clipping.bomb" --program "$work/bomb.bomb" --seconds 1
-    if pgrep -f "$work/bomb.bomb"; then return 1; fi
-}
-
 passes 'a student, from start to submission' a_student
 passes 'errors in a line' errors
 passes 'bad graders are noticed' bad_graders_are_noticed
@@ -189,6 +175,5 @@ if command -v zip >/dev/null && command -v unzip >/dev/null; then passes 'an aut
 else echo 'skip an autograder for Gradescope (no zip and unzip here)'; fi
 passes 'no answer is handed out' no_answer_is_handed_out
 passes 'attacks' attacks
-passes 'a bomb of processes' a_bomb
 if [ -n "${TEST_LONG:-}" ]; then "$course" check | grep -E '^(ok|not ok|  )' && [ "${PIPESTATUS[0]}" = 0 ] || failed=1; fi
 exit $failed
