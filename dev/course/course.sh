@@ -60,7 +60,7 @@ each_assignment() { # COMMAND...: with each number
 }
 all_points() {
     if [ -f "$folder/given/points" ]; then cat "$folder/given/points"
-    else cat "$folder"/{tests,hidden}."$(suffix)" | sed -nE 's/^(GPU_)?TEST\([A-Za-z0-9_]+, *([0-9.]+),.*/\2/p' | awk '{ n += $1 } END { print n + 0 }'
+    else cat "$folder"/{tests,hidden}."$(suffix)" | sed -nE 's/^(GPU_)?(TEST|PROBLEM)\([A-Za-z0-9_]+, *([0-9.]+),.*/\3/p' | awk '{ n += $1 } END { print n + 0 }'
     fi
 }
 stub() { # of the reference: what a student begins with
@@ -82,9 +82,11 @@ need_compiler() {
         stop "$cc cannot build with $sanitize: $(head -n 1 "$work/log")"
 }
 c_flags() { echo "-std=gnu11 -g -O1 -fno-omit-frame-pointer $sanitize -Wall -Wextra -I$folder -I$here"; }
-emulated() { # PROGRAM FILE...
+emulated() { # PROGRAM FILE... [-- FLAG...]
+    local flags=(-- "-I$folder" "-I$work/include")
+    [[ " $* " == *' -- '* ]] && flags=("${flags[@]:1}")
     # shellcheck disable=SC2046
-    BUILD=${tree:+$build} BUILD=${BUILD:-$work} "$root/dev/cuda_on_cpu/build.sh" checker "$@" -- "-I$folder" "-I$work/include"
+    BUILD=${tree:+$build} BUILD=${BUILD:-$work} "$root/dev/cuda_on_cpu/build.sh" checker "$@" "${flags[@]}"
 }
 # The judge (grade.c): the tests, and the stub. The objects of the tests stay for the answers.
 build_judge() { # [visible]
@@ -151,7 +153,7 @@ build_answer() { # FILE PROGRAM
     [ -z "$bad" ] || { refuse "it includes $(basename "$bad"); only system headers and those of the assignment can be"; return; }
     if [ $kind = cuda ]; then
         emulated "$2" "${graders[@]}" "$source" 2>&1 || return 1
-        bad=$(undefined "$2.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|_?_?exit|quick_exit|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
+        bad=$(undefined "$2.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
         [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
         return
     fi
@@ -173,7 +175,7 @@ build_answer() { # FILE PROGRAM
     $cc $sanitize "${graders[@]}" "$work/answer.o" -pthread -lm -o "$2" 2>&1
 }
 build_trusted() { # FILE PROGRAM: right_trainer.c, which calls the trainer's own library
-    [ $kind = cuda ] && { emulated "$2" "${graders[@]}" "$1" "$build/libpretrain.a" -fopenmp -lopenblas -lm; return; }
+    [ $kind = cuda ] && { emulated "$2" "${graders[@]}" "$1" "$build/libpretrain.a" -- -fopenmp -lopenblas -lm; return; }
     # shellcheck disable=SC2046
     $cc $(c_flags) -fopenmp "-I$root/src" "-I$root" "$1" "${graders[@]}" "$build/libpretrain.a" \
         $(${MAKE:-make} -s --no-print-directory -C "$root" B="$build" print-libraries) -pthread -lm -o "$2" 2>&1

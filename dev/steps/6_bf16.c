@@ -31,7 +31,8 @@
 
 enum { V = 512, T = 64, LAYERS = 4, C = 32, HEADS = 4, F = 4 * C, SEQUENCES = 8, LEVELS = 8,
        STEPS = 300, WARMUP = 20, LAST = 20, SEED = 1337 };
-static const float LR = 0.003f, EPS = 1e-5f;
+static const double LR = 0.003;
+static const float EPS = 1e-5f;
 
 // What the forward pass of a block leaves for its backward.
 typedef struct {
@@ -318,12 +319,12 @@ static void tree_finish(Trainer *t, size_t sequences)
 
 static void update(Trainer *t, long step)
 {
-    float warm = step < WARMUP ? (float)(step + 1) / WARMUP : 1;
+    double lr = step < WARMUP ? LR * (double)(step + 1) / WARMUP : LR;
     for (int i = 0; i < t->params.n_rows; i++) {
         const Param *row = &t->params.row[i];
         size_t at = row->offset;
         t->dev->adamw(t->dev, t->weight + at, t->m + at, t->v + at, t->grad + at, row->n_elems,
-                      (Update){.lr = LR * warm, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .grad_scale = 1,
+                      (Update){.lr = (float)lr, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .grad_scale = 1,
                                .weight_decay = row->decay ? 0.1f : 0, .step = (int)step + 1});
     }
     t->dev->to_x(t->dev, t->x_weight, t->weight, t->params.n_elems);

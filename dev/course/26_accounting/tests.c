@@ -1,51 +1,9 @@
 #include "answers.h"
 
-PROBLEM(parameters, 1, "1. the parameters of GPT-2 small", 5e-5, 124439808,
-        {124439808 - 1024 * 768, "the embedding of positions was left out"},
-        {124439808 + 50257 * 768, "the output projection was counted again; it is tied to the embedding"},
-        {124439808 - 12 * 13 * 768 - 2 * 768, "biases and norms were left out"},
-        {124439808 - 12 * 9 * 768, "the biases were left out"},
-        {124439808 - 2 * 768, "the last norm was left out"},
-        {12 * (12 * 768 * 768 + 13 * 768), "the embeddings and the last norm were left out"})
-
-PROBLEM(bytes_per_parameter, 1, "2. bytes a parameter in mixed precision", 0.005, 16,
-        {12, "the master weights in fp32 were forgotten, or the weights and gradients in bf16"},
-        {14, "the gradient was forgotten"}, {18, "a gradient in fp32; here it is bf16"},
-        {20, "weights and gradient in bf16 and in fp32; here only the weights have a copy in fp32"},
-        {8, "only Adam's two moments"})
-
-PROBLEM(zero1_gb, 2, "3. memory of a rank with ZeRO stage 1", 0.005, 7 * (4 + 12.0 / 64),
-        {7e9 * (4 + 12.0 / 64) / GIB, IN_GIB}, {112, "nothing was divided among the ranks"},
-        {7 * (4 + 8.0 / 64), "the master weights were forgotten"},
-        {7 * (2 + 14.0 / 64), "that is stage 2, which divides the gradients too"},
-        {7 * 16.0 / 64, "that is stage 3, which divides the weights too"})
-
-PROBLEM(zero3_gb, 2, "4. memory of a rank with ZeRO stage 3", 0.005, 7 * 16.0 / 64,
-        {7e9 * 16 / 64 / GIB, IN_GIB}, {7 * (2 + 14.0 / 64), "that is stage 2: in stage 3 the weights are divided too"},
-        {7 * 12.0 / 64, "the master weights were forgotten, or the weights and gradients in bf16"})
-
-#define SBH (2048.0 * 4 * 4096)
-PROBLEM(activations_gb, 2, "5. activations of a layer", 0.005, SBH * (34 + 80) / 1e9,
-        {SBH * 34 / 1e9, "the term 5 a s / h of attention is missing"}, {SBH * 114 / GIB, IN_GIB},
-        {SBH * 114 / 4 / 1e9, "for one sequence; the micro-batch has 4"},
-        {SBH * 114 * 32 / 1e9, "for all 32 layers; asked for is one"},
-        {SBH * 114 * 2 / 1e9, "factor 2: the numbers of the formula are bytes already, not elements"})
-
-PROBLEM(activations_parallel_gb, 2, "6. the same with tensor and sequence parallelism and selective recomputation",
-        0.005, SBH * 34 / 8 / 1e9, {SBH * 13 / 1e9, "without sequence parallelism, 10 of the 34 are not divided"},
-        {SBH * 114 / 8 / 1e9, "selective recomputation does not keep the term 5 a s / h"},
-        {SBH * 34 / 8 / GIB, IN_GIB}, {SBH * 2 / 8 / 1e9, "that is full recomputation, divided by 8"})
-
-PROBLEM(gflop_per_token, 2, "7. operations a token", 0.005, 6 * 6.66 + 12 * 32 * 4096 * 2048e-9,
-        {6 * 6.66, "the attention term is missing"},
-        {2 * 6.66 + 4 * 32 * 4096 * 2048e-9,
-         "the forward pass alone: backward was forgotten, which costs twice as much"},
-        {6 * 6.66 + 6 * 32 * 4096 * 2048e-9, "the attention term was halved for the mask; the convention does not"},
-        {2 * 6.66, "the forward pass alone, without attention"},
-        {8 * 6.66 + 16 * 32 * 4096 * 2048e-9, "recomputation was counted; the model's operations do not include it"})
-
-PROBLEM(mfu_percent, 2, "8. MFU", 0.005, 100 * 43.181e9 * 10000 / 989e12,
-        {43.181e9 * 10000 / 989e12, "a fraction; asked for are percent"},
-        {100 * 43.181e9 * 10000 / 1979e12, "the peak with sparsity; matrices of a training are dense"},
-        {100 * 39.96e9 * 10000 / 989e12, "without the attention term"},
-        {100 * 14.394e9 * 10000 / 989e12, "the forward pass alone: backward was forgotten"})
+TEST(all_there, 1, "every problem has one number")
+{
+    static const char *const NAMES[] = {
+        "parameters", "bytes_per_parameter", "zero1_gb", "zero3_gb", "activations_gb", "activations_parallel_gb",
+        "gflop_per_token", "mfu_percent", "bubble_percent", "interleaved_percent", "all_reduce_gb", "training_days"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) answer(NAMES[i]);
+}
