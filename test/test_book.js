@@ -49,7 +49,8 @@ function plans() {
     const power = most => 2 ** random(most);
     let counted = 0;
     for (let i = 0; i < n; i++) {
-        const name = pick(Object.keys(presets)), model = presets[name], o = {name, model, layers: model.layers, channels: model.channels,
+        const name = pick(Object.keys(presets).filter(p => !p.startsWith('bench-'))); // those set a batch
+        const model = presets[name], o = {name, model, layers: model.layers, channels: model.channels,
             context: model.context, tp: power(4), pp: power(4), cp: random(3) ? 1 : power(3), sp: random(4) > 0, zero: random(4), micro: power(4),
             schedule: pick(names.schedule), recompute: pick(names.recompute), precision: random(4) ? 'bf16' : 'tf32'};
         if (!random(3)) o.layers = 1 + random(100);

@@ -40,9 +40,10 @@ function book_search(query, most) {
         for (const w of words) score += 4 * low[0].includes(w) + 3 * low[1].includes(w) + 2 * page.startsWith(w);
         return {page, title, name, score: score - n / 1e5};
     }).sort((a, b) => b.score - a.score).slice(0, most);
-    const files = index.files.filter(f => words.every(w => f[0].toLowerCase().includes(w))).slice(0, 8)
-        .map(f => ({page: 'code/' + f[0] + '.html', title: f[0], name: f[1]}));
-    return found.concat(files);
+    const named = query.trim().toLowerCase(), is = f => f[0].toLowerCase().endsWith('/' + named); // the whole name of a file
+    const files = index.files.filter(f => words.every(w => f[0].toLowerCase().includes(w))).sort((a, b) => is(b) - is(a))
+        .slice(0, 8).map(f => ({page: 'code/' + f[0] + '.html', title: f[0], name: f[1]}));
+    return named.includes('.') ? files.concat(found) : found.concat(files);
 }
 
 function book_show(query) {

@@ -1,6 +1,6 @@
 // loss: softmax and cross-entropy in one pass per row, on the CPU.
 //
-//   loss = log(sum_v exp(z_v - max)) + max - z_target,   dz_v = scale (softmax_v - [v = target])
+//   loss = log(sum_v exp(z_v - max)) + max - z_target,   dz_v = scale (p_v - [v = target]), p = softmax(z)
 //
 // With a cap, c_v = cap tanh(z_v / cap) stands for z_v, and dz_v is times dc_v / dz_v = 1 - (c_v / cap)^2. The capped
 // logits are computed again where they are read, so they need no memory, and are not rounded where z is stored in 16 bits.

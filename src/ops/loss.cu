@@ -1,6 +1,6 @@
 // loss: softmax and cross-entropy on the GPU. The twin of loss.c.
 //
-//   loss = log(sum_v exp(z_v - max)) + max - z_target,   dz_v = scale (softmax_v - [v = target])
+//   loss = log(sum_v exp(z_v - max)) + max - z_target,   dz_v = scale (p_v - [v = target]), p = softmax(z)
 //
 // One block per row. The row is read twice: once for maximum and sum together (a thread rescales its sum when its
 // maximum grows), once for dz. Probabilities are never stored. When the vocabulary is no multiple of 8, rows are not

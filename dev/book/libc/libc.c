@@ -63,6 +63,12 @@ size_t strlen(const char *s)
     return n;
 }
 
+char *strcat(char *to, const char *from)
+{
+    memcpy(to + strlen(to), from, strlen(from) + 1);
+    return to;
+}
+
 int strcmp(const char *a, const char *b)
 {
     while (*a && *a == *b) a++, b++;

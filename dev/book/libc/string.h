@@ -6,6 +6,7 @@ void *memcpy(void *to, const void *from, size_t n);
 void *memset(void *to, int value, size_t n);
 int strcmp(const char *a, const char *b);
 int strncmp(const char *a, const char *b, size_t n);
+char *strcat(char *to, const char *from);
 size_t strlen(const char *s);
 char *strchr(const char *s, int c);
 size_t strspn(const char *s, const char *among);
