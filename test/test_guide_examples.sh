@@ -14,11 +14,11 @@ table='
 megatron-gpt3-175b|dp 4 tp 8 sp pp 16 v 1 cp 1 zero 0 micro 1 recompute none|384|8|2 2 2 0|512|6e-5|300|numerics.dtype bf16
 deepspeed-zero1-3d|dp 8 tp 8 sp pp 16 v 1 cp 1 zero 1 micro 1 recompute none|256|8|2 2 2 1|512|6e-5|50|run.log_every 1
 launcher-zero2|dp 32 tp 1 pp 1 v 1 cp 1 zero 2 micro 4 recompute none|8|4|4 1 1 2|1024|3e-4|4|optim.decay_tokens 1000000000
-deepspeed-zero3-accum|dp 8 tp 1 pp 1 v 1 cp 1 zero 3 micro 2 recompute none|4|4|4 1 1 3|2048|3e-4|50|batch.accum 4
+deepspeed-zero3-accum|dp 8 tp 1 pp 1 v 1 cp 1 zero 3 micro 2 recompute none offload updates|4|4|4 1 1 3|2048|3e-4|50|batch.accum 4
 gpt-neox-20b|dp 12 tp 2 pp 4 v 1 cp 1 zero 1 micro 4 recompute full|32|8|2 2 2 1|1024|0.97e-4|1500|numerics.loss_scale 4096
 olmo-7b|dp 256 tp 1 pp 1 v 1 cp 1 zero 3 micro 2 recompute none|4|4|4 1 1 3|1024|3e-4|100|parallel.reduce_dtype storage
 torchtitan-llama3-8b|dp 64 tp 1 pp 1 v 1 cp 1 zero 3 micro 8 recompute full|1|4|4 1 1 3|2048|3e-4|200|optim.schedule linear
-deepspeed-zero3-offload|dp 64 tp 1 pp 1 v 1 cp 1 zero 3 micro 1 recompute full|1|4|4 1 1 3|1024|1.5e-4|50|memory.offload cpu
+deepspeed-zero3-offload|dp 64 tp 1 pp 1 v 1 cp 1 zero 3 micro 1 recompute full offload updates|1|4|4 1 1 3|1024|1.5e-4|50|memory.offload cpu
 hf-trainer-zero3|dp 8 tp 1 pp 1 v 1 cp 1 zero 3 micro 4 recompute full|16|4|4 1 1 3|1024|3e-4|1286|ckpt.keep 5
 megatron-70b|dp 8 tp 8 pp 4 v 1 cp 1 zero 0 micro 1 recompute selective|128|8|2 2 2 0|512|3e-4|4769|optim.beta2 0.95
 fsdp|dp 8 tp 1 pp 1 v 1 cp 1 zero 3 micro 1 recompute none|8|4|4 1 1 3|1024|3e-4|50|parallel.reshard true
