@@ -134,7 +134,7 @@ awk 'FNR == 1 && !/^\/\/ / && !/^\/\*/ { print FILENAME ": does not open with a 
 verdict 'every file says what it does' "$tmp/log"
 
 # ---- 6: paths and links
-find . \( -path ./.git -o -path './build*' -o -path ./runs \) -prune -o -type f \( -name '*.[ch]' -o -name '*.md' -o -name '*.sh' \
+find . \( -path ./.git -o -path './build*' -o -path ./runs -o -path ./course-work \) -prune -o -type f \( -name '*.[ch]' -o -name '*.md' -o -name '*.sh' \
     -o -name '*.py' -o -name '*.toml' -o -name Makefile -o -path './.ci/*' \) -print | sort >"$tmp/texts"
 {
     xargs grep -nHoE '(^|[^A-Za-z0-9_.])/(work|home|root|Users)/[A-Za-z0-9_.]+' <"$tmp/texts" | sed 's/$/: a path of one machine/'
