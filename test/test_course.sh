@@ -174,6 +174,6 @@ passes 'marks and similar submissions' a_table_of_marks
 if command -v zip >/dev/null && command -v unzip >/dev/null; then passes 'an autograder for Gradescope' gradescope
 else echo 'skip an autograder for Gradescope (no zip and unzip here)'; fi
 passes 'no answer is handed out' no_answer_is_handed_out
-passes 'attacks' attacks
+[ -z "${TEST_LONG:-}" ] || passes 'attacks' attacks
 if [ -n "${TEST_LONG:-}" ]; then "$course" check | grep -E '^(ok|not ok|  )' && [ "${PIPESTATUS[0]}" = 0 ] || failed=1; fi
 exit $failed
