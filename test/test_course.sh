@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_course.sh: the course's kit (build/course): a student's way through an assignment, grading, Gradescope, what a
-# hand-out contains, answers that attack the grader, and that the check of the graders notices bad ones.
-# deeper: `build/course check` on every assignment.
+# hand-out contains, and that the check of the graders notices bad ones.
+# deeper: answers that attack the judge; `build/course check` on every assignment.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
