@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_steps.sh: the trainer in steps (dev/steps): each compiles, has 100 to 400 lines, and reaches the loss that
-# doc/steps.md states; ranks have the bits of one process; the last one has the trainer's losses.
+# doc/steps.md states; ranks have the bits of one process; the first losses are the trainer's.
 # deeper: whole runs in place of 40 steps
 set -u
 cd "$(dirname "$0")/.." || exit 1
