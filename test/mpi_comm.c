@@ -85,6 +85,27 @@ static void run_one_address(CommCase *cc, Comm *world)
     munmap(x, n * sizeof *x);
 }
 
+// Small messages of one tag, many of them under way at once: they come in the order in which they were sent.
+static void run_order(CommCase *cc, Comm *world)
+{
+    enum { ROUNDS = 4000, EACH = 8 };
+    int to = (world->rank + 1) % world->size, from = (world->rank + world->size - 1) % world->size;
+    for (int i = 0; world->size > 1 && i < ROUNDS; i++) {
+        int32_t sent[EACH], got[EACH];
+        CommRequest send[EACH], receive[EACH];
+        for (int k = 0; k < EACH; k++) sent[k] = i * EACH + k;
+        for (int k = 0; k < EACH; k++) {
+            receive[k] = comm_recv(world, &got[k], 1, COMM_INT32, from, 0);
+            send[k] = comm_send(world, &sent[k], 1, COMM_INT32, to, 0);
+        }
+        for (int k = 0; k < EACH; k++) {
+            comm_wait(world, &send[k]);
+            comm_wait(world, &receive[k]);
+            expect(cc, world, got[k] == i * EACH + k);
+        }
+    }
+}
+
 // Ways to fail on the last rank while the others wait for it.
 static void fail(Comm *world, const char *how)
 {
@@ -116,6 +137,7 @@ int main(int argc, char **argv)
     if (everything) {
         case_everything(&cc, world);
         run_one_address(&cc, world);
+        run_order(&cc, world);
         comm_set_checked(world, true);
         case_in_flight(&cc, world);
     } else if (!strcmp(argv[1], "mesh") && argc == 6) run_mesh(&cc, world, argv + 2);

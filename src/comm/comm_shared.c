@@ -282,19 +282,30 @@ static bool behind(const Op *a, const Op *b)
     return a->kind == SEND || (a->group == b->group && a->channel == b->channel && a->tag == b->tag);
 }
 
+// The oldest letter for a receive, or NULL. Letters are posted in order, so whoever sees one of them POSTED sees those
+// before it, if it looks once more: a first look may pass a place just before an older letter comes there.
+static Letter *oldest(Box *b, const Op *op)
+{
+    Letter *first = NULL, *found;
+    do {
+        found = first;
+        for (int i = 0; i < BOX; i++) {
+            Letter *l = &b->letter[i];
+            if (look(&l->state) == POSTED && l->group == (uint32_t)op->group->room && l->channel == op->channel &&
+                l->tag == op->tag && (!first || l->number < first->number))
+                first = l;
+        }
+    } while (first != found);
+    return first;
+}
+
 // Receives a message if its letter is there.
 static bool take(Shared *s, Op *op)
 {
     SharedGroup *g = op->group;
     int from = g->rank[op->peer];
     Box *b = box(s, from, s->rank);
-    Letter *first = NULL;
-    for (int i = 0; i < BOX; i++) {
-        Letter *l = &b->letter[i];
-        if (look(&l->state) == POSTED && l->group == (uint32_t)g->room && l->channel == op->channel &&
-            l->tag == op->tag && (!first || l->number < first->number))
-            first = l;
-    }
+    Letter *first = oldest(b, op);
     if (!first) return false;
     if (first->n_bytes != op->n_bytes)
         die("group %s: rank %d expected %zu bytes from rank %d and was sent %zu", g->comm->name, g->comm->rank,
