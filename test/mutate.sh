@@ -72,8 +72,9 @@ targets() { # TEST...
     for test; do
         case $test in
         *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema
-              [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" ;; # has the same name
-        test_comm | test_cp) echo "build/test/$test" "build/test/mpi_${test#test_}" all ;; # so do test_comm.sh, test_cp.sh
+              [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" # has the same name
+              test=${test%.sh} && [ -f "test/mpi_${test#test_}.c" ] && echo "build/test/mpi_${test#test_}" ;;
+        test_comm | test_cp) echo "build/test/$test" "build/test/mpi_${test#test_}" all ;; # a script has the same name
         *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all
            [ -f "test/$test.sh" ] && echo all build/test/test_schema ;;
         esac
