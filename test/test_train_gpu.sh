@@ -106,6 +106,7 @@ step 'checked: LLaMA, bf16' checked llama c2 --numerics.dtype=bf16
 deeper step 'checked: GPT, fp16, dropout' checked gpt c3 --numerics.dtype=fp16 --model.dropout=0.1
 deeper step 'checked: LLaMA, documents, recomputation, 8-bit activations' checked llama c4 --data.document_mask=true \
     --memory.recompute=full --memory.compress=int8 --run.steps=1
+deeper step 'checked: GPT, bf16, embeddings in fp32' checked gpt c10 --numerics.dtype=bf16 --numerics.embed_dtype=fp32
 deeper step 'checked: GPT, deterministic, muon, clipping by units' checked gpt c5 --numerics.deterministic=true \
     --optim.name=muon --optim.agc=0.01 --run.steps=1
 step 'checked: GPT, fp8' checked gpt c7 "${fp8[@]}"
@@ -140,9 +141,16 @@ if [ -n "$launcher" ]; then
         done
         [ ${#backends[@]} = 1 ] || cmp <(columns "$name.nccl") <(columns "$name.staged")
     }
+    slots() {
+        layout 2 slot0 --parallel.zero=3 --parallel.prefetch=0 &&
+            layout 2 slot2 --parallel.zero=3 --parallel.prefetch=2 --parallel.keep=500
+    }
     step 'tp = 2: by NCCL as through the host, and as one CPU' layout 2 tp --parallel.tp=2 --parallel.sp=true
     deeper step 'buckets that travel during backward: the same' layout 2 dp --comm.bucket=4096
     for stage in 1 2 3; do deeper step "zero = $stage: the same" layout 2 zero$stage --parallel.zero=$stage; done
+    deeper step 'zero = 3, slots: nothing ahead; two units ahead, small ones kept' slots
+    deeper step 'zero = 3, state and weights wait on the host, which updates: the same' layout 2 hosts --parallel.zero=3 \
+        --memory.offload=cpu --memory.offload_update=cpu
     deeper step 'pp = 2: the same' layout 2 pp --parallel.pp=2 --batch.micro=1
     deeper step 'cp = 2: the same' layout 2 cp --parallel.cp=2
     step '4 ranks, tp = 2, zero = 3: the same' layout 4 both --parallel.tp=2 --parallel.zero=3
