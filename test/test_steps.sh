@@ -1,12 +1,12 @@
 #!/bin/bash
 # test/test_steps.sh: the trainer in steps (dev/steps): each compiles, has 100 to 400 lines, and reaches the loss that
-# its opening comment states; ranks have the bits of one process; the first losses are the trainer's.
-# deeper: whole runs in place of 40 steps
+# its opening comment states; ranks have the bits of one process; the losses are those of build/train.
+# deeper: whole runs in place of 40 steps; as build/train over 300 steps in place of 60
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/steps.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work" "${BUILD:?}/$work"; (cd "$BUILD" && rmdir -p ".${work%/*}" 2>/dev/null)' EXIT
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 export OMP_NUM_THREADS=1
 failed=0
@@ -24,7 +24,8 @@ for file in dev/steps/[0-9]*.c; do
     name=$(basename "$file" .c)
     names+=("$name") programs+=("$BUILD/steps/$name")
 done
-check 'the steps compile' make -s --no-print-directory B="$BUILD" "${programs[@]}" "$BUILD/stories" "$BUILD/train"
+check 'the steps compile' make -s --no-print-directory B="$BUILD" "${programs[@]}" "$BUILD/stories" "$BUILD/train" \
+    "$BUILD/diff"
 "$BUILD/stories" --bytes 300000 --out "$work" >"$work/log" || failed=1
 
 lines() {
@@ -74,14 +75,43 @@ near() { # RANKS TP: every step's loss within 0.02 of one process'
 check '8_zero_tp, tp = 2: within 0.02' near 2 2
 check '8_zero_tp, dp = 2, tp = 2: within 0.02' near 4 2
 
-trainer() { # first steps equal; by step 20 they differ by 1.2e-4, not explained
-    on 1 8_zero_tp 20 2 >"$work/own"
-    (cd "$work" && "$train" "$root/dev/steps/train.toml" --data.train=tokens.bin --data.val=tokens.bin \
-        --data.tokenizer=. --run.steps=20 --batch.tokens=128 --run.threads=1) >"$work/log" 2>&1 || return 1
-    sed -n 's/.*"event":"train","step":\([0-9]*\),.*"loss":\([0-9.]*\),.*/\1 \2/p' "$work/runs/steps/metrics.jsonl" >"$work/theirs"
-    awk 'NR == FNR { loss[$1] = $2; next } { n++; print $1, $2, loss[$1]; d = loss[$1] - $2; if (!(d <= 0.001 && d >= -0.001) || ($1 <= 3 && loss[$1] != $2)) bad = 1 }
-        END { exit bad || n < 20 }' "$work/theirs" "$work/own"
+# ---- build/train
+
+root=$PWD train=$(realpath "$BUILD/train") diff=$(realpath "$BUILD/diff")
+trainer() { # NAME RANKS SEQUENCES STEPS [SETTING...]
+    (cd "$work" && rm -rf "runs/$1" && timeout -k 5 400 "$launcher" -n "$2" "$train" "$root/dev/steps/train.toml" \
+        --data.train=tokens.bin --data.val=tokens.bin --data.tokenizer=. --run.name="$1" --run.steps="$4" \
+        --batch.tokens=$((64 * $3)) --run.threads=1 "${@:5}" </dev/null)
 }
-root=$PWD train=$(realpath "$BUILD/train")
-check 'the losses of build/train: 3 steps to all digits, 20 within 0.001' trainer
+as_trainer() { # RANKS SEQUENCES [SETTING...]: the losses of the file "own"
+    trainer run "$1" "$2" "$steps" "${@:3}" || return 1
+    sed -n 's/.*"event":"train","step":\([0-9]*\),.*"loss":\([0-9.]*\),.*/\1 \2/p' "$work/runs/run/metrics.jsonl" |
+        awk '$1 <= 20 || $1 % 20 == 0' >"$work/theirs"
+    diff "$work/theirs" "$work/own" && [ "$(wc -l <"$work/own")" -ge 22 ]
+}
+steps=${TEST_LONG:+300}
+steps=${steps:-60}
+on 1 6_bf16 "$steps" 1 >"$work/own"
+check "6_bf16, a sequence a step: $steps losses of build/train" as_trainer 1 1
+on 2 8_zero_tp "$steps" >"$work/own"
+check "8_zero_tp, 8 sequences: $steps losses of build/train on 8 ranks" as_trainer 8 8 --parallel.zero=1
+
+# In one process the trainer adds each token's part of a gradient to the sum so far, through all sequences of the step.
+# A step has each sequence's sum begin at 0, and adds the sums in a tree.
+chain() { # without the tree
+    sed '/^\/\/ The gradient of sequence i enters/,/^}$/d; /^\/\/ The whole gradient, of/,/^}$/d
+        /^ *tree_add(t, i);$/d; /^ *tree_finish(t, n);$/d' dev/steps/6_bf16.c >"$work/chain.c"
+    make -s --no-print-directory B="$BUILD" "$BUILD/$work/chain" || return 1
+    "$BUILD/$work/chain" "$work" "$steps" | losses >"$work/own" && as_trainer 1 8
+}
+check "6_bf16 without its tree: $steps losses of build/train in one process" chain
+first_difference() {
+    trainer one 1 2 1 --run.dump=1 && trainer two 2 2 1 --run.dump=1 || return 1
+    (cd "$work" && "$diff" runs/one runs/two) >"$work/diff"
+    cat "$work/diff"
+    grep -q '^rounding: ' "$work/diff" && awk '/^gradients/ { getline; exit } /^weight$/ { on = 1 }
+        on && /^[a-z]/ { n++ } on && /^ / && !/ identical$/ { bad = 1 }
+        END { exit bad || n != 4 || $1 != "head.weight" }' "$work/diff"
+}
+check 'build/train on one rank and on two: the gradient of head.weight is the first that differs' first_difference
 exit $failed
