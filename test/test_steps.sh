@@ -67,13 +67,18 @@ check '7_ddp on 2 ranks: the bits of one' same 7_ddp 2 20
 check '7_ddp on 4 ranks: the bits of one' same 7_ddp 4 20
 check '8_zero_tp on 2 ranks: the bits of one' same 8_zero_tp 2 20
 check '8_zero_tp on 4 ranks: the bits of one' same 8_zero_tp 4 20
-near() { # RANKS TP: every step's loss within 0.02 of one process'
-    on 1 6_bf16 20 >"$work/one" && on "$1" 8_zero_tp 20 8 "$2" >"$work/many" &&
-        paste "$work/one" "$work/many" | awk '{ d = $2 - $4; n++; print; if (!(d <= 0.02 && d >= -0.02)) bad = 1 }
-            END { exit bad || n < 20 }'
+
+# With tp the parts of two sums of a block are rounded before they are added. The parts are independent, so that is as
+# much rounding as one more tensor for each sum, where bf16 rounds ten (norm1, qkv, attn, branch, resid, norm2, pre,
+# act, branch, out): sqrt(2 / 10) = 0.45 of what bf16 does to a loss. The limit is all of it.
+near() { # the losses of 8_zero_tp with tp = 2 against 6_bf16, and those of 6_bf16 against 5_threads
+    paste "$work/fp32" "$work/bf16" "$work/one" | awk '
+        { print; bf16 += ($4 - $2) ^ 2; tp += ($6 - $4) ^ 2; n++ }
+        END { print sqrt(tp / n), sqrt(bf16 / n); exit !(n == 20 && tp <= bf16 && tp > 0) }'
 }
-check '8_zero_tp, tp = 2: within 0.02' near 2 2
-check '8_zero_tp, dp = 2, tp = 2: within 0.02' near 4 2
+on 1 5_threads 20 >"$work/fp32" && on 1 6_bf16 20 >"$work/bf16" && on 2 8_zero_tp 20 8 2 >"$work/one"
+check '8_zero_tp, tp = 2: less rounding than by bf16' near
+check '8_zero_tp, dp = 2, tp = 2: the bits of dp = 1, tp = 2' same 8_zero_tp 4 20 8 2
 
 # ---- build/train
 
