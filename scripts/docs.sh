@@ -112,6 +112,7 @@ gen_steps() {
 6_bf16|bf16 with fp32 masters; recomputation|[precision.md](precision.md), [recompute.md](recompute.md)
 7_ddp|data parallelism|[ddp.md](ddp.md)
 8_zero_tp|ZeRO-1, tensor parallelism|[zero.md](zero.md), [tp.md](tp.md)
+9_pipeline|1F1B; tensor parallelism is left out|[pipeline.md](pipeline.md)
 END
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_steps.sh: the trainer in steps (dev/steps): each compiles, has 100 to 400 lines, and reaches the loss that
-# its opening comment states; ranks have the bits of one process; the losses are those of build/train.
+# its opening comment states; ranks and stages have the bits of one process; the losses are those of build/train.
 # deeper: whole runs in place of 40 steps; as build/train over 300 steps in place of 60
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -53,7 +53,7 @@ for name in "${names[@]}"; do
     check "$name reaches $loss" reaches "$name" "$loss" "$steps"
 done
 
-# ---- ranks
+# ---- ranks and stages
 
 losses() { sed -n 's/^step *\([0-9]*\) *loss/\1/p'; } # lines "STEP LOSS"
 on() { # RANKS NAME [ARGUMENT...]: the losses
@@ -67,6 +67,12 @@ check '7_ddp on 2 ranks: the bits of one' same 7_ddp 2 20
 check '7_ddp on 4 ranks: the bits of one' same 7_ddp 4 20
 check '8_zero_tp on 2 ranks: the bits of one' same 8_zero_tp 2 20
 check '8_zero_tp on 4 ranks: the bits of one' same 8_zero_tp 4 20
+check '9_pipeline, 2 stages: the bits of one' same 9_pipeline 2 20 8 2
+check '9_pipeline, 4 stages: the bits of one' same 9_pipeline 4 20 8 4
+check '9_pipeline, 2 stages on 4 ranks: the bits of one' same 9_pipeline 4 20 8 2
+check '9_pipeline, one stage on 2 ranks: the bits of one' same 9_pipeline 2 20 8 1
+on 1 6_bf16 20 2 >"$work/one"
+check '9_pipeline, 4 stages, fewer sequences than stages: the bits of one' same 9_pipeline 4 20 2 4
 
 # With tp the parts of two sums of a block are rounded before they are added. The parts are independent, so that is as
 # much rounding as one more tensor for each sum, where bf16 rounds ten (norm1, qkv, attn, branch, resid, norm2, pre,
@@ -100,6 +106,8 @@ on 1 6_bf16 "$steps" 1 >"$work/own"
 check "6_bf16, a sequence a step: $steps losses of build/train" as_trainer 1 1
 on 2 8_zero_tp "$steps" >"$work/own"
 check "8_zero_tp, 8 sequences: $steps losses of build/train on 8 ranks" as_trainer 8 8 --parallel.zero=1
+on 4 9_pipeline "$steps" 2 2 >"$work/own"
+check "9_pipeline, 2 stages, dp = 2: $steps losses of build/train" as_trainer 4 2 --parallel.zero=1 --parallel.pp=2
 
 # In one process the trainer adds each token's part of a gradient to the sum so far, through all sequences of the step.
 # A step has each sequence's sum begin at 0, and adds the sums in a tree.
