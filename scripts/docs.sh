@@ -92,6 +92,30 @@ gen_examples() { # of other programs
     done
 }
 
+# The trainer in steps: each file beside the one before, with the loss that its opening comment states.
+gen_steps() {
+    local name new chapters file before='' changed
+    echo '| step | what is new | lines | changed | loss after its steps | chapter |'
+    echo '|---|---|---:|---:|---|---|'
+    while IFS='|' read -r name new chapters; do
+        file=dev/steps/$name.c changed=
+        [ -z "$before" ] || changed=$(diff "$before" "$file" | grep -c '^[<>]')
+        echo "| [$name](${up}$file) | $new | $(wc -l <"$file") | $changed |" \
+            "$(sed -nE 's|^// Loss: ([0-9.]* nats) per ([a-z]*) .*|\1/\2|p' "$file") | $chapters |"
+        before=$file
+    done <<'END'
+1_bigram|table, cross-entropy, SGD|[ops.md](ops.md)
+2_attention|four blocks and their backward|[units.md](units.md)
+3_adamw|batches, AdamW, warm-up, the tree of gradients|[optim.md](optim.md), [deterministic.md](deterministic.md)
+4_bpe|tokens and a shard|[tokenizer.md](tokenizer.md), [dataset.md](dataset.md)
+5_threads|threads and BLAS for three loops|[performance.md](performance.md)
+6_bf16|bf16 with fp32 masters; recomputation|[precision.md](precision.md), [recompute.md](recompute.md)
+7_ddp|data parallelism|[ddp.md](ddp.md)
+8_zero_tp|ZeRO-1, tensor parallelism|[zero.md](zero.md), [tp.md](tp.md)
+9_pipeline|1F1B; tensor parallelism is left out|[pipeline.md](pipeline.md)
+END
+}
+
 gen_config() { "$build/train" --help-markdown; }
 gen_targets() { fenced sed -nE 's/^###? //p' Makefile; }
 

@@ -1,12 +1,12 @@
 #!/bin/bash
 # test/test_steps.sh: the trainer in steps (dev/steps): each compiles, has 100 to 400 lines, and reaches the loss that
-# doc/steps.md states; ranks have the bits of one process; the first losses are the trainer's.
-# deeper: whole runs in place of 40 steps
-set -u
+# its opening comment states; ranks and stages have the bits of one process; the losses are those of build/train.
+# deeper: whole runs in place of 40 steps; as build/train over 300 steps in place of 60
+set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/steps.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work" "${BUILD:?}/$work"; (cd "$BUILD" && rmdir -p ".${work%/*}" 2>/dev/null)' EXIT
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 export OMP_NUM_THREADS=1
 failed=0
@@ -19,58 +19,112 @@ check() { # NAME COMMAND...
     fi
 }
 
-programs=() names=(1_bigram 2_attention 3_adamw 4_bpe 5_threads 6_bf16 7_ddp 8_zero_tp)
-for name in "${names[@]}"; do programs+=("$BUILD/steps/$name"); done
-check 'the steps compile' make -s --no-print-directory B="$BUILD" "${programs[@]}" "$BUILD/stories" "$BUILD/train"
+names=() programs=()
+for file in dev/steps/[0-9]*.c; do
+    name=$(basename "$file" .c)
+    names+=("$name") programs+=("$BUILD/steps/$name")
+done
+check 'the steps compile' make -s --no-print-directory B="$BUILD" "${programs[@]}" "$BUILD/stories" "$BUILD/train" \
+    "$BUILD/diff"
 "$BUILD/stories" --bytes 300000 --out "$work" >"$work/log" || failed=1
 
-lines() { wc -l dev/steps/[0-9]*.c | awk '$2 != "total" && ($1 < 100 || $1 > 400) { print; bad = 1 } END { exit bad }'; }
+lines() {
+    wc -l dev/steps/[0-9]*.c | awk '$2 != "total" && ($1 < 100 || $1 > 400) { print; bad = 1 } END { exit bad }'
+}
 check 'each has 100 to 400 lines' lines
 
-reaches() { # NAME STEPS LOSS MARGIN: the final loss
-    "$BUILD/steps/$1" "$work" "$2" >"$work/$1.out" || return 1
-    awk -v want="$3" -v margin="$4" '{ print } $1 == "final" { d = $2 - want; ok = d <= margin && d >= -margin }
-        END { exit !ok }' "$work/$1.out"
+# The margin: bf16 in place of fp32, another rounding of nearly all that is stored, moves the final loss by 0.009
+# (5_threads, 6_bf16); another processor's order of sums should not move it by more than twice that.
+reaches() { # NAME LOSS [STEPS]: the final loss
+    "$BUILD/steps/$1" "$work" ${3:+"$3"} >"$work/$1.out" || return 1
+    awk -v want="$2" '{ print } $1 == "final" { d = $2 - want; ok = d <= 0.02 && d >= -0.02 } END { exit !ok }' \
+        "$work/$1.out"
 }
-if [ -n "${TEST_LONG:-}" ]; then
-    set -- 1_bigram 5000 2.501 2_attention 2000 2.476 3_adamw 300 2.437 4_bpe 300 3.489 5_threads 300 3.489 \
-        6_bf16 300 3.480 7_ddp 300 3.480 8_zero_tp 300 3.480
-else
-    set -- 1_bigram 5000 2.501 2_attention 200 2.848 3_adamw 40 3.574 4_bpe 40 5.388 5_threads 40 5.388 6_bf16 40 5.388 \
-        7_ddp 40 5.388 8_zero_tp 40 5.388
-fi
-while [ $# -gt 0 ]; do
-    check "$1 reaches $3" reaches "$1" "$2" "$3" 0.02
-    shift 3
+for name in "${names[@]}"; do
+    loss=$(sed -n 's|^// Loss: \([0-9.]*\) nats .*|\1|p' "dev/steps/$name.c") steps=40
+    if [ -n "${TEST_LONG:-}" ] || [ "$name" = 1_bigram ]; then steps=''
+    else
+        case $name in
+        2_attention) loss=2.848 steps=200 ;;
+        3_adamw) loss=3.574 ;;
+        *) loss=5.388 ;;
+        esac
+    fi
+    check "$name reaches $loss" reaches "$name" "$loss" "$steps"
 done
 
-on() { # RANKS NAME [ARGUMENT...]: the losses
-    timeout -k 5 200 "$launcher" -n "$1" "$BUILD/steps/$2" "$work" "${@:3}" </dev/null | grep -E '^(step|final)'
-}
-same() { # RANKS NAME [ARGUMENT...]: as 6_bf16 in one process
-    on 1 6_bf16 20 | sed 's/ = .*bits per byte//' >"$work/one" && on "$1" "$2" 20 "${@:3}" >"$work/many" &&
-        cmp "$work/one" "$work/many" && grep -q 'step   20' "$work/many"
-}
-check '7_ddp on 2 ranks: the bits of one' same 2 7_ddp
-check '7_ddp on 4 ranks: the bits of one' same 4 7_ddp
-check '8_zero_tp on 2 ranks: the bits of one' same 2 8_zero_tp
-check '8_zero_tp on 4 ranks: the bits of one' same 4 8_zero_tp
-near() { # RANKS TP: every step's loss within 0.02 of one process'
-    on 1 6_bf16 20 >"$work/one" && on "$1" 8_zero_tp 20 8 "$2" >"$work/many" &&
-        paste "$work/one" "$work/many" | awk '$1 == "step" { d = $4 - $8; n++; print; if (!(d <= 0.02 && d >= -0.02)) bad = 1 }
-            END { exit bad || n < 4 }'
-}
-check '8_zero_tp, tp = 2: within 0.02' near 2 2
-check '8_zero_tp, dp = 2, tp = 2: within 0.02' near 4 2
+# ---- ranks and stages
 
-trainer() { # first steps equal; by step 20 they differ by 1.2e-4, not explained
-    on 1 8_zero_tp 20 2 | awk '$1 == "step" { print $2, $4 }' >"$work/own"
-    (cd "$work" && "$train" "$root/dev/steps/train.toml" --data.train=tokens.bin --data.val=tokens.bin \
-        --data.tokenizer=. --run.steps=20 --batch.tokens=128 --run.threads=1) >"$work/log" 2>&1 || return 1
-    sed -n 's/.*"event":"train","step":\([0-9]*\),.*"loss":\([0-9.]*\),.*/\1 \2/p' "$work/runs/steps/metrics.jsonl" >"$work/theirs"
-    awk 'NR == FNR { loss[$1] = $2; next } { n++; print $1, $2, loss[$1]; d = loss[$1] - $2; if (!(d <= 0.001 && d >= -0.001) || ($1 <= 3 && loss[$1] != $2)) bad = 1 }
-        END { exit bad || n < 4 }' "$work/theirs" "$work/own"
+losses() { sed -n 's/^step *\([0-9]*\) *loss/\1/p'; } # lines "STEP LOSS"
+on() { # RANKS NAME [ARGUMENT...]: the losses
+    timeout -k 5 200 "$launcher" -n "$1" "$BUILD/steps/$2" "$work" "${@:3}" </dev/null | losses
 }
-root=$PWD train=$(realpath "$BUILD/train")
-check 'the losses of build/train: 3 steps to all digits, 20 within 0.001' trainer
+same() { # NAME RANKS [ARGUMENT...]: 20 losses, as in the file "one"
+    on "$2" "$1" "${@:3}" >"$work/many" && diff "$work/one" "$work/many" && [ "$(wc -l <"$work/many")" = 20 ]
+}
+on 1 6_bf16 20 >"$work/one"
+check '7_ddp on 2 ranks: the bits of one' same 7_ddp 2 20
+check '7_ddp on 4 ranks: the bits of one' same 7_ddp 4 20
+check '8_zero_tp on 2 ranks: the bits of one' same 8_zero_tp 2 20
+check '8_zero_tp on 4 ranks: the bits of one' same 8_zero_tp 4 20
+check '9_pipeline, 2 stages: the bits of one' same 9_pipeline 2 20 8 2
+check '9_pipeline, 4 stages: the bits of one' same 9_pipeline 4 20 8 4
+check '9_pipeline, 2 stages on 4 ranks: the bits of one' same 9_pipeline 4 20 8 2
+check '9_pipeline, one stage on 2 ranks: the bits of one' same 9_pipeline 2 20 8 1
+on 1 6_bf16 20 2 >"$work/one"
+check '9_pipeline, 4 stages, fewer sequences than stages: the bits of one' same 9_pipeline 4 20 2 4
+
+# With tp the parts of two sums of a block are rounded before they are added. The parts are independent, so that is as
+# much rounding as one more tensor for each sum, where bf16 rounds ten (norm1, qkv, attn, branch, resid, norm2, pre,
+# act, branch, out): sqrt(2 / 10) = 0.45 of what bf16 does to a loss. The limit is all of it.
+near() { # the losses of 8_zero_tp with tp = 2 against 6_bf16, and those of 6_bf16 against 5_threads
+    paste "$work/fp32" "$work/bf16" "$work/one" | awk '
+        { print; bf16 += ($4 - $2) ^ 2; tp += ($6 - $4) ^ 2; n++ }
+        END { print sqrt(tp / n), sqrt(bf16 / n); exit !(n == 20 && tp <= bf16 && tp > 0) }'
+}
+on 1 5_threads 20 >"$work/fp32" && on 1 6_bf16 20 >"$work/bf16" && on 2 8_zero_tp 20 8 2 >"$work/one"
+check '8_zero_tp, tp = 2: less rounding than by bf16' near
+check '8_zero_tp, dp = 2, tp = 2: the bits of dp = 1, tp = 2' same 8_zero_tp 4 20 8 2
+
+# ---- build/train
+
+root=$PWD train=$(realpath "$BUILD/train") diff=$(realpath "$BUILD/diff")
+trainer() { # NAME RANKS SEQUENCES STEPS [SETTING...]
+    (cd "$work" && rm -rf "runs/$1" && timeout -k 5 400 "$launcher" -n "$2" "$train" "$root/dev/steps/train.toml" \
+        --data.train=tokens.bin --data.val=tokens.bin --data.tokenizer=. --run.name="$1" --run.steps="$4" \
+        --batch.tokens=$((64 * $3)) --run.threads=1 "${@:5}" </dev/null)
+}
+as_trainer() { # RANKS SEQUENCES [SETTING...]: the losses of the file "own"
+    trainer run "$1" "$2" "$steps" "${@:3}" || return 1
+    sed -n 's/.*"event":"train","step":\([0-9]*\),.*"loss":\([0-9.]*\),.*/\1 \2/p' "$work/runs/run/metrics.jsonl" |
+        awk '$1 <= 20 || $1 % 20 == 0' >"$work/theirs"
+    diff "$work/theirs" "$work/own" && [ "$(wc -l <"$work/own")" -ge 22 ]
+}
+steps=${TEST_LONG:+300}
+steps=${steps:-60}
+on 1 6_bf16 "$steps" 1 >"$work/own"
+check "6_bf16, a sequence a step: $steps losses of build/train" as_trainer 1 1
+on 2 8_zero_tp "$steps" >"$work/own"
+check "8_zero_tp, 8 sequences: $steps losses of build/train on 8 ranks" as_trainer 8 8 --parallel.zero=1
+on 4 9_pipeline "$steps" 2 2 >"$work/own"
+check "9_pipeline, 2 stages, dp = 2: $steps losses of build/train" as_trainer 4 2 --parallel.zero=1 --parallel.pp=2
+
+# In one process the trainer adds each token's part of a gradient to the sum so far, through all sequences of the step.
+# A step has each sequence's sum begin at 0, and adds the sums in a tree.
+chain() { # without the tree
+    sed '/^\/\/ The gradient of sequence i enters/,/^}$/d; /^\/\/ The whole gradient, of/,/^}$/d
+        /^ *tree_add(t, i);$/d; /^ *tree_finish(t, n);$/d' dev/steps/6_bf16.c >"$work/chain.c"
+    make -s --no-print-directory B="$BUILD" "$BUILD/$work/chain" || return 1
+    "$BUILD/$work/chain" "$work" "$steps" | losses >"$work/own" && as_trainer 1 8
+}
+check "6_bf16 without its tree: $steps losses of build/train in one process" chain
+first_difference() {
+    trainer one 1 2 1 --run.dump=1 && trainer two 2 2 1 --run.dump=1 || return 1
+    (cd "$work" && "$diff" runs/one runs/two) >"$work/diff"
+    cat "$work/diff"
+    grep -q '^rounding: ' "$work/diff" && awk '/^gradients/ { getline; exit } /^weight$/ { on = 1 }
+        on && /^[a-z]/ { n++ } on && /^ / && !/ identical$/ { bad = 1 }
+        END { exit bad || n != 4 || $1 != "head.weight" }' "$work/diff"
+}
+check 'build/train on one rank and on two: the gradient of head.weight is the first that differs' first_difference
 exit $failed

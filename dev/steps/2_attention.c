@@ -6,7 +6,7 @@
 //     r_l = x_l + out(attention(qkv(norm(x_l)))),   x_(l+1) = r_l + down(relu(up(norm(r_l)))^2)
 //     logits = head(norm(x_L))
 //
-// Matrices are three loops here, in the entries of the op table that 5_threads will leave to the device. out = x W^T has
+// Matrices are three loops here, in the entries of the op table that 5_threads leaves to the device. out = x W^T has
 // dx = dout W and dW += dout^T x. The other ops are those of the table, each with its backward beside it in ops/dev.h.
 //
 // The invariant: backward differentiates forward line by line, last line first. A residual x + f(x) has the gradient

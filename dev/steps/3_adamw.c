@@ -305,21 +305,15 @@ static double backward(Trainer *t, float scale)
 
 // ---- a step
 
-static void swap(float **a, float **b)
-{
-    float *c = *a;
-    *a = *b, *b = c;
-}
-
 // The gradient of sequence i enters the tree as a bit enters a binary counter: where 2^k wait, 2^(k + 1) go on.
 static void tree_add(Trainer *t, size_t i)
 {
-    int k = 0;
-    for (; i >> k & 1; k++) {
-        t->dev->accumulate(t->dev, t->tree[k], t->grad, t->params.n_elems); // tree[k] += grad, grad = 0
-        swap(&t->tree[k], &t->grad);
+    float *from = t->grad;
+    for (int k = 0;; k++) {
+        t->dev->accumulate(t->dev, t->tree[k], from, t->params.n_elems); // tree[k] += from, from = 0
+        if (!(i >> k & 1)) return;
+        from = t->tree[k];
     }
-    swap(&t->tree[k], &t->grad);
 }
 
 // The whole gradient, of 2^k sequences, to grad.
@@ -375,7 +369,7 @@ int main(int argc, char **argv)
     double mean = 0;
     for (long step = 0; step < steps; step++) {
         double loss = train_step(&t, step);
-        if (step < 3 || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
+        if (step < WARMUP || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
         if (step >= steps - LAST) mean += loss / (double)(steps < LAST ? steps : LAST);
     }
     printf("final %.4f (mean of the last %d steps)\n", mean, LAST);

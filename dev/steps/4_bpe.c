@@ -1,6 +1,6 @@
 // 4_bpe: tokens of several bytes, learned from the text, in place of bytes.
 //
-// New: byte pair encoding and a token shard. A tokenizer begins with the 256 bytes as its tokens, and while it has fewer
+// New: byte pair encoding and a token shard. A tokenizer begins with the 256 bytes as its tokens. While it has fewer
 // than V it joins the pair of neighbours that the text has most often:
 //
 //     (a, b) = argmax count(a b),  new token ab, and every a b becomes ab
@@ -320,21 +320,15 @@ static double backward(Trainer *t, float scale)
 
 // ---- a step
 
-static void swap(float **a, float **b)
-{
-    float *c = *a;
-    *a = *b, *b = c;
-}
-
 // The gradient of sequence i enters the tree as a bit enters a binary counter: where 2^k wait, 2^(k + 1) go on.
 static void tree_add(Trainer *t, size_t i)
 {
-    int k = 0;
-    for (; i >> k & 1; k++) {
-        t->dev->accumulate(t->dev, t->tree[k], t->grad, t->params.n_elems); // tree[k] += grad, grad = 0
-        swap(&t->tree[k], &t->grad);
+    float *from = t->grad;
+    for (int k = 0;; k++) {
+        t->dev->accumulate(t->dev, t->tree[k], from, t->params.n_elems); // tree[k] += from, from = 0
+        if (!(i >> k & 1)) return;
+        from = t->tree[k];
     }
-    swap(&t->tree[k], &t->grad);
 }
 
 // The whole gradient, of 2^k sequences, to grad.
@@ -391,7 +385,7 @@ int main(int argc, char **argv)
     double mean = 0;
     for (long step = 0; step < steps; step++) {
         double loss = train_step(&t, step);
-        if (step < 3 || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
+        if (step < WARMUP || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
         if (step >= steps - LAST) mean += loss / (double)(steps < LAST ? steps : LAST);
     }
     printf("final %.4f = %.4f bits per byte (mean of the last %d steps)\n", mean, mean * rate / log(2), LAST);

@@ -4,9 +4,9 @@
 // tiles to threads (OpenMP), and each thread calls OpenBLAS' kernel (or, for small products, src/ops/gemm.c) for its
 // tile. A tile's sums have 2 m n k operations for (m + n) k numbers read, so large tiles keep the multipliers busy.
 //
-// The invariant: a sum belongs to one thread, whatever their number, so the number of threads changes no bit. (The tiles
-// add in another order than three loops: against 4_bpe the loss of a step differs by rounding.) An error of one rounding
-// is 6e-8 of a value, and a sum of n terms in any order has at most n of them.
+// The invariant: a sum belongs to one thread, whatever their number, so the number of threads changes no bit.
+// (The tiles add in another order than three loops: against 4_bpe the loss of a step differs by rounding.) An error of
+// one rounding is 6e-8 of a value, and a sum of n terms in any order has at most n of them.
 //
 //     make build/steps/5_threads && build/steps/5_threads runs/steps
 //
@@ -282,21 +282,15 @@ static double backward(Trainer *t, float scale)
 
 // ---- a step
 
-static void swap(float **a, float **b)
-{
-    float *c = *a;
-    *a = *b, *b = c;
-}
-
 // The gradient of sequence i enters the tree as a bit enters a binary counter: where 2^k wait, 2^(k + 1) go on.
 static void tree_add(Trainer *t, size_t i)
 {
-    int k = 0;
-    for (; i >> k & 1; k++) {
-        t->dev->accumulate(t->dev, t->tree[k], t->grad, t->params.n_elems); // tree[k] += grad, grad = 0
-        swap(&t->tree[k], &t->grad);
+    float *from = t->grad;
+    for (int k = 0;; k++) {
+        t->dev->accumulate(t->dev, t->tree[k], from, t->params.n_elems); // tree[k] += from, from = 0
+        if (!(i >> k & 1)) return;
+        from = t->tree[k];
     }
-    swap(&t->tree[k], &t->grad);
 }
 
 // The whole gradient, of 2^k sequences, to grad.
@@ -351,7 +345,7 @@ int main(int argc, char **argv)
     double mean = 0;
     for (long step = 0; step < steps; step++) {
         double loss = train_step(&t, step);
-        if (step < 3 || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
+        if (step < WARMUP || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
         if (step >= steps - LAST) mean += loss / (double)(steps < LAST ? steps : LAST);
     }
     printf("final %.4f = %.4f bits per byte (mean of the last %d steps)\n", mean, mean * rate / log(2), LAST);

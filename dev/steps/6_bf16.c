@@ -1,8 +1,8 @@
 // 6_bf16: half the memory for weights and activations, and activations of one block instead of all.
 //
 // New: bf16 storage. X is now 2 bytes: 8 bits of exponent, as fp32 has, and 8 bits of precision. Every op computes in
-// fp32 and rounds what it stores (src/ops/narrow.h). Weights are kept twice: fp32 masters, which the update changes, and
-// x_weight = round(master), which the ops read. A step of lr 3e-3 is often below half a unit of a bf16 weight, so
+// fp32 and rounds what it stores (src/ops/narrow.h). Weights are kept twice: fp32 masters, which the update changes,
+// and x_weight = round(master), which the ops read. A step of lr 3e-3 is often below half a unit of a bf16 weight, so
 // without masters it would be lost:  round(w + d) = w  when |d| < 2^-9 |w|.
 //
 // And recomputation: a block saves its input alone, and backward runs its forward again before it:
@@ -292,21 +292,15 @@ static double backward(Trainer *t, float scale)
 
 // ---- a step
 
-static void swap(float **a, float **b)
-{
-    float *c = *a;
-    *a = *b, *b = c;
-}
-
 // The gradient of sequence i enters the tree as a bit enters a binary counter: where 2^k wait, 2^(k + 1) go on.
 static void tree_add(Trainer *t, size_t i)
 {
-    int k = 0;
-    for (; i >> k & 1; k++) {
-        t->dev->accumulate(t->dev, t->tree[k], t->grad, t->params.n_elems); // tree[k] += grad, grad = 0
-        swap(&t->tree[k], &t->grad);
+    float *from = t->grad;
+    for (int k = 0;; k++) {
+        t->dev->accumulate(t->dev, t->tree[k], from, t->params.n_elems); // tree[k] += from, from = 0
+        if (!(i >> k & 1)) return;
+        from = t->tree[k];
     }
-    swap(&t->tree[k], &t->grad);
 }
 
 // The whole gradient, of 2^k sequences, to grad.
@@ -363,7 +357,7 @@ int main(int argc, char **argv)
     double mean = 0;
     for (long step = 0; step < steps; step++) {
         double loss = train_step(&t, step);
-        if (step < 3 || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
+        if (step < WARMUP || step % 20 == 19 || step == steps - 1) printf("step %4ld  loss %.9g\n", step + 1, loss);
         if (step >= steps - LAST) mean += loss / (double)(steps < LAST ? steps : LAST);
     }
     printf("final %.4f = %.4f bits per byte (mean of the last %d steps)\n", mean, mean * rate / log(2), LAST);
