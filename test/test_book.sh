@@ -5,6 +5,7 @@
 # 1. It is built, and each chapter of doc/ has a page; without cmark-gfm one line says what to install.
 # 2. Each link of each page leads to a page of the book, and to an anchor of it; nothing is loaded from elsewhere.
 # 3. Each chapter has a picture or a command.
+#    doc/weeks.md hands in each assignment of the course once, with its hours.
 # 4. Each term of doc/glossary.md leads to a chapter, is there once, and is in the index.
 # 5. The search leads from each term to its chapter (node). In a browser (chromium) it finds words, the switch makes the
 #    page dark, on paper it is light, and the pages of tools compute.
@@ -127,6 +128,23 @@ for chapter in doc/*.md; do
     grep -qE '<(img|svg|pre)|<code>(build/|make |mpiexec|scripts/|test/)' "$page" || echo "$chapter has no picture and no command" >>"$work/log"
 done
 verdict 'each chapter has a picture or a command' "$work/log"
+
+awk '
+    FILENAME ~ /handout/ && match($0, /Hours: [0-9]+/) { split(FILENAME, p, /[\/_]/); hours[p[3]] = substr($0, RSTART + 7, RLENGTH - 7); next }
+    FILENAME ~ /handout/ { next }
+    /^- \*\*Hand in\*\*/ { due(); match($0, /\([0-9]+ hours\)/); said = substr($0, RSTART + 1, RLENGTH - 8); on = FNR }
+    /^- \*\*Then/ || /^$/ { due() }
+    on { s = $0
+         while (match(s, /\[[0-9][0-9]\]\(..\/dev\/course\/[0-9][0-9]/)) {
+             n = substr(s, RSTART + 1, 2); seen[n]++; sum += hours[n]
+             if (substr(s, RSTART + RLENGTH - 2, 2) != n) print "doc/weeks.md:" FNR ": " n " leads to another assignment"
+             s = substr(s, RSTART + RLENGTH)
+         } }
+    function due() { if (on && said != sum) print "doc/weeks.md:" on ": " said " hours, the assignments have " sum; on = sum = 0 }
+    END { due()
+          for (n in hours) { all++; if (seen[n] != 1) print "doc/weeks.md hands in assignment " n " " seen[n] + 0 " times" }
+          if (all < 20) print "only " all + 0 " assignments" }' dev/course/[0-9]*/handout.md doc/weeks.md >"$work/log"
+verdict 'twelve weeks hand in each assignment once, with its hours' "$work/log"
 
 # ---- 4, of the page
 awk -F ' *[|] *' '/^\| / && $2 != "term" && $2 !~ /^--/ { print $2 }' doc/glossary.md | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g' |
