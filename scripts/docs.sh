@@ -384,6 +384,13 @@ dedup.svg|dedup --curve
 tp.svg|tp tiny 4 --svg
 cp.svg|cp 8192 4 --svg
 pipeline.svg|pipeline compare --stages 4 --micro 8 --svg
+block.svg|draw block tiny
+casts.svg|draw casts tiny --numerics.dtype=bf16
+state.svg|draw state gpt2-124m
+recompute.svg|draw recompute gpt2-124m
+tiles.svg|draw tiles
+experts.svg|draw experts tiny-moe --moe.capacity=1
+slices.svg|draw slices tiny
 END
 # The rooms of the tree: a picture, and a page in each.
 if ! scripts/house.sh "$tmp/house.svg"; then status=1

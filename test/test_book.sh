@@ -5,8 +5,10 @@
 # 1. It is built, and each chapter of doc/ has a page; without cmark-gfm one line says what to install.
 # 2. Each link of each page leads to a page of the book, and to an anchor of it; nothing is loaded from elsewhere.
 # 3. Each chapter has a picture or a command.
+#    doc/weeks.md hands in each assignment of the course once, with its hours.
 # 4. Each term of doc/glossary.md leads to a chapter, is there once, and is in the index.
-# 5. In a browser (chromium) the search finds words, the switch makes the page dark, and the pages of tools compute.
+# 5. The search leads from each term to its chapter (node). In a browser (chromium) it finds words, the switch makes the
+#    page dark, on paper it is light, and the pages of tools compute.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/testbook.XXXXXX") || exit 1
@@ -127,6 +129,23 @@ for chapter in doc/*.md; do
 done
 verdict 'each chapter has a picture or a command' "$work/log"
 
+awk '
+    FILENAME ~ /handout/ && match($0, /Hours: [0-9]+/) { split(FILENAME, p, /[\/_]/); hours[p[3]] = substr($0, RSTART + 7, RLENGTH - 7); next }
+    FILENAME ~ /handout/ { next }
+    /^- \*\*Hand in\*\*/ { due(); match($0, /\([0-9]+ hours\)/); said = substr($0, RSTART + 1, RLENGTH - 8); on = FNR }
+    /^- \*\*Then/ || /^$/ { due() }
+    on { s = $0
+         while (match(s, /\[[0-9][0-9]\]\(..\/dev\/course\/[0-9][0-9]/)) {
+             n = substr(s, RSTART + 1, 2); seen[n]++; sum += hours[n]
+             if (substr(s, RSTART + RLENGTH - 2, 2) != n) print "doc/weeks.md:" FNR ": " n " leads to another assignment"
+             s = substr(s, RSTART + RLENGTH)
+         } }
+    function due() { if (on && said != sum) print "doc/weeks.md:" on ": " said " hours, the assignments have " sum; on = sum = 0 }
+    END { due()
+          for (n in hours) { all++; if (seen[n] != 1) print "doc/weeks.md hands in assignment " n " " seen[n] + 0 " times" }
+          if (all < 20) print "only " all + 0 " assignments" }' dev/course/[0-9]*/handout.md doc/weeks.md >"$work/log"
+verdict 'twelve weeks hand in each assignment once, with its hours' "$work/log"
+
 # ---- 4, of the page
 awk -F ' *[|] *' '/^\| / && $2 != "term" && $2 !~ /^--/ { print $2 }' doc/glossary.md | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g' |
     while read -r term; do grep -qF ">$term</dt>" "$book/concepts.html" || echo "$term is not in concepts.html"; done >"$work/log"
@@ -135,6 +154,11 @@ awk '/<dt / { n++ } / &middot; / { used++ } END { if (used < n / 2) print "only 
 verdict 'every term is in the index, with the places that use it' "$work/log"
 
 # ---- 5
+if ! command -v node >/dev/null 2>&1; then echo 'skip the search for terms (node is missing)'
+else
+    node test/test_book.js "$book" >"$work/log" 2>&1 || echo 'node failed' >>"$work/log"
+    verdict 'the search leads from each term to its own chapter first' "$work/log"
+fi
 if ! [ -f "$book/pipeline_tool.js" ]; then echo 'skip the tools of the book (clang for wasm32 or wasm-ld is missing)'
 elif ! command -v node >/dev/null 2>&1; then echo 'skip the tools of the book against the programs (node is missing)'
 else
@@ -156,6 +180,11 @@ found() { # PAGE QUERY HREF...: searching there finds these
     dom "$1?q=$2" | grep -o '<div id="found".*' >"$work/found"
     for to in "${@:3}"; do grep -qE "href=\"([.][.]/)*$to" "$work/found" || echo "searching $2 on $1 does not find $to"; done
 }
+shown() { # what the command on the page prints
+    local command
+    command=$(grep -oE 'id="command">[^<]*' "$work/page" | sed 's/.*>build/build/')
+    case $command in build/*) eval "${BUILD:-build}/${command#build/}" 2>&1 ;; esac
+}
 { found index.html bubble pipeline.html; found optim.html loss%20scale precision.html
     found code/src/net/block.c.html yarn rope.html; found index.html pipeline_table.c code/src/parallel/pipeline_table.c.html; } >"$work/log"
 if [ -s "$work/log" ]; then tail -n 3 "$work/browser" >>"$work/log"; fi
@@ -163,15 +192,40 @@ verdict 'the search finds words, on chapters and on pages of code' "$work/log"
 dom 'index.html?q=qqxyzzy' | grep -q 'Nothing has all of these words' || echo 'a word that is nowhere is found' >"$work/log"
 verdict 'a word that is nowhere is not found' "$work/log"
 if [ -f "$book/pipeline_tool.js" ]; then
+    # Each with a slider moved, in a copy of the page; the command that the page then shows must print the same.
+    moved() { # PAGE ITEM VALUE: the page
+        sed "s|</body>|<script>setTimeout(() => { const f = document.getElementById('dials'); f.elements.$2.value = $3; f.dispatchEvent(new Event('input')); }, 1000)</script></body>|" \
+            "$book/$1" >"$book/moved.html"
+        dom moved.html >"$work/page"
+        rm "$book/moved.html"
+    }
     dom try_pipeline.html | grep -q 'Length <b>27</b>, bubble <b>11.1%</b>' || echo 'try_pipeline.html does not compute' >"$work/log"
-    dom try_plan.html | grep -qE '<b>[0-9.]+ GB</b> on the fullest' || echo 'try_plan.html does not compute' >>"$work/log"
-    verdict 'the pages with sliders compute' "$work/log"
+    moved try_pipeline.html f 2
+    grep -q 'Length <b>38</b>, bubble <b>15.8%</b>' "$work/page" || echo 'try_pipeline.html does not follow its slider' >>"$work/log"
+    shown >"$work/said"
+    grep -q 'length 38, bubble 0.1579' "$work/said" || { echo 'its command prints:'; cat "$work/said"; } >>"$work/log"
+    moved try_plan.html layers 16
+    bytes=$(grep -oE '<b>[0-9.]+ GB</b> on the fullest' "$work/page" | grep -oE '[0-9.]+')
+    shown >"$work/said"
+    awk -v said="${bytes:-nothing}" '/^ *memory / { n++; d = $2 - said } END { if (n != 1 || d > 0.006 || d < -0.006)
+        print "try_plan.html says " said " GB, its command another number or none" }' "$work/said" >>"$work/log"
+    verdict 'the pages with sliders compute, and their commands print the same' "$work/log"
 fi
 # A copy of a page that clicks the switch: light, dark, light.
+: >"$work/log"
 sed 's|</body>|<script>addEventListener("load", () => { const b = document.getElementById("light"), see = () => getComputedStyle(document.body).backgroundColor; let s = see(); for (let i = 0; i < 2; i++) { b.click(); s += " " + see(); } document.title = s; })</script></body>|' \
     "$book/zero.html" >"$book/switched.html"
 dom switched.html | grep -oE '<title>.*</title>' | grep -qE '<title>(rgb[^)]*\)) (rgb[^)]*\)) \1</title>' || echo 'the colours do not change and return' >"$work/log"
 dom switched.html | grep -qE '<title>(rgb[^)]*\)) \1 ' && echo 'the switch does nothing' >>"$work/log"
 rm "$book/switched.html"
 verdict 'the switch makes a page dark, and light again' "$work/log"
+# A dark page on paper: with the style's rules for paper and for the screen exchanged, the screen shows what is printed.
+cp "$book/book.css" "$work/book.css"
+sed 's/@media print/@media PAPER/; s/@media screen/@media print/; s/@media PAPER/@media screen/' "$work/book.css" >"$book/book.css"
+sed 's|</body>|<script>document.documentElement.dataset.light = "dark"; addEventListener("load", () => { const see = (e, k) => getComputedStyle(e)[k]; document.title = [see(document.body, "backgroundColor"), see(document.documentElement, "colorScheme"), see(document.querySelector("main img"), "filter"), see(document.querySelector("header"), "display")].join("/"); })</script></body>|' \
+    "$book/zero.html" >"$book/printed.html"
+dom printed.html | grep -oE '<title>.*</title>' >"$work/log"
+[ "$(cat "$work/log")" = '<title>rgb(255, 255, 255)/light/none/none</title>' ] && : >"$work/log"
+cp "$work/book.css" "$book/book.css" && rm "$book/printed.html"
+verdict 'a dark page is light on paper, and its pictures too' "$work/log"
 exit $failed

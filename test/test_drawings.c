@@ -1,5 +1,5 @@
-// drawings: what build/collectives, build/mesh and build/zero draw is well-formed and has the right marks, counted by
-// hand for small groups. (The programs check their data themselves before they draw.)
+// drawings: what build/collectives, mesh, tp, zero and draw draw is well-formed and has the right
+// marks, counted by hand for small groups. (The programs check their data themselves before they draw.)
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>
@@ -180,11 +180,156 @@ static void test_timeline(void **state)
     assert_int_equal(run("timeline 4 x.svg"), 2);
 }
 
+// A text, and how often a picture has it.
+typedef struct {
+    const char *text;
+    int times;
+} Said;
+
+static void check_said(const char *picture, const Said *said)
+{
+    for (; said->text; said++)
+        if (count(picture, said->text) != said->times)
+            fail_msg("%s: %d times, should be %d", said->text, count(picture, said->text), said->times);
+}
+
+// A GPT block calls 8 ops forward (norm, qkv, attention, out, norm, up, down, add) and 11 backward (four matrices have
+// two each, two norms, attention). Lives: the input and the output; 12 saved buffers; scratch 4, 1, 1, 1; the
+// gradient of the stream 3. A LLaMA block has RoPE and SwiGLU apart, and no means: 10 and 13 ops, two buffers fewer;
+// the gradients of qkv and of SwiGLU's two are rewritten in place.
+static void test_block(void **state)
+{
+    (void)state;
+    use("draw");
+    char *text = picture("block tiny");
+    check_said(text, (Said[]){{"rotate(-90)", 19}, {"opacity=\"0.28\"", 1 + 1 + 12 + 7 + 3}, {"l6 11h-12z", 6 + 1},
+                              {">3 C</text>", 2}, {">4 C</text>", 3}, {">forward</text>", 1}, {">backward</text>", 1},
+                              {NULL, 0}});
+    free(text);
+    text = picture("block tiny-llama");
+    check_said(text, (Said[]){{"rotate(-90)", 23}, {">rope_backward</text>", 1}, {">swiglu_forward</text>", 1},
+                              {">mean1</text>", 0}, {">rstd1</text>", 1}, {"l6 11h-12z", 6 + 1}, {NULL, 0}});
+    free(text);
+    assert_int_equal(run("block tiny-moe x.svg"), 1); // ops that the trace does not know
+    assert_int_equal(run("block tiny --model.dropout=0.1 --nothing x.svg"), 2);
+    assert_int_equal(run("blocks tiny x.svg"), 2);
+    assert_int_equal(run("block tiny"), 2);
+    assert_int_equal(run("block tiny /nowhere/x.svg"), 1);
+}
+
+// Rows in 16 bits and in fp32 (each of the two words also heads its half): weights, streams, activations, temporary,
+// logits; statistics, losses, gradients, master weights, two moments. Gradients are added to by the head, the
+// norms, four matrices and the embedding: 8 columns, and the legend.
+static void test_casts(void **state)
+{
+    (void)state;
+    use("draw");
+    char *text = picture("casts tiny --numerics.dtype=bf16");
+    check_said(text, (Said[]){{">bf16</text>", 5 + 1}, {">fp32</text>", 6 + 1}, {">adamw</text>", 1},
+                              {"l6 11h-12z", 1 + 1 + 2 + 4 + 1 + 1}, {NULL, 0}});
+    free(text);
+    text = picture("casts tiny --numerics.dtype=fp16");
+    check_said(text, (Said[]){{">fp16</text>", 5 + 1}, {">bf16</text>", 0}, {NULL, 0}});
+    free(text);
+    assert_int_equal(run("casts tiny x.svg"), 1); // all is fp32
+}
+
+// 4 weights, 4 gradients, 8 of AdamW; in 16 bits 2 weights more. 8-bit AdamW: 10 + 2 and two scales for 2048.
+static void test_state(void **state)
+{
+    (void)state;
+    use("draw");
+    char *text = picture("state gpt2-124m");
+    check_said(text, (Said[]){{">16 bytes</text>", 1}, {">18 bytes</text>", 2}, {">12.01 bytes</text>", 1},
+                              {">14 bytes</text>", 1}, {">10 bytes</text>", 1}, {">master weights</text>", 7},
+                              {">exp_avg</text>", 4}, {NULL, 0}});
+    free(text);
+}
+
+// Of 12 blocks: inputs that a block has to itself (none, selective, attention, full: all; every 2: six; sqrt, segments
+// of 4: three); q, k, v and attention in two modes, products of the feed-forward network and the sum in three, what is
+// cheap in one. Each has a box in the legend, which has no white edge.
+static void test_recompute(void **state)
+{
+    (void)state;
+    use("draw");
+    char *text = picture("recompute gpt2-124m");
+    check_said(text, (Said[]){{"#1f2933\" stroke=\"#ffffff\"", 12 * 4 + 6 + 3}, {"#2f7d4f\" stroke=\"#ffffff\"", 48},
+                              {"#2563a8\" stroke=\"#ffffff\"", 72}, {"#d1571b\" stroke=\"#ffffff\"", 36},
+                              {">2444 MB, 100%</text>", 1}, {">+15.2% operations</text>", 1},
+                              {">2 sets of buffers</text>", 1}, {">4 sets of buffers</text>", 1}, {NULL, 0}});
+    free(text);
+    assert_int_equal(run("recompute llama3-70b x.svg"), 1); // 80 layers
+}
+
+// T = 1024, blocks of 60, tiles of 256: 4 blocks have 1 tile, 4 have 2, 4 have 3, 6 have 4. Needed: (T + 1) / 2 T;
+// (300 301 / 2 + 724 300) / T^2; documents of 380, 320 and 324 tokens.
+static void test_tiles(void **state)
+{
+    (void)state;
+    use("draw");
+    char *text = picture("tiles");
+    check_said(text, (Said[]){{">48 tiles, 52.9% of T x T computed, 50.0% needed</text>", 1},
+                              {" computed, 25.0% needed</text>", 1}, {" computed, 16.8% needed</text>", 1}, {NULL, 0}});
+    free(text);
+    assert_int_equal(run("tiles tiny x.svg"), 2);
+}
+
+// 32 slots of 16 tokens: each is a row or dropped, and with a capacity of 1 an expert has at most 4 rows.
+static void test_experts(void **state)
+{
+    (void)state;
+    use("draw");
+    for (int capacity = 0; capacity < 2; capacity++) {
+        char *text = picture(capacity ? "experts tiny-moe --moe.capacity=1" : "experts tiny-moe --moe.capacity=0");
+        int dropped = count(text, ">x</text>"), rows = count(text, "width=\"26.0\"");
+        assert_int_equal(rows + dropped, 32);
+        assert_int_equal(count(text, "<line"), 32);
+        assert_int_equal(count(text, " rows of at most 4</text>"), capacity ? 8 : 0);
+        assert_true(capacity ? dropped > 0 : dropped == 0);
+        for (int n = 5; n <= 16 && capacity; n++) {
+            char many[24];
+            snprintf(many, sizeof many, ": %d rows", n);
+            assert_int_equal(count(text, many), 0);
+        }
+        free(text);
+    }
+    assert_int_equal(run("experts tiny x.svg"), 1);
+    assert_int_equal(run("experts qwen3-30b-a3b x.svg"), 1); // 128
+}
+
+// layers.0.ffn.up.weight has 16384 elements. Its block has 49984, of which each of 8 ranks has 6248, and up begins at
+// element 16896: ranks 2 to 5 read 18744 - 16896, twice 6248, and 33280 - 31240. Of the two tp ranks each has half of
+// it, and of their replicas each a part.
+static void test_slices(void **state)
+{
+    (void)state;
+    use("draw");
+    char *text = picture("slices tiny");
+    check_said(text, (Said[]){{">1848 elements</text>", 1}, {">6248 elements</text>", 2}, {">2040 elements</text>", 1},
+                              {">model_00000: 3984 elements</text>", 1}, {">model_00001: 3984 elements</text>", 1},
+                              {">model_00002: 4208 elements</text>", 1}, {">model_00003: 4208 elements</text>", 1},
+                              {NULL, 0}});
+    free(text);
+    text = picture("slices tiny --from ranks=1 --to ranks=4,tp=4"); // column-parallel: a rank reads 64 rows
+    check_said(text, (Said[]){{">model_00000: 16384 elements</text>", 1}, {">4096 elements</text>", 4},
+                              {"height=\"65.00\" fill", 4}, {NULL, 0}});
+    free(text);
+    text = picture("slices tiny --to ranks=2"); // of replicas each writes a half and reads all
+    check_said(text, (Said[]){{">16384 elements</text>", 2}, {NULL, 0}});
+    free(text);
+    assert_int_equal(run("slices tiny --tensor nothing x.svg"), 1);
+    assert_int_equal(run("slices tiny --from ranks=x x.svg"), 2);
+    assert_int_equal(run("slices tiny --to tp x.svg"), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_mesh), cmocka_unit_test(test_tp),
-        cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_timeline), cmocka_unit_test(test_block), cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_state), cmocka_unit_test(test_recompute), cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_experts), cmocka_unit_test(test_slices),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -219,6 +219,7 @@ part == "pages" {
             line = "<h" level " id=\"" id "\">" text " <a class=\"here\" href=\"#" id "\" aria-label=\"link to this section\">#</a></h" level ">"
         }
         gsub(/<table>/, "<div class=\"wide\"><table>", line); gsub(/<\/table>/, "</table></div>", line)
+        sub(/^<p><img /, "<p class=\"picture\"><img ", line)
         line = name_code(relink(line))
         if (page == "index.html") line = titled(line)
     }
@@ -339,6 +340,12 @@ function folders(   i, p) {
     }
 }
 
+# The page, and perhaps the section, that explains a term.
+function term_link(i,   s) {
+    s = term_chapter[i]; sub(/.*\]\(/, "", s); sub(/\).*/, "", s); sub(/\.md/, ".html", s)
+    return s
+}
+
 function concepts(   i, j, n, s, id, list, path, c, letter, k, rank) {
     path = out "/concepts.html"
     for (i = 1; i <= n_terms; i++) rank[i] = i
@@ -348,8 +355,7 @@ function concepts(   i, j, n, s, id, list, path, c, letter, k, rank) {
         "the others are the places that use it.</p>\n<dl class=\"terms\">\n", head("concepts.html", "Index - pretrain.c"), n_terms >path
     for (k = 1; k <= n_terms; k++) {
         i = rank[k]
-        s = term_chapter[i]; sub(/.*\]\(/, "", s); sub(/\).*/, "", s); sub(/\.md/, ".html", s)
-        c = s; sub(/#.*/, "", c)
+        s = term_link(i); c = s; sub(/#.*/, "", c)
         printf "<dt id=\"term-%s\">%s</dt><dd>%s<br><a href=\"%s\"><b>%s</b></a>", slug_of(term[i]), escape(term[i]), inline(meaning[i]), s,
             plain_html(title[c]) >path
         n = split(uses_of[i], list, " ")
@@ -366,12 +372,17 @@ function inline(s,   n, p, i, r) { # `code` of Markdown
     return r
 }
 
-function search_index(   path, i, w, sep) {
+function search_index(   path, i, w, sep, s, c) {
     path = out "/search_index.js"
     print "// Sections, and for each word the sections that have it: differences of numbers, in base 36." >path
     printf "book_index = {sections: [" >path
     for (i = 1; i <= n_sections; i++)
         printf "%s\n[%s,%s,%s]", (i > 1 ? "," : ""), quoted(section[i]), quoted(plain(title[section_of[i]])), quoted(section_name[i]) >path
+    printf "],\nterms: [" >path
+    for (i = 1; i <= n_terms; i++) {
+        s = term_link(i); c = s; sub(/#.*/, "", c)
+        printf "%s\n[%s,%s,%s]", (i > 1 ? "," : ""), quoted(term[i]), quoted(s), quoted(plain(title[c])) >path
+    }
     printf "],\nfiles: [" >path
     for (i = 1; i <= n_files; i++)
         if (file_order[i] !~ /\.md$/)

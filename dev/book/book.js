@@ -1,7 +1,7 @@
 // book.js: the search, and the switch between light and dark. Every page of the book has it in its head.
 //
 // The words are in search_index.js, which is loaded when somebody first searches. All words must be in a section, the last
-// one as a beginning. A page opened with ?q=WORDS searches at once.
+// one as a beginning. A term of the glossary leads to its own chapter first. A page opened with ?q=WORDS searches at once.
 'use strict';
 const book_up = document.currentScript.dataset.up;
 try { document.documentElement.dataset.light = localStorage.getItem('light') || ''; } catch (e) { /* no storage */ }
@@ -21,9 +21,19 @@ function book_numbers(text, into) {
     return into;
 }
 
-// Sections that have all the words, those with the words in their titles first, and files with such names.
+function book_words(text) { return text.toLowerCase().split(/[^a-z0-9_]+/).filter(w => w); }
+
+// Terms that are the query, or begin with it.
+function book_terms(asked) {
+    const query = book_words(asked).join(' '), of = t => book_words(t[0]).join(' ');
+    const is = t => of(t) == query, begins = t => query.length > 2 && of(t).startsWith(query);
+    return window.book_index.terms.filter(begins).sort((a, b) => is(b) - is(a)).slice(0, 4)
+        .map(t => ({page: t[1], title: t[0], name: t[2]}));
+}
+
+// The terms; sections that have all the words, those with the words in their titles first; files with such names.
 function book_search(query, most) {
-    const words = query.toLowerCase().split(/[^a-z0-9_]+/).filter(w => w.length > 1), index = window.book_index;
+    const words = book_words(query).filter(w => w.length > 1), index = window.book_index;
     if (!words.length) return [];
     let both = null;
     words.forEach((word, i) => {
@@ -43,7 +53,7 @@ function book_search(query, most) {
     const named = query.trim().toLowerCase(), is = f => f[0].toLowerCase().endsWith('/' + named); // the whole name of a file
     const files = index.files.filter(f => words.every(w => f[0].toLowerCase().includes(w))).sort((a, b) => is(b) - is(a))
         .slice(0, 8).map(f => ({page: 'code/' + f[0] + '.html', title: f[0], name: f[1]}));
-    return named.includes('.') ? files.concat(found) : found.concat(files);
+    return named.includes('.') ? files.concat(found) : [...book_terms(query), ...found, ...files];
 }
 
 function book_show(query) {
