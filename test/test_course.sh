@@ -53,6 +53,24 @@ a_student() {
     says 0 '^points 10 of 10$' "$course" grade 15 "$work/mine/submit_15_clipping.tar.gz"
 }
 
+# An assignment of several files, which are the tree's own with bugs: outside of the tree there is nothing to compare with.
+several_files() {
+    says 0 'write bug1.c bug2.c .* bug7.c$' "$course" start 27 "$work/hunt"
+    local mine=$work/hunt/27_find_the_bug
+    if find "$work/hunt" -name '*.txt' | grep .; then return 1; fi
+    if sha256sum src/*/*.c | cut -d ' ' -f 1 | grep -F "$(sha256sum "$mine"/bug*.c | cut -d ' ' -f 1)"; then return 1; fi
+    cd "$work/hunt"
+    says 1 '^points 0 of 7$' env -u BUILD ./course test 27
+    says 2 'every answer is still the stub' ./course submit 27
+    sed -i 's/(double)step \/ (double)W/(double)(step + 1) \/ (double)W/' "$mine/bug1.c"
+    says 1 '^points 1 of 7$' env -u BUILD ./course test 27
+    says 0 'bug7.c  [0-9]* bytes, visible tests: 1 of 7' ./course submit 27
+    cd "$OLDPWD"
+    says 1 '^points 2 of 14$' "$course" grade 27 "$work/hunt/submit_27_find_the_bug.tar.gz"
+    rm "$mine/bug3.c"
+    says 1 'bug3.c is missing or empty' "$course" grade 27 "$mine"
+}
+
 errors() { # one line each
     says 2 '^error: .*there is no assignment 99' "$course" test 99
     says 2 '^error: .*no such folder' "$course" test 15 "$work/nowhere"
@@ -126,7 +144,7 @@ gradescope() {
 no_answer_is_handed_out() {
     local path name
     "$course" export --students "$work/students"
-    if find "$work/students" | grep -E '/(hidden|wrong|right_)'; then return 1; fi
+    if find "$work/students" | grep -E '/(hidden|wrong|right[_.]|bugs[.]txt|mutations)'; then return 1; fi
     for path in dev/course/[0-9][0-9]_*; do
         name=$(basename "$path")
         [ -s "$work/students/$name/handout.md" ]
@@ -167,6 +185,7 @@ attacks() {
         $F return 7; }'
 }
 passes 'a student, from start to submission' a_student
+passes 'an assignment of several files' several_files
 passes 'errors in a line' errors
 passes 'bad graders are noticed' bad_graders_are_noticed
 passes 'points of a wrong answer' a_grade_is_a_sum
