@@ -164,12 +164,19 @@ allowed_calls() {
 }
 refuse() { echo "not run: $*"; return 1; }
 
+# The files that a source includes. -M knows also what is embedded; where it fails, -E has said what it had read until then:
+# the compiler's errors must show no line of the tests.
+included() { # SOURCE
+    local how
+    how="$([ $kind = cuda ] && echo "$cxx -x c++ -std=gnu++17 -I$root/src -I$root/dev/cuda_on_cpu/include" || echo "$cc") $(c_flags | sed 's/-std=[^ ]*//') -I$root"
+    # shellcheck disable=SC2086
+    { $how -M "$1" | tr ' ' '\n'; $how -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
+        grep / | sort -u | xargs -r -d '\n' realpath -m --
+}
 # A file of an answer becomes an object, or is told why not: the compiler's own words, or ours.
 compile_answer() { # FILE
     local source=$work/answer/$1 bad
-    # shellcheck disable=SC2046
-    bad=$($([ $kind = cuda ] && echo "$cxx -x c++ -std=gnu++17 -I$root/src -I$root/dev/cuda_on_cpu/include" || echo "$cc") $(c_flags | sed 's/-std=[^ ]*//') -I"$root" -M "$source" \
-        2>/dev/null | tr ' ' '\n' | grep / | grep -vE "^(/usr/.*|$here/.*[.]h|$source|$root/(src|dev/cuda_on_cpu)/.*[.]h)\$" | head -n 1)
+    bad=$(included "$source" | grep -vE "^(/usr/.*|$here/.*[.]h|$source|$root/(src|dev/cuda_on_cpu)/.*[.]h)\$" | head -n 1)
     [ -z "$bad" ] || { refuse "it includes $(basename "$bad"); only system headers and those of the assignment can be"; return; }
     [ $kind = cuda ] && return
     # shellcheck disable=SC2046
@@ -178,6 +185,7 @@ compile_answer() { # FILE
     bad=$({ $cc $(c_flags) -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
         awk '/^#APP/ { print "machine code (asm)" } /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
             $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|init_array\.00099|fini_array\.00099)/ { print "a section " $2 }
+            $1 == ".section" && $2 ~ /^\.text/ && $2 !~ /,"ax/ { print "machine code among its data" }
             $1 == ".section" || /^\t\.(text|data|bss)$/ { early = /(init|fini)_array/ }
             early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$source.s"
     } | head -n 1)
