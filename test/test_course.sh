@@ -86,7 +86,7 @@ errors() { # one line each
 # In a copy of the course alone, so that its assignment can be spoiled.
 copied() {
     rm -rf "$work/tree" && mkdir -p "$work/tree/dev/course" "$work/tree/test"
-    cp dev/course/course.sh dev/course/*.[ch] "$work/tree/dev/course"
+    cp dev/course/course.sh dev/course/*.[ch] dev/course/*.cuh "$work/tree/dev/course"
     cp -r $given "$work/tree/dev/course" && rm "$work/tree/$given/right_trainer.c"
     cp test/mutate.awk "$work/tree/test"
 }
@@ -127,6 +127,7 @@ a_table_of_marks() {
 }
 
 gradescope() {
+    local -x COURSE_SECONDS=20 # as there: 40 million elements take 3 seconds where others work too
     says 0 'the points are 10' "$course" gradescope 15 "$work/grader.zip"
     if unzip -l "$work/grader.zip" | grep -E 'right_|wrong'; then return 1; fi
     unzip -l "$work/grader.zip" | grep -qE ' run_autograder$'
@@ -153,7 +154,10 @@ no_answer_is_handed_out() {
             sed 's/^ *//' | awk 'length($0) >= 40' | grep -vFf <(cat "$path"/tests.* "$path"/*.h | sed 's/^ *//' | awk 'length($0) >= 20') >"$work/lines" || true
         if grep -rFf "$work/lines" "$work/students/$name"; then return 1; fi
     done
-    says 1 '^points 0 of 7$' "$work/students/course" test 15
+    # And what is handed out is all that the visible tests need.
+    for name in 15 32 ${TEST_LONG:+$(ls "$work/students" | grep '^[0-9]')}; do
+        says 1 '^points 0 of [0-9]+$' env -u BUILD "$work/students/course" test "$name"
+    done
 }
 
 # Each gets no point that it has not earned, and all six tests are listed.

@@ -239,10 +239,10 @@ judge() { # FILE or FOLDER [OPTION OF grade.c...]
 give() { # DIR
     local other header
     mkdir -p "$1/$name/given" "$1/doc" || return 1
-    cp "$here"/*.h "$here/grade.c" "$1"
+    cp "$here"/*.h "$here/grade_gpu.cuh" "$here/grade.c" "$1"
     [ -n "$tree" ] && install -m 755 "$here/course.sh" "$1/course" || [ "$here" -ef "$1" ] || install -m 755 "$here/course" "$1/course"
     cp "$folder"/{handout.md,hints.md,tests.*} "$1/$name"
-    for header in "$folder"/*.h; do [ -f "$header" ] && cp "$header" "$1/$name"; done
+    for header in "$folder"/*.h "$folder"/*.cuh; do [ -f "$header" ] && cp "$header" "$1/$name"; done
     each_file stub "$1/$name/given" || return 1
     all_points >"$1/$name/given/points"
     if [ $kind = c ] || [ $kind = debug ]; then
@@ -256,10 +256,6 @@ give() { # DIR
     mkdir -p "$1/dev/cuda_on_cpu" "$1/src/base"
     cp "$root"/src/base/*.h "$1/src/base"
     cp -r "$root"/dev/cuda_on_cpu/{include,build.sh,README.md,*.cc,*.h} "$1/dev/cuda_on_cpu"
-    for other in $(grep -ho 'dev/course/[0-9a-z_]*/[a-z_]*\.h' "$folder"/*.cu | sort -u); do
-        header=${other#dev/course/}
-        mkdir -p "$1/$(dirname "$header")" && cp "$here/$header" "$1/$header"
-    done
 }
 begin() { # N DIR
     find_assignment "$1"
