@@ -138,6 +138,9 @@ gradescope() {
     echo 'double clip_by_global_norm(' >"$work/handed/clipping.c"
     says 0 '^valid: 0 of 10$' "$course" autograde "$work/grader.zip" "$work/handed" "$work/root2"
     grep -q 'error: ' "$work/root2/autograder/results/results.json"
+    says 0 'the points are 10' "$course" gradescope 28 "$work/fast.zip" # with a leaderboard
+    says 0 '^leaderboard: times as fast as three loops = [0-9.]+$' "$course" autograde "$work/fast.zip" dev/course/28_fast_matmul/fast.c "$work/root3"
+    grep -q '"order": "desc"' "$work/root3/autograder/results/results.json"
     echo '{"tests": [{"score": 3, "max_score": 2}]}' >"$work/more.json"
     says 1 'more points than it has' "$BUILD/grades" results "$work/more.json"
 }
