@@ -53,6 +53,24 @@ a_student() {
     says 0 '^points 10 of 10$' "$course" grade 15 "$work/mine/submit_15_clipping.tar.gz"
 }
 
+# An assignment of several files, which are the tree's own with bugs: outside of the tree there is nothing to compare with.
+several_files() {
+    says 0 'write bug1.c bug2.c .* bug7.c$' "$course" start 27 "$work/hunt"
+    local mine=$work/hunt/27_find_the_bug
+    if find "$work/hunt" -name '*.txt' | grep .; then return 1; fi
+    if sha256sum src/*/*.c | cut -d ' ' -f 1 | grep -F "$(sha256sum "$mine"/bug*.c | cut -d ' ' -f 1)"; then return 1; fi
+    cd "$work/hunt"
+    says 1 '^points 0 of 7$' env -u BUILD ./course test 27
+    says 2 'every answer is still the stub' ./course submit 27
+    sed -i 's/(double)step \/ (double)W/(double)(step + 1) \/ (double)W/' "$mine/bug1.c"
+    says 1 '^points 1 of 7$' env -u BUILD ./course test 27
+    says 0 'bug7.c  [0-9]* bytes, visible tests: 1 of 7' ./course submit 27
+    cd "$OLDPWD"
+    says 1 '^points 2 of 14$' "$course" grade 27 "$work/hunt/submit_27_find_the_bug.tar.gz"
+    rm "$mine/bug3.c"
+    says 1 'bug3.c is missing or empty' "$course" grade 27 "$mine"
+}
+
 errors() { # one line each
     says 2 '^error: .*there is no assignment 99' "$course" test 99
     says 2 '^error: .*no such folder' "$course" test 15 "$work/nowhere"
@@ -68,7 +86,7 @@ errors() { # one line each
 # In a copy of the course alone, so that its assignment can be spoiled.
 copied() {
     rm -rf "$work/tree" && mkdir -p "$work/tree/dev/course" "$work/tree/test"
-    cp dev/course/course.sh dev/course/*.[ch] "$work/tree/dev/course"
+    cp dev/course/course.sh dev/course/*.[ch] dev/course/*.cuh "$work/tree/dev/course"
     cp -r $given "$work/tree/dev/course" && rm "$work/tree/$given/right_trainer.c"
     cp test/mutate.awk "$work/tree/test"
 }
@@ -109,6 +127,7 @@ a_table_of_marks() {
 }
 
 gradescope() {
+    local -x COURSE_SECONDS=20 # as there: 40 million elements take 3 seconds where others work too
     says 0 'the points are 10' "$course" gradescope 15 "$work/grader.zip"
     if unzip -l "$work/grader.zip" | grep -E 'right_|wrong'; then return 1; fi
     unzip -l "$work/grader.zip" | grep -qE ' run_autograder$'
@@ -119,6 +138,9 @@ gradescope() {
     echo 'double clip_by_global_norm(' >"$work/handed/clipping.c"
     says 0 '^valid: 0 of 10$' "$course" autograde "$work/grader.zip" "$work/handed" "$work/root2"
     grep -q 'error: ' "$work/root2/autograder/results/results.json"
+    says 0 'the points are 10' "$course" gradescope 28 "$work/fast.zip" # with a leaderboard
+    says 0 '^leaderboard: times as fast as three loops = [0-9.]+$' "$course" autograde "$work/fast.zip" dev/course/28_fast_matmul/fast.c "$work/root3"
+    grep -q '"order": "desc"' "$work/root3/autograder/results/results.json"
     echo '{"tests": [{"score": 3, "max_score": 2}]}' >"$work/more.json"
     says 1 'more points than it has' "$BUILD/grades" results "$work/more.json"
 }
@@ -126,7 +148,7 @@ gradescope() {
 no_answer_is_handed_out() {
     local path name
     "$course" export --students "$work/students"
-    if find "$work/students" | grep -E '/(hidden|wrong|right_)'; then return 1; fi
+    if find "$work/students" | grep -E '/(hidden|wrong|right[_.]|bugs[.]txt|mutations)'; then return 1; fi
     for path in dev/course/[0-9][0-9]_*; do
         name=$(basename "$path")
         [ -s "$work/students/$name/handout.md" ]
@@ -135,7 +157,10 @@ no_answer_is_handed_out() {
             sed 's/^ *//' | awk 'length($0) >= 40' | grep -vFf <(cat "$path"/tests.* "$path"/*.h | sed 's/^ *//' | awk 'length($0) >= 20') >"$work/lines" || true
         if grep -rFf "$work/lines" "$work/students/$name"; then return 1; fi
     done
-    says 1 '^points 0 of 7$' "$work/students/course" test 15
+    # And what is handed out is all that the visible tests need.
+    for name in 15 32 ${TEST_LONG:+$(ls "$work/students" | grep '^[0-9]')}; do
+        says 1 '^points 0 of [0-9]+$' env -u BUILD "$work/students/course" test "$name"
+    done
 }
 
 # Each gets no point that it has not earned, and all six tests are listed.
@@ -150,16 +175,31 @@ attacks() {
     attack 0 'did not end within 3 seconds' '$F for (;;) puts("ok 10 of 10"); }'
     attack 0 'ended with status 0 before the test did' '$F puts("\npassed\npoints 10 of 10"); exit(0); }'
     attack 0 'ended with status 0' '$F for (int i = 3; i < 64; i++) stdout->_fileno = i, puts("?passed"), fflush(stdout); exit(0); }'
-    attack 0 'it calls fork' '$F for (;;) fork(); }'
+    attack 0 'it calls fork' '$F for (int i = 0; i < 200 && fork() > 0; i++) {} for (;;) sleep(1); }' # 200 at most, also if it ran
     attack 0 'it calls fopen' '$F return fopen("hidden.c", "r") ? 5 : 0; }'
     attack 0 'it includes tests.c' "#include \"$PWD/$given/tests.c\"
         \$F return 0; }"
+    attack 0 'it includes hidden.c' "#define expect_number + +
+        #include \"$PWD/$given/hidden.c\"
+        \$F return 0; }
+        #include \"nowhere.h\""
+    attack 0 'it includes hidden.c' "#include \"/usr/..$PWD/$given/hidden.c\"
+        \$F return 0; }"
     attack 0 'it has a section' '__attribute__((constructor)) static void f(void) { puts("points 10 of 10"); exit(0); }
+        $F return 5; }'
+    # The judge cannot tell it from a test that has passed: so nothing may run before main, and an answer may not read.
+    attack 0 'it has a section' '#include <string.h>
+        __attribute__((constructor(101))) static void f(int argc, char **argv) {
+            int from = argc == 5 ? atoi(argv[3]) : -1, to = argc == 5 ? atoi(argv[4]) : -1;
+            char p[64] = "";
+            if (write(to, "?", 1) == 1 && read(from, p, 32) == 32 && write(to, strcat(p, " nan\n"), 37) == 37) _exit(0); }
         $F return 5; }'
     attack 0 'a constructor' '__attribute__((constructor(99))) static void f(void) { exit(0); }
         $F return 5; }'
     attack 0 'machine code' '__asm__(".section .init_array");
         $F return 5; }'
+    attack 0 'machine code among its data' '__attribute__((section(".text.f"))) static const char code[] = {15, 5, -61};
+        $F return ((int (*)(void))(void *)code)(); }'
     attack 0 'chosen while loading' 'static void *f(void) { exit(0); }
         double clip_by_global_norm(float **, const size_t *, int, double) __attribute__((ifunc("f")));'
     attack 0 'expected 5, got 7' 'int main(void) { return 0; } void fail(const char *f) { (void)f; } void expect_array(void) {}
@@ -167,6 +207,7 @@ attacks() {
         $F return 7; }'
 }
 passes 'a student, from start to submission' a_student
+passes 'an assignment of several files' several_files
 passes 'errors in a line' errors
 passes 'bad graders are noticed' bad_graders_are_noticed
 passes 'points of a wrong answer' a_grade_is_a_sum

@@ -33,7 +33,7 @@ sanitize='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 stop() { echo "error: course: $*" >&2; exit 2; }
 usage() { sed -n '2,/^# A folder/{/^# A folder/d;s/^# \{0,1\}//;p}' "$here/$([ -n "$tree" ] && echo course.sh || echo course)"; }
 
-# ---- an assignment: sets name, folder, file (to hand in), base, kind
+# ---- an assignment: sets name, folder, files (to hand in), file (the first of them), kind
 find_assignment() { # N
     local number found
     [[ ${1:-} =~ ^0*([0-9]+)(_.*)?$ ]] || stop "which assignment? ($me list)"
@@ -41,12 +41,13 @@ find_assignment() { # N
     found=("$here/${number}_"*/)
     [ -f "${found[0]}/handout.md" ] || stop "there is no assignment $1 here ($me list names them)"
     folder=${found[0]%/} name=$(basename "${found[0]}")
-    file=$(handout 's/^Hand in: `\([^`]*\)`.*/\1/p')
-    base=${file%.*}
+    mapfile -t files < <(handout 's/^Hand in: \(.*\) Hours:.*/\1/p' | grep -o '`[^`]*`' | tr -d '`')
+    file=${files[0]:-}
     case $file in
     *.c) kind=c ;; *.cu) kind=cuda ;; *.txt) kind=written ;;
     *) stop "$name/handout.md: no line \"Hand in: \`x.c\`.\"" ;;
     esac
+    [ ${#files[@]} = 1 ] || kind=debug # files of the tree, with a bug in each
 }
 handout() { sed -n "$1" "$folder/handout.md" | head -n 1; }
 suffix() { [ $kind = cuda ] && echo cu || echo c; } # of its graders
@@ -63,12 +64,26 @@ all_points() {
     else cat "$folder"/{tests,hidden}."$(suffix)" | sed -nE 's/^(GPU_)?(TEST|PROBLEM)\([A-Za-z0-9_]+, *([0-9.]+),.*/\3/p' | awk '{ n += $1 } END { print n + 0 }'
     fi
 }
-stub() { # of the reference: what a student begins with
-    local reference=$folder/$file
-    if [ -f "$folder/given/$file" ]; then cat "$folder/given/$file"
-    elif [ $kind = written ] && ! grep -q '//\[$' "$reference"; then sed 's/=.*/=/' "$reference"
-    else awk '/\/\/\[$/ { s = 1; next } /\/\/\]$/ { s = 0; next } s && /\/\/\+ / { sub(/\/\/\+ /, ""); print; next } !s' "$reference"
+# Of debug, bugs.txt says for each file which mutation of test/mutations it has: the reference is the tree's own file.
+source_of() { "$root/test/mutate.sh" --list "$(mutation_of "$1")" | cut -f 2; }
+mutation_of() { awk -v file="$1" '$1 == file { print $2 }' "$folder/bugs.txt"; }
+reference() { # FILE
+    if [ $kind = debug ]; then cat "$root/$(source_of "$1")"; else cat "$folder/$1"; fi
+}
+stub() { # FILE: what a student begins with
+    local at=$work/seeded/$1
+    if [ -f "$folder/given/$1" ]; then cat "$folder/given/$1"
+    elif [ $kind = debug ]; then
+        mkdir -p "$(dirname "$at/$(source_of "$1")")" && reference "$1" >"$at/$(source_of "$1")" &&
+            "$root/test/mutate.sh" --apply "$(mutation_of "$1")" "$at" >&2 && cat "$at/$(source_of "$1")"
+    elif [ $kind = written ] && ! grep -q '//\[$' "$folder/$1"; then sed 's/=.*/=/' "$folder/$1"
+    else awk '/\/\/\[$/ { s = 1; next } /\/\/\]$/ { s = 0; next } s && /\/\/\+ / { sub(/\/\/\+ /, ""); print; next } !s' "$folder/$1"
     fi
+}
+each_file() { # COMMAND FOLDER: writes what the command says of each file
+    local f
+    mkdir -p "$2" || return 1
+    for f in "${files[@]}"; do "$1" "$f" >"$2/$f" || return 1; done
 }
 
 # ---- building
@@ -81,7 +96,7 @@ need_compiler() {
     $cc $sanitize "$work/try.c" -o "$work/try" 2>"$work/log" ||
         stop "$cc cannot build with $sanitize: $(head -n 1 "$work/log")"
 }
-c_flags() { echo "-std=gnu11 -g -O1 -fno-omit-frame-pointer $sanitize -Wall -Wextra -I$folder -I$here"; }
+c_flags() { echo "-std=gnu11 -g -O1 -fno-omit-frame-pointer $sanitize -Wall -Wextra -I$folder -I$here" $([ $kind = debug ] && echo "-fopenmp -I$root/src"); }
 emulated() { # PROGRAM FILE... [-- FLAG...]
     local flags=(-- "-I$folder" "-I$work/include")
     [[ " $* " == *' -- '* ]] && flags=("${flags[@]:1}")
@@ -93,9 +108,9 @@ build_judge() { # [visible]
     local part parts=(tests)
     need_compiler
     [ "${1:-}" != visible ] && [ -f "$folder/hidden.$(suffix)" ] && parts+=(hidden)
-    mkdir -p "$work/include/dev" "$work/stub" && ln -sfn "$here" "$work/include/dev/course"
+    mkdir -p "$work/include/dev" && ln -sfn "$here" "$work/include/dev/course"
     graders=("$work/grade.o")
-    stub >"$work/stub/$file"
+    each_file stub "$work/stub" || stop "the stub of $name cannot be made"
     # shellcheck disable=SC2046
     $cc $([ $kind = cuda ] && echo -O1 -g || c_flags) -c "$here/grade.c" -o "$work/grade.o" || stop 'grade.c does not compile'
     if [ $kind = cuda ]; then
@@ -109,14 +124,21 @@ build_judge() { # [visible]
         $cc $(c_flags) -c "$folder/$part.c" -o "$work/$part.o" || stop "$name/$part.c does not compile"
         graders+=("$work/$part.o")
     done
-    if [ $kind = c ]; then
+    [ $kind = written ] && objects=() || objects=("${files[@]/%/.o}")
+    for part in ${objects[@]+"${files[@]}"}; do
         # shellcheck disable=SC2046
-        $cc $(c_flags) ${strict:+-Werror} -c "$work/stub/$file" -o "$work/stub.o" || stop "the stub of $name does not compile"
-        nm -g --defined-only "$work/stub.o" | awk 'NF == 3 { print $3 }' >"$work/keep"
+        $cc $(c_flags) ${strict:+-Werror} -c "$work/stub/$part" -o "$work/stub/$part.o" || stop "the stub of $name does not compile"
+    done
+    if [ $kind != written ]; then
+        nm -g --defined-only "${objects[@]/#/$work/stub/}" | awk 'NF == 3 { print $3 }' >"$work/keep"
         allowed_calls >"$work/calls"
     fi
-    $cc $sanitize "${graders[@]}" $([ $kind = c ] && echo "$work/stub.o") -pthread -lm -o "$work/judge" ||
-        stop "the tests of $name do not link"
+    link "$work/judge" "${objects[@]/#/$work/stub/}" || stop "the tests of $name do not link"
+}
+
+link() { # PROGRAM OBJECT...: with the graders
+    # shellcheck disable=SC2046
+    $cc $sanitize "${graders[@]}" "${@:2}" $([ $kind = debug ] && echo -fopenmp) -pthread -lm -o "$1"
 }
 
 # What an answer may call: mathematics, strings, memory, printing, sorting, threads that wait; what its header declares;
@@ -130,11 +152,11 @@ calls+='|pthread_(mutex|cond|barrier|create|join)[a-z_]*|omp_[a-z_]+|GOMP_[a-z_]
 calls+='|__(mul|div)[sdt]c3|__(mul|div|udiv|mod|umod|float|floatun|fix|fixuns|extend|trunc)[a-z0-9]+[23]?)'
 undefined() { nm -u "$1" | awk '{ print $NF }' | sed 's/@.*//'; } # OBJECT
 allowed_calls() {
-    local plain="-std=gnu11 -w -I$folder -I$here -c -o $work/plain.o" other
+    local plain="-std=gnu11 -w -fopenmp -I$folder -I$here -I$root/src -c -o $work/plain.o" other
     if [ -f "$folder/given/calls" ]; then cat "$folder/given/calls"; return; fi
     # shellcheck disable=SC2086
     $cc $plain "$folder/tests.c" && nm -g --defined-only "$work/plain.o" | awk 'NF == 3 { print $3 }'
-    for other in "$folder/$file" "$folder"/right_*.c; do
+    for other in "${files[@]/#/$work/stub/}" "$folder/$file" "$folder"/right_*.c; do
         [ -f "$other" ] && [ "${other##*/}" != right_trainer.c ] || continue
         # shellcheck disable=SC2086
         $cc $plain "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
@@ -142,54 +164,67 @@ allowed_calls() {
 }
 refuse() { echo "not run: $*"; return 1; }
 
-# An answer becomes a program, or is told why not: the compiler's own words, or ours.
-build_answer() { # FILE PROGRAM
-    local source=$work/answer/$file bad
-    mkdir -p "$work/answer"
-    cp "$1" "$source" || return 1
-    # shellcheck disable=SC2046
-    bad=$($([ $kind = cuda ] && echo "$cxx -x c++ -std=gnu++17 -I$root/src -I$root/dev/cuda_on_cpu/include" || echo "$cc") $(c_flags | sed 's/-std=[^ ]*//') -I"$root" -M "$source" \
-        2>/dev/null | tr ' ' '\n' | grep / | grep -vE "^(/usr/.*|$here/.*[.]h|$source|$root/(src|dev/cuda_on_cpu)/.*[.]h)\$" | head -n 1)
+# The files that a source includes. -M knows also what is embedded; where it fails, -E has said what it had read until then:
+# the compiler's errors must show no line of the tests.
+included() { # SOURCE
+    local how
+    how="$([ $kind = cuda ] && echo "$cxx -x c++ -std=gnu++17 -I$root/src -I$root/dev/cuda_on_cpu/include" || echo "$cc") $(c_flags | sed 's/-std=[^ ]*//') -I$root"
+    # shellcheck disable=SC2086
+    { $how -M "$1" | tr ' ' '\n'; $how -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
+        grep / | sort -u | xargs -r -d '\n' realpath -m --
+}
+# A file of an answer becomes an object, or is told why not: the compiler's own words, or ours.
+compile_answer() { # FILE
+    local source=$work/answer/$1 bad
+    bad=$(included "$source" | grep -vE "^(/usr/.*|$here/.*[.]h|$source|$root/(src|dev/cuda_on_cpu)/.*[.]h)\$" | head -n 1)
     [ -z "$bad" ] || { refuse "it includes $(basename "$bad"); only system headers and those of the assignment can be"; return; }
-    if [ $kind = cuda ]; then
-        emulated "$2" "${graders[@]}" "$source" 2>&1 || return 1
-        bad=$(undefined "$2.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
-        [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
-        return
-    fi
+    [ $kind = cuda ] && return
     # shellcheck disable=SC2046
-    $cc $(c_flags) -fdiagnostics-color=never -S "$source" -o "$work/answer.s" 2>&1 || return 1
+    $cc $(c_flags) -fdiagnostics-color=never -S "$source" -o "$source.s" 2>&1 || return 1
     # shellcheck disable=SC2046
     bad=$({ $cc $(c_flags) -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
         awk '/^#APP/ { print "machine code (asm)" } /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
             $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|init_array\.00099|fini_array\.00099)/ { print "a section " $2 }
+            $1 == ".section" && $2 ~ /^\.text/ && $2 !~ /,"ax/ { print "machine code among its data" }
             $1 == ".section" || /^\t\.(text|data|bss)$/ { early = /(init|fini)_array/ }
-            early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$work/answer.s"
+            early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$source.s"
     } | head -n 1)
     [ -z "$bad" ] || { refuse "it has $bad"; return; }
-    $cc -c "$work/answer.s" -o "$work/answer.o" 2>&1 || return 1
-    bad=$(undefined "$work/answer.o" | grep -vxE "$calls" | grep -vxFf "$work/calls" | head -n 1)
+    $cc -c "$source.s" -o "$source.o" 2>&1 || return 1
+    bad=$(undefined "$source.o" | grep -vxE "$calls" | grep -vxFf "$work/calls" | head -n 1)
     if [ -n "$bad" ] && grep -qx "$bad" "$work/keep"; then refuse "$bad is missing: the handout says what it is"; return; fi
     [ -z "$bad" ] || { refuse "it calls $bad; an answer computes, allocates and prints, and calls what its header declares"; return; }
-    objcopy --keep-global-symbols="$work/keep" "$work/answer.o" 2>&1 || return 1
-    $cc $sanitize "${graders[@]}" "$work/answer.o" -pthread -lm -o "$2" 2>&1
+    objcopy --keep-global-symbols="$work/keep" "$source.o" 2>&1
 }
-build_trusted() { # FILE PROGRAM: right_trainer.c, which calls the trainer's own library
-    [ $kind = cuda ] && { emulated "$2" "${graders[@]}" "$1" "$build/libpretrain.a" -- -fopenmp -lopenblas -lm; return; }
+build_answer() { # PROGRAM: of the files in $work/answer
+    local f bad
+    for f in "${files[@]}"; do compile_answer "$f" || return 1; done
+    if [ $kind != cuda ]; then link "$1" "${objects[@]/#/$work/answer/}" 2>&1; return; fi
+    emulated "$1" "${graders[@]}" "$work/answer/$file" 2>&1 || return 1
+    bad=$(undefined "$1.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
+    [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
+}
+build_trusted() { # PROGRAM FILE: right_trainer.c, which calls the trainer's own library
+    [ $kind = cuda ] && { emulated "$1" "${graders[@]}" "$2" "$build/libpretrain.a" -- -fopenmp -lopenblas -lm; return; }
     # shellcheck disable=SC2046
-    $cc $(c_flags) -fopenmp "-I$root/src" "-I$root" "$1" "${graders[@]}" "$build/libpretrain.a" \
-        $(${MAKE:-make} -s --no-print-directory -C "$root" B="$build" print-libraries) -pthread -lm -o "$2" 2>&1
+    $cc $(c_flags) -fopenmp "-I$root/src" "-I$root" "$2" "${graders[@]}" "$build/libpretrain.a" \
+        $(${MAKE:-make} -s --no-print-directory -C "$root" B="$build" print-libraries) -pthread -lm -o "$1" 2>&1
 }
 
 # Runs the judge on an answer: all tests are listed, whatever happens. After build_judge.
-judge() { # FILE [OPTION OF grade.c...]
-    local how=build_answer
+judge() { # FILE or FOLDER [OPTION OF grade.c...]
+    local how=build_answer f missing=''
     [ "${1##*/}" = "right_trainer.$(suffix)" ] && [ -n "$tree" ] && [ "$(dirname "$1")" = "$folder" ] && how=build_trusted
-    if ! [ -s "$1" ]; then echo "not run: $file is missing or empty" >"$work/refused"
+    rm -rf "$work/answer" && mkdir "$work/answer" || return 2
+    for f in "${files[@]}"; do
+        if [ -d "$1" ]; then cp "$1/$f" "$work/answer"; else cp "$1" "$work/answer/$f"; fi 2>/dev/null
+        [ -s "$work/answer/$f" ] || missing=${missing:-$f}
+    done
+    if [ -n "$missing" ]; then echo "not run: $missing is missing or empty" >"$work/refused"
     elif [ $kind = written ]; then
-        mkdir -p "$work/answer" && cp "$1" "$work/answer/$file" && cd "$work/answer" && "$work/judge" "${@:2}"
+        cd "$work/answer" && "$work/judge" "${@:2}"
         return
-    elif $how "$1" "$work/program" >"$work/refused"; then
+    elif $how "$work/program" "$1" >"$work/refused"; then
         cat "$work/refused" # warnings
         cd "$work" && "$work/judge" --program "$work/program" --seconds "${COURSE_SECONDS:-20}" "${@:2}"
         return
@@ -204,28 +239,29 @@ judge() { # FILE [OPTION OF grade.c...]
 give() { # DIR
     local other header
     mkdir -p "$1/$name/given" "$1/doc" || return 1
-    cp "$here"/*.h "$here/grade.c" "$1"
+    cp "$here"/*.h "$here/grade_gpu.cuh" "$here/grade.c" "$1"
     [ -n "$tree" ] && install -m 755 "$here/course.sh" "$1/course" || [ "$here" -ef "$1" ] || install -m 755 "$here/course" "$1/course"
     cp "$folder"/{handout.md,hints.md,tests.*} "$1/$name"
-    for header in "$folder"/*.h; do [ -f "$header" ] && cp "$header" "$1/$name"; done
-    stub >"$1/$name/given/$file"
+    for header in "$folder"/*.h "$folder"/*.cuh; do [ -f "$header" ] && cp "$header" "$1/$name"; done
+    each_file stub "$1/$name/given" || return 1
     all_points >"$1/$name/given/points"
-    if [ $kind = c ]; then need_compiler && allowed_calls >"$work/calls" && mv "$work/calls" "$1/$name/given"; fi
+    if [ $kind = c ] || [ $kind = debug ]; then
+        need_compiler && each_file stub "$work/stub" && allowed_calls >"$work/calls" && mv "$work/calls" "$1/$name/given"
+    fi
+    for other in $([ $kind != debug ] || $cc -MM "-I$root/src" "$folder"/*.c "$1/$name"/given/*.c | grep -o "$root/src/[^ ]*[.]h" | sort -u); do
+        install -Dm 644 "$other" "$1/${other#"$root"/}"
+    done
     for other in $(grep -ho 'doc/[a-z_]*\.md' "$folder/handout.md" | sort -u); do cp "$root/$other" "$1/doc"; done
     [ $kind = cuda ] || return 0
     mkdir -p "$1/dev/cuda_on_cpu" "$1/src/base"
     cp "$root"/src/base/*.h "$1/src/base"
     cp -r "$root"/dev/cuda_on_cpu/{include,build.sh,README.md,*.cc,*.h} "$1/dev/cuda_on_cpu"
-    for other in $(grep -ho 'dev/course/[0-9a-z_]*/[a-z_]*\.h' "$folder"/*.cu | sort -u); do
-        header=${other#dev/course/}
-        mkdir -p "$1/$(dirname "$header")" && cp "$here/$header" "$1/$header"
-    done
 }
 begin() { # N DIR
     find_assignment "$1"
     if ! [ "$here" -ef "$2" ]; then give "$2" || return 1; fi
     if [ -e "$2/$name/$file" ]; then echo "$2/$name/$file is there already; it stays as it is"
-    else cp "$2/$name/given/$file" "$2/$name/$file" && echo "$2/$name: read handout.md, write $file"
+    else each_file stub "$2/$name" && echo "$2/$name: read handout.md, write ${files[*]}"
     fi
 }
 own() { # [DIR]: sets mine, the student's folder
@@ -233,7 +269,7 @@ own() { # [DIR]: sets mine, the student's folder
     [ -d "$mine" ] || stop "$mine: no such folder ($me start N makes it)"
     mine=$(cd "$mine" && pwd)
 }
-own_file() { [ -f "$mine/$name/$file" ] || stop "$mine/$name/$file: no such file ($me start ${name%%_*} makes it)"; }
+own_files() { [ -f "$mine/$name/$file" ] || stop "$mine/$name/$file: no such file ($me start ${name%%_*} makes it)"; }
 
 list_one() { # N
     local done=-
@@ -246,9 +282,9 @@ test_own() { # N [DIR]
     local status
     find_assignment "$1"
     own "${2:-}"
-    own_file
+    own_files
     build_judge visible
-    judge "$mine/$name/$file" | tee "$work/said"
+    judge "$mine/$name" | tee "$work/said"
     status=${PIPESTATUS[0]}
     mkdir -p "$mine/.course"
     sed -n '$s/^points //p' "$work/said" >"$mine/.course/$name.points"
@@ -267,7 +303,7 @@ hint() { # N [DIR]
     [ "$seen" != "$n" ] || echo '(this was the last one)'
 }
 submit() { # [N] [DIR]
-    local what=all path out
+    local what=all path out f
     [[ ${1:-} =~ ^[0-9] ]] && { find_assignment "$1"; what=$name; shift; }
     own "${1:-}"
     mkdir "$work/pack"
@@ -277,10 +313,14 @@ submit() { # [N] [DIR]
         path=$(basename "$(dirname "$path")")
         [ $what = all ] || [ "$what" = "$path" ] || continue
         find_assignment "$path"
-        [ -f "$mine/$name/$file" ] && ! cmp -s "$mine/$name/$file" "$mine/$name/given/$file" || continue
-        mkdir "$work/pack/$name" && cp "$mine/$name/$file" "$work/pack/$name"
-        echo "$(sha256sum <"$mine/$name/$file" | cut -d ' ' -f 1)  $name/$file  $(wc -c <"$mine/$name/$file") bytes," \
-            "visible tests: $(cat "$mine/.course/$name.points" 2>/dev/null || echo 'not run')" >>"$work/pack/MANIFEST"
+        for f in "${files[@]}"; do cmp -s "$mine/$name/$f" "$mine/$name/given/$f" || break; done &&
+            cmp -s "$mine/$name/$f" "$mine/$name/given/$f" && continue
+        [ -f "$mine/$name/$file" ] || continue
+        mkdir "$work/pack/$name" && cp "${files[@]/#/$mine/$name/}" "$work/pack/$name" || exit 2
+        for f in "${files[@]}"; do
+            echo "$(sha256sum <"$mine/$name/$f" | cut -d ' ' -f 1)  $name/$f  $(wc -c <"$mine/$name/$f") bytes," \
+                "visible tests: $(cat "$mine/.course/$name.points" 2>/dev/null || echo 'not run')" >>"$work/pack/MANIFEST"
+        done
     done
     [ -s "$work/pack/MANIFEST" ] || stop "nothing to hand in: every answer is still the stub"
     out=$mine/submit_$what.tar.gz
@@ -289,46 +329,52 @@ submit() { # [N] [DIR]
 
 # ---- staff
 staff() { [ -n "$tree" ] || stop "$1 works in the tree of the course only"; }
-export_one() { find_assignment "$2" && give "$1" && cp "$1/$name/given/$file" "$1/$name/$file"; } # DIR N
+export_one() { find_assignment "$2" && give "$1" && cp "${files[@]/#/$1/$name/given/}" "$1/$name"; } # DIR N
 export_students() { # DIR
     staff export
     [ ! -e "$1" ] || [ -z "$(ls -A "$1")" ] || stop "$1 is not empty"
     mkdir -p "$1" && each_assignment export_one "$1" && echo "$1: ./course list"
 }
-# The file to grade out of what was handed in: itself, or in a folder or archive.
-handed_in() { # SUBMISSION FILE: copies the answer there
+# A file to grade out of what was handed in: itself, or in a folder or archive, where given/ has the stub.
+handed_in_file() { # SUBMISSION FILE
     local found
     case $1 in
     *.zip)
         command -v unzip >/dev/null || stop 'no unzip here'
-        found=$(unzip -Z1 "$1" 2>/dev/null | grep -E "(^|/)$file\$" | head -n 1)
+        found=$(unzip -Z1 "$1" 2>/dev/null | grep -E "(^|/)$2\$" | grep -vE '(^|/)given/' | head -n 1)
         [ -n "$found" ] && unzip -p "$1" "$found" ;;
     *.tar | *.tar.gz | *.tgz)
-        found=$(tar -tf "$1" 2>/dev/null | grep -E "(^|/)$file\$" | head -n 1)
+        found=$(tar -tf "$1" 2>/dev/null | grep -E "(^|/)$2\$" | grep -vE '(^|/)given/' | head -n 1)
         [ -n "$found" ] && tar -xOf "$1" "$found" ;;
     *)
         if [ -d "$1" ]; then
-            found=$(find "$1" -maxdepth 4 -type f -name "$file" | sort | head -n 1)
+            found=$(find "$1" -maxdepth 4 -type f -name "$2" ! -path '*/given/*' | sort | head -n 1)
             [ -n "$found" ] && cat "$found"
-        elif [ -f "$1" ]; then case $1 in *."${file##*.}") cat "$1" ;; esac
+        elif [ -f "$1" ] && { [ ${#files[@]} = 1 ] || [ "${1##*/}" = "$2" ]; }; then
+            case $1 in *."${2##*.}") cat "$1" ;; esac
         fi ;;
-    esac 2>/dev/null | head -c 1000000 >"$2"
+    esac 2>/dev/null | head -c 1000000
+}
+handed_in() { # SUBMISSION: copies its files to $work/handed; false when there are none
+    local f
+    rm -rf "$work/handed" && mkdir "$work/handed"
+    for f in "${files[@]}"; do handed_in_file "$1" "$f" >"$work/handed/$f"; done
+    [ -n "$(find "$work/handed" -type f -size +0)" ]
 }
 grade_one() { # N FILE
     find_assignment "$1"
     [ -e "${2:-}" ] || stop "${2:-}: no such file (course grade N FILE)"
-    handed_in "$2" "$work/handed.$kind"
+    handed_in "$2"
     build_judge
-    judge "$work/handed.$kind"
+    judge "$work/handed"
 }
 marks_of() { # DIR N
     local entry note points
     find_assignment "$2"
     build_judge
     for entry in "$1"/*; do
-        handed_in "$entry" "$work/handed.$kind"
-        [ -s "$work/handed.$kind" ] || continue
-        (judge "$work/handed.$kind") >"$work/said" 2>&1
+        handed_in "$entry" || continue
+        (judge "$work/handed") >"$work/said" 2>&1
         points=$(sed -n '$s/^points \(.*\) of \(.*\)/\1,\2/p' "$work/said")
         note=$(sed -n '/^not run/{p;q}; /error:/{s/.*error/error/p;q}' "$work/said" | tr -d '",')
         entry=$(basename "$entry")
@@ -348,9 +394,9 @@ similar() { # DIR N
     find_assignment "${2:-}"
     mkdir "$work/all"
     for entry in "$1"/*; do
-        handed_in "$entry" "$work/handed" && [ -s "$work/handed" ] && entry=$(basename "$entry") && cp "$work/handed" "$work/all/${entry%%.*}"
+        handed_in "$entry" && entry=$(basename "$entry") && cat "$work"/handed/* >"$work/all/${entry%%.*}"
     done
-    stub >"$work/base"
+    each_file stub "$work/stub" && cat "$work"/stub/* >"$work/base"
     (cd "$work/all" && "$build/grades" similar --base "$work/base" ./* | sed 's|  [.]/|  |g')
 }
 
@@ -368,6 +414,11 @@ expect() { # WHAT FILE POINTS [WORDS]: all tests are listed, and these are the p
     sed 's/^/    /' "$work/said" | tail -n 30
     return 1
 }
+stanzas() { if [ -f "$folder/$1.txt" ]; then awk -v mode=list -f "$root/test/mutate.awk" "$folder/$1.txt"; fi; } # wrong, right
+changed() { # wrong|right NAME: the reference with the stanza's changes, in $work/wrong/NAME
+    mkdir -p "$work/$1" && cp -r "$work/reference" "$work/$1/$2" &&
+        awk -v mode=apply -v exact=1 -v pick="$2" -v root="$work/$1/$2/" -f "$root/test/mutate.awk" "$folder/$1.txt"
+}
 check_one() { # N
     local bad=0 wrong=0 right=0 bug says other all strict=1
     find_assignment "$1"
@@ -376,14 +427,17 @@ check_one() { # N
     n_tests=$("$work/judge" --refused /dev/null | grep -cE '^not ok')
     {
         [ "$("$work/judge" --refused /dev/null | sed -n '$s/.* of //p')" = "$all" ] || { echo "not all TEST lines were counted"; bad=1; }
-        expect 'the stub' "$work/stub/$file" 0 || bad=1
-        expect 'the reference' "$folder/$file" "$all" || bad=1
+        expect 'the stub' "$work/stub" 0 || bad=1
+        each_file reference "$work/reference"
+        expect 'the reference' "$work/reference" "$all" || bad=1
         while IFS=$'\t' read -r bug _ _ _ says _; do
-            mkdir -p "$work/wrong/$bug" && cp "$folder/$file" "$work/wrong/$bug"
             wrong=$((wrong + 1))
-            awk -v mode=apply -v exact=1 -v pick="$bug" -v root="$work/wrong/$bug/" -f "$root/test/mutate.awk" "$folder/wrong.txt" &&
-                expect "wrong $bug" "$work/wrong/$bug/$file" "$all" "$says" || bad=1
-        done < <([ -f "$folder/wrong.txt" ] && awk -v mode=list -f "$root/test/mutate.awk" "$folder/wrong.txt")
+            changed wrong "$bug" && expect "wrong $bug" "$work/wrong/$bug" "$all" "$says" || bad=1
+        done < <(stanzas wrong)
+        while IFS=$'\t' read -r bug _; do
+            right=$((right + 1))
+            changed right "$bug" && expect "right $bug" "$work/right/$bug" "$all" || bad=1
+        done < <(stanzas right)
         for other in "$folder"/wrong_*."${file##*.}"; do
             [ -f "$other" ] || continue
             wrong=$((wrong + 1))
@@ -440,11 +494,11 @@ END
 results() { # N SUBMISSION JSON
     local board
     find_assignment "$1"
-    handed_in "$2" "$work/handed.$kind"
+    handed_in "$2"
     build_judge
     read -ra board <<<"$(handout 's/^Leaderboard: *\(.*\) \(asc\|desc\)[.]*$/\2 \1/p')"
-    if [ ${#board[@]} -gt 1 ]; then judge "$work/handed.$kind" --json "$3" --leaderboard "${board[*]:1}" "${board[0]}"
-    else judge "$work/handed.$kind" --json "$3"
+    if [ ${#board[@]} -gt 1 ]; then judge "$work/handed" --json "$3" --leaderboard "${board[*]:1}" "${board[0]}"
+    else judge "$work/handed" --json "$3"
     fi
     return 0
 }

@@ -173,10 +173,10 @@ static rlim_t tasks_of_user(void)
 static void limit(int what, rlim_t most)
 {
     struct rlimit now;
-    if (getrlimit(what, &now)) return;
+    if (getrlimit(what, &now)) _exit(2);
     if (now.rlim_max != RLIM_INFINITY && now.rlim_max < most) most = now.rlim_max;
     now.rlim_cur = now.rlim_max = most;
-    setrlimit(what, &now);
+    if (setrlimit(what, &now)) _exit(2); // an answer never runs without its limits
 }
 
 // Gives up all rights: root becomes a user that owns no file and no other process.

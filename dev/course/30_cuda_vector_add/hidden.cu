@@ -1,5 +1,5 @@
 #define GRADE_HIDDEN
-#include "dev/course/30_cuda_vector_add/grade_gpu.cuh"
+#include "dev/course/grade_gpu.cuh"
 #include "vector_add.h"
 
 GPU_TEST(odd_shapes, 2, "strange shapes: one thread, 37 threads a block, more threads than elements, n = 0")

@@ -1,5 +1,5 @@
 #define GRADE_HIDDEN
-#include "dev/course/30_cuda_vector_add/grade_gpu.cuh"
+#include "dev/course/grade_gpu.cuh"
 #include "reduction.h"
 
 GPU_TEST(odd_shapes, 1, "chunks of 1 element, more blocks than chunks, n = 0")

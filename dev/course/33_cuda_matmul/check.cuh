@@ -1,5 +1,5 @@
 // What tests.cu and hidden.cu share.
-#include "dev/course/30_cuda_vector_add/grade_gpu.cuh"
+#include "dev/course/grade_gpu.cuh"
 #include "matmul.h"
 
 #ifdef __CUDACC__
