@@ -98,7 +98,7 @@ wait_for_steps() { # NAME STEP
     done
     echo "$1 does not reach step $2"
     tail -n 12 "$work/$1"* "$runs/$1/metrics.jsonl"
-    squeue
+    grep -h 'JobId=6\|error' "$box"/slurm*.log | tail -n 40
     return 1
 }
 
