@@ -58,7 +58,7 @@ endif
 FLAGS += $(EXTRA_CFLAGS)
 LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lm
 # MPI: the flags that its own compiler wrapper would pass. Asked for when a recipe runs, after setup.sh. A program that
-# uses no call of MPI does not get linked to it.
+# uses no call of MPI does not get linked to it. Another MPI: make B=build/openmpi MPICC=mpicc.openmpi
 MPICC = $(shell for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $$m && break; done)
 MPI_FLAGS = $(filter -I%,$(shell $(MPICC) -show 2>/dev/null))
 MPI_LIBS = $(if $(filter Linux,$(shell uname -s)),-Wl$(comma)--as-needed) \
@@ -86,7 +86,7 @@ all: $(BIN) $(B)/course
 
 # Everything is rebuilt when the flags change, or the CPU that -march=native stands for.
 CPU := $(shell { uname -m; grep -m2 -E '^(model name|flags|Features)' /proc/cpuinfo; } 2>/dev/null | cksum)
-STAMP = $(subst ','\'',$(CC) $(FLAGS) $(LDLIBS) $(CPU))
+STAMP = $(subst ','\'',$(CC) $(FLAGS) $(LDLIBS) $(MPI_LIBS) $(CPU))
 $(B)/flags: FORCE
 	@mkdir -p $(B)
 	@printf '%s\n' '$(STAMP)' | cmp -s - $@ || printf '%s\n' '$(STAMP)' >$@

@@ -24,13 +24,13 @@ srun --mpi=pmi2 --kill-on-bad-exit=1 build/train "${CONFIG:-stories}" --run.name
     --run.hang_timeout=600 --ckpt.resume=auto &
 step=$!
 asked=
-trap 'asked=yes; kill -USR1 $step' USR1
-wait $step
-status=$?
-while [ -n "$asked" ] && kill -0 $step 2>/dev/null; do # the trap ended the first wait
+trap 'asked=$asked+; kill -USR1 $step' USR1
+while # a signal ends a wait; the next one has srun's status, also when that has ended meanwhile
+    before=$asked
     wait $step
     status=$?
-done
+    [ "$asked" != "$before" ]
+do :; done
 
 # Stopped by the signal and saved: queue the job again. (If the run was at its end, the next job trains nothing.)
 if [ -n "$asked" ] && [ $status = 0 ]; then scontrol requeue "$SLURM_JOB_ID"; fi

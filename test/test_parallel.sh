@@ -146,6 +146,12 @@ mistakes() {
         --parallel.zero=3 --parallel.reshard=false --parallel.keep=1000
     fails_with 1 'parallel\.dp cannot be set' "$BUILD/train" "$work/gpt.toml" --parallel.dp=2
     SLURM_STEP_NUM_TASKS=4 fails_with 1 'srun started 4 processes.*--mpi=pmi2' "$BUILD/train" "$work/gpt.toml"
+    # ranks that another MPI's launcher starts: the first one says it, the others end quietly
+    OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0 "$BUILD/train" "$work/gpt.toml" >"$work/out" 2>"$work/err" && return 1
+    cat "$work/err"
+    [ "$(grep -c "^rank 0: error: launch: Open MPI's mpiexec started 4 processes" "$work/err") $(wc -l <"$work/err")" = '1 1' ]
+    OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=2 "$BUILD/train" "$work/gpt.toml" >"$work/out" 2>&1 && return 1
+    [ ! -s "$work/out" ]
 }
 
 # What one rank alone finds wrong ends the job too, and is said by that rank.

@@ -230,6 +230,8 @@ void comm_reset_counts(Comm *comm);
 Comm *comm_mpi_start(void);
 // The same without supervisor, for debuggers: a killed rank is not named, and a rank that hangs is not ended.
 Comm *comm_mpi_start_bare(void);
+// Name and version of the MPI that the program is linked to: "Open MPI v4.1.4". Needs no start.
+const char *comm_mpi_library(void);
 // How many ranks share this rank's cores (1 under a launcher that binds each to its own), and the threads that
 // this rank may use: those cores / those ranks, 1 at least.
 int comm_mpi_neighbours(const Comm *world);

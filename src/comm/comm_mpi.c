@@ -429,6 +429,17 @@ Comm *comm_mpi_start_bare(void)
     return begin(NULL);
 }
 
+const char *comm_mpi_library(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+    MPI_Get_library_version(text, &n);
+    text[strcspn(text, ",\n")] = 0; // Open MPI goes on with its package, MPICH with its options
+    char *word = strstr(text, " Version:\t"); // MPICH
+    if (word) memmove(word + 1, word + 10, strlen(word + 10) + 1);
+    return text;
+}
+
 static const State *world_state(const Comm *world)
 {
     check(world->ops == &MPI && !strcmp(world->name, "world"));

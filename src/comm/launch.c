@@ -9,9 +9,10 @@
 // Without them there is one process, and MPI is not initialised, which would take time and open sockets. mpiexec -n 1
 // counts as launched, and gives the same results as no launcher.
 //
-// The invariant: processes that were launched together never run as separate single processes. srun without MPI starts
-// the program N times, and each copy would train alone, all in the same directory. SLURM's environment has the number
-// of tasks; more than one without a rank from MPI is refused.
+// The invariant: processes that were launched together never run as separate single processes, which would all train in
+// the same directory. That happens where srun starts the program N times without MPI, and where the launcher is another
+// MPI's than the one that the program is linked to: its MPI then finds nobody to talk to, and is a group of one. The
+// environment has how many were started; more than one in a group of one is refused.
 //
 // Rejected: always calling MPI_Init (its cost; and a machine whose MPI is broken could not train on one process
 // either); an option that says "use MPI" (the environment already shows it, and the two could disagree).
@@ -35,13 +36,32 @@ static bool supervised(char **argv)
     return true;
 }
 
+// This process is a group of one. Dies where its launcher started several: the first one says why.
+static void refuse_strangers(Comm *world)
+{
+    static const struct {
+        const char *size, *rank, *launcher, *mpi; // mpi: a word of its library's version
+    } known[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "Open MPI's mpiexec", "Open MPI"},
+                 {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", NULL},
+                 {"PMI_SIZE", "PMI_RANK", "MPICH's mpiexec", "MPICH"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *size = getenv(known[i].size), *rank = getenv(known[i].rank);
+        if (!size || atol(size) < 2 || (known[i].mpi && !rank)) continue;
+        launch_stop(world); // nobody is to be ended by this process
+        if (rank && atol(rank) > 0) usleep(300000), exit(1);
+        if (known[i].mpi)
+            die("launch: %s started %s processes, and none of them knows of the others: this program is linked to %s "
+                "(try that MPI's mpiexec, or make B=build/other MPICC=... with %s's compiler)",
+                known[i].launcher, size, comm_mpi_library(), known[i].mpi);
+        die("launch: srun started %s processes, and none of them knows of the others (try srun --mpi=pmi2, --mpi=pmix "
+            "with Open MPI, or mpiexec)", size);
+    }
+}
+
 Comm *launch_start(char **argv)
 {
-    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
     Comm *world = !launched() ? comm_self() : supervised(argv) ? comm_mpi_start() : comm_mpi_start_bare();
-    if (world->size == 1 && tasks && atol(tasks) > 1)
-        die("launch: srun started %s processes, and none of them knows of the others (try srun --mpi=pmi2, or mpiexec)",
-            tasks);
+    if (world->size == 1) refuse_strangers(world);
     return world;
 }
 

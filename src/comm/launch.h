@@ -7,7 +7,8 @@ extern "C" {
 #endif
 
 // The ranks of the job (comm_mpi_start) when an MPI launcher started this process, else a group of one, which costs
-// nothing. Dies when srun started several processes without MPI. Searches the arguments for --run.supervisor=false,
+// nothing. Dies when several processes were started that do not know of each other: by srun without MPI, or by the
+// launcher of another MPI than this program's. Searches the arguments for --run.supervisor=false,
 // because the supervisor is forked before any setting is read.
 Comm *launch_start(char **argv);
 // Dies on the first rank whose settings are not rank 0's, naming the key and both values. Keys that may differ from
