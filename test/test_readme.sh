@@ -1,6 +1,6 @@
 #!/bin/bash
-# test/test_readme.sh: every command of README.md and of doc/weeks.md runs as it stands, in the order written,
-# in a copy of the tree, and everything that README's tables name exists. README stays below 10 KB.
+# test/test_readme.sh: every command of README.md and of the evening of doc/weeks.md runs as it stands, in the order
+# written, in a copy of the tree, and everything that README's tables name exists. README stays below 10 KB.
 # long: it walks through a newcomer's first hour, make run included
 #
 # RUN_MINUTES shortens the training of make run and nothing else. Commands for a GPU are skipped where there is no nvcc or no GPU.
@@ -66,8 +66,8 @@ while IFS= read -r command; do
     fi
 done < <(awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && NF' README.md)
 if [ $n -ge 15 ]; then echo 'ok README.md has commands'; else echo "not ok README.md has commands: $n"; failed=1; fi
-# Those of doc/weeks.md that README.md does not have; `make journey` has a test of its own.
-commands() { awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && NF { sub(/  +#.*/, ""); print }' "$1"; }
+# Those of an evening (doc/weeks.md) that README.md does not have; `make journey` has a test of its own.
+commands() { awk '/^## Week 1:/ { exit } /^```sh$/ { on = 1; next } /^```/ { on = 0 } on && NF { sub(/  +#.*/, ""); print }' "$1"; }
 n=0
 while IFS= read -r command; do
     case $command in 'make journey'*) continue ;; esac
@@ -79,7 +79,7 @@ while IFS= read -r command; do
         failed=1
     fi
 done < <(commands doc/weeks.md | grep -vxFf <(commands README.md))
-if [ $n -ge 30 ]; then echo 'ok doc/weeks.md has commands'; else echo "not ok doc/weeks.md has commands: $n"; failed=1; fi
+if [ $n -ge 8 ]; then echo 'ok an evening has commands'; else echo "not ok an evening has commands: $n"; failed=1; fi
 # What README.md says of them.
 for folder in stories tiny ddp fsdp grid text b tiny-llama muon; do
     [ -f "$work/tree/runs/$folder/loss.svg" ] && continue
