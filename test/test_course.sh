@@ -48,7 +48,9 @@ a_student() {
     says 0 '^points 7 of 7$' $mine test 15
     says 0 '^15 .* 10 +1 +c +7 of 7$' $mine list
     says 0 'clipping.c  [0-9]* bytes, visible tests: 7 of 7' $mine submit 15
-    says 0 'stays as it is' $mine start 15
+    says 0 'stays as it is; 15_clipping/handout.md says' $mine start 15
+    says 0 '^  [.]/course test N' $mine --help
+    if grep -E 'build/course|gradescope' "$work/said"; then return 1; fi
     cd "$OLDPWD"
     says 0 '^points 10 of 10$' "$course" grade 15 "$work/mine/submit_15_clipping.tar.gz"
 }

@@ -31,7 +31,11 @@ trap 'exit 130' INT TERM
 sanitize='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
 stop() { echo "error: course: $*" >&2; exit 2; }
-usage() { sed -n '2,/^# A folder/{/^# A folder/d;s/^# \{0,1\}//;p}' "$here/$([ -n "$tree" ] && echo course.sh || echo course)"; }
+usage() { # outside of the tree: what students need
+    if [ -n "$tree" ]; then sed -n '2,/^# A folder/{/^# A folder/d;s/^# \{0,1\}//;p}' "$here/course.sh"
+    else sed -n '2,/^# For staff/{/^# For staff/d;s/^# \{0,1\}//;s/build\/course/.\/course/;s/without DIR: course-work/without DIR: here/;p}' "$here/course"
+    fi
+}
 
 # ---- an assignment: sets name, folder, files (to hand in), file (the first of them), kind
 find_assignment() { # N
@@ -260,7 +264,7 @@ give() { # DIR
 begin() { # N DIR
     find_assignment "$1"
     if ! [ "$here" -ef "$2" ]; then give "$2" || return 1; fi
-    if [ -e "$2/$name/$file" ]; then echo "$2/$name/$file is there already; it stays as it is"
+    if [ -e "$2/$name/$file" ]; then echo "$2/$name/$file is there already and stays as it is; $name/handout.md says what to do"
     else each_file stub "$2/$name" && echo "$2/$name: read handout.md, write ${files[*]}"
     fi
 }
