@@ -56,7 +56,7 @@ ifneq ($(findstring clang,$(CC)),)
 FLAGS += -Wno-pass-failed -Wno-missing-field-initializers
 endif
 FLAGS += $(EXTRA_CFLAGS)
-LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lm
+LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lsnappy -lm
 # MPI: the flags that its own compiler wrapper would pass. Asked for when a recipe runs, after setup.sh. A program that
 # uses no call of MPI does not get linked to it. Another MPI: make B=build/openmpi MPICC=mpicc.openmpi
 MPICC = $(shell for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $$m && break; done)

@@ -218,7 +218,7 @@ typedef struct {
 static const char help[] =
     "usage: dedup [options] INPUT...       find duplicates\n"
     "       dedup --curve FILE.svg [options]   bands, rows and the S-curve; draws it\n"
-    "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n";
+    "INPUT: text, JSONL (.gz, .zst) or Parquet files, folders, or - (standard input)\n";
 
 static const double ANY = SIZE_MAX >> 21;
 
@@ -243,10 +243,11 @@ static void check_effect(const Options *o, const OptionSet *set)
         if (set->row[i].given && set->row[i].where && !(set->row[i].where & run))
             die_usage("dedup: %s: does nothing %s", set->row[i].name, with);
     CorpusOptions c = o->corpus.options;
-    bool other = o->evaluation && corpus_any_jsonl(&o->evaluation, 1, c);
-    if (o->evaluation_field && !other) die_usage("dedup: --evaluation-field: %s is not JSONL", o->evaluation);
-    if (c.field && o->n_paths && !(other && !o->evaluation_field) && !corpus_any_jsonl(o->path, o->n_paths, c))
-        die_usage("dedup: --field: no input is JSONL (by its name, or --format jsonl)");
+    bool other = o->evaluation && corpus_any_fields(&o->evaluation, 1, c);
+    if (o->evaluation_field && !other)
+        die_usage("dedup: --evaluation-field: %s is not JSONL or Parquet", o->evaluation);
+    if (c.field && o->n_paths && !(other && !o->evaluation_field) && !corpus_any_fields(o->path, o->n_paths, c))
+        die_usage("dedup: --field: no input is JSONL or Parquet (by its name, or --format)");
 }
 
 static void check_values(Options *o, const char *threshold, const char *format)
@@ -305,7 +306,7 @@ static Options parse(int argc, char **argv)
         OPTION(SIZE, "--min-grams", "N", "n-grams that make a hit (default 1)", &o.min_grams, .least = 1, .most = ANY,
                .where = EVALUATION),
         OPTION_HEAD("input and output"),
-        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text or jsonl (default auto)", &format),
+        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl or parquet (default auto)", &format),
         OPTION(TEXT, "--field", "NAME", "member of a JSON line that is the text (default text)", &c->field),
         OPTION(TEXT, "--separator", "TEXT",
                "what stands between the documents of a text file (default " TOKENIZER_EOT ")", &c->separator),

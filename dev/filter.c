@@ -26,7 +26,7 @@ typedef struct {
 } Options;
 
 static const char help[] = "usage: filter INPUT... [--option VALUE]...\n\n"
-                           "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n\n";
+                           "INPUT: text, JSONL (.gz, .zst) or Parquet files, folders, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
 {
@@ -43,8 +43,8 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--examples", "N", "examples of each rule in the page; in the table at most 2 [3]", &o.examples),
         OPTION(TEXT, "--out", "FILE.jsonl", "write what is kept; without it nothing is written", &o.out),
         OPTION(TEXT, "--manifest", "FILE", "read the sources of a manifest too", &o.manifest),
-        OPTION(TEXT, "--format", "NAME", "auto (by name), text or jsonl", &format),
-        OPTION(TEXT, "--field", "NAME", "of JSONL [text]", &o.corpus.field),
+        OPTION(TEXT, "--format", "NAME", "auto (by name), text, jsonl or parquet", &format),
+        OPTION(TEXT, "--field", "NAME", "of JSONL or Parquet [text]", &o.corpus.field),
         OPTION(TEXT, "--separator", "TEXT", "between documents of a text file [" TOKENIZER_EOT "]",
                &o.corpus.separator),
         OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &o.corpus.line),
@@ -77,8 +77,8 @@ static void check_effect(const Filter *f, const Options *o)
         if (s->on && s->min > s->max)
             die_usage("filter: --set: %s.min is %g, above its max %g: nothing passes", rule, s->min, s->max);
     }
-    if (o->corpus.field && !o->manifest && !corpus_any_jsonl(o->input, o->n_inputs, o->corpus))
-        die_usage("filter: --field: no input is JSONL (by its name, or --format jsonl)");
+    if (o->corpus.field && !o->manifest && !corpus_any_fields(o->input, o->n_inputs, o->corpus))
+        die_usage("filter: --field: no input is JSONL or Parquet (by its name, or --format)");
 }
 
 static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, DiskOut *out)

@@ -9,7 +9,7 @@
 //
 // --tokenizer is a folder (tokenizer.json, tokenizer.model, or vocab.json and merges.txt), one of the first two files
 // by its name (*.json, *.model), or a tiktoken rank file, whose pattern is --pattern. Inputs are files, plain, gzip or
-// zstd; "-" is standard input. A text file is taken as it is, with bytes that are not UTF-8. JSONL files and folders
+// zstd; "-" is standard input. A text file is taken as it is, with bytes that are not UTF-8. JSONL, Parquet and folders
 // are read as everywhere else (corpus.h), and each document is a text. Everything is held in memory. With --special the
 // string <|endoftext|> is that token; training leaves it out and starts a new text after it.
 #define _GNU_SOURCE // memmem
@@ -37,7 +37,7 @@ typedef struct {
 
 static const char help[] =
     "usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n"
-    "FILE: text or JSONL (gzip, zstd), a folder, or - (standard input)\n\n";
+    "FILE: text, JSONL (gzip, zstd) or Parquet, a folder, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
 {
@@ -58,8 +58,8 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--to", "FORMAT", "convert: json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks", &o.to,
                .where = SOME),
         OPTION(TEXT, "--format", "NAME",
-               "train encode count bench: auto (by name), text (as it is) or jsonl [auto]", &o.format, .where = SOME),
-        OPTION(TEXT, "--field", "NAME", "train encode count bench: of a line of JSONL: the text [text]", &o.field,
+               "train encode count bench: auto, text (as is), jsonl or parquet [auto]", &o.format, .where = SOME),
+        OPTION(TEXT, "--field", "NAME", "train encode count bench: of JSONL or Parquet: the text [text]", &o.field,
                .where = SOME),
         OPTION(SIZE, "--max-document", "MIB",
                "train encode decode count bench: a longer line of JSONL is left out, a longer text is an error [64]",
@@ -135,19 +135,19 @@ static void add_documents(Input *in, const char *path, const Options *o, SourceF
     corpus_close(r);
 }
 
-// Every text file is a text, and every document of JSONL and of folders.
+// Every text file is a text, and every document of JSONL, Parquet and folders.
 static Input read_input(const Options *o)
 {
     Input in = {0};
     SourceFormat format = sources_format(o->format);
     if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
-    if (o->field && !corpus_any_jsonl(o->input, o->n_inputs, (CorpusOptions){.format = format}))
-        die_usage("tokenize: --field: no input is JSONL (by its name, or --format jsonl)");
+    if (o->field && !corpus_any_fields(o->input, o->n_inputs, (CorpusOptions){.format = format}))
+        die_usage("tokenize: --field: no input is JSONL or Parquet (by its name, or --format)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         struct stat st;
         const char *path = o->input[i];
         bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-        if (folder || format == SOURCE_JSONL || (format == SOURCE_AUTO && sources_is_jsonl(path))) {
+        if (folder || corpus_format(path, format) != SOURCE_TEXT) {
             add_documents(&in, path, o, format);
             continue;
         }

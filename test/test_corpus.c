@@ -474,7 +474,6 @@ static void test_foreign(void **state)
     } row[] = {{"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
                {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
                {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
-               {"PAR1\x15\0\x15\x80", 8, "f: byte 0: a file of Parquet, which is not read here"},
                {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
                {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
                {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};

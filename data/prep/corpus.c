@@ -24,6 +24,9 @@
 // misspelled, or it is one long text, and the user should say so. Cutting it, or leaving it out, would lose it with one
 // line of log.
 //
+// Parquet is no sequence of lines: parquet.c gives rows, which are decoded as the texts of JSONL are. The file is read
+// once more from front to end for its hash, so that it is known by its bytes like every other.
+//
 // Rejected: following links to folders (they can be circular), getline (no bound), parsing JSONL with jansson's own
 // stream reader (it loses its place at the first error, and the next line is good), and skipping the rest of a file
 // after a bad line.
@@ -55,10 +58,12 @@
 #include "base/check.h"
 #include "base/disk.h"
 #include "data/prep/corpus.h"
+#include "data/prep/parquet.h"
 #include "data/prep/stream.h"
 #include "base/words.h"
 
 enum { LOGGED = 10, DEPTH = 64 };
+enum { PAGE_DOCUMENTS = 16, PAGE_BYTES = 1 << 20 }; // of Parquet: so many of the longest documents, and these bytes
 enum { MAX_VALUES = 1 << 20 }; // of a line of JSON: each takes up to 300 bytes when parsed, and 2 in the line
 
 typedef struct {
@@ -74,7 +79,9 @@ struct CorpusReader {
     XXH3_state_t *hash;
     // The open file. buffer[start, n) is read and not yet given; no separator begins in buffer[start, scanned).
     Stream *stream;
-    bool jsonl, ended;
+    Parquet *parquet; // then there is no stream, and the buffer is only for the hash
+    SourceFormat format;
+    bool ended;
     char *buffer; // (cap)
     size_t cap, start, scanned, n;
     uint64_t offset; // of buffer[start] in the unpacked file
@@ -181,23 +188,28 @@ static void refuse_utf16(const CorpusReader *r)
     }
 }
 
-static bool is_jsonl(const CorpusReader *r, const char *path)
+SourceFormat corpus_format(const char *path, SourceFormat given)
 {
-    return r->opt.format == SOURCE_JSONL || (r->opt.format == SOURCE_AUTO && sources_is_jsonl(path));
+    if (given != SOURCE_AUTO) return given;
+    if (sources_is_jsonl(path)) return SOURCE_JSONL;
+    return sources_is_parquet(path) || parquet_is(path) ? SOURCE_PARQUET : SOURCE_TEXT;
 }
 
 static bool open_next(CorpusReader *r)
 {
     if (r->at_file == r->n_files) return false;
     const char *path = r->file[r->at_file].path;
-    r->stream = stream_open(path, r->opt.read_bytes);
-    r->jsonl = is_jsonl(r, path);
+    r->format = corpus_format(path, r->opt.format);
+    if (r->format == SOURCE_PARQUET)
+        r->parquet = parquet_open(path, r->opt.field, PAGE_DOCUMENTS * r->opt.max_bytes + PAGE_BYTES, r->opt.raise);
+    else r->stream = stream_open(path, r->opt.read_bytes);
     r->start = r->scanned = r->n = 0;
     r->offset = r->index = 0;
     r->line = 1;
     XXH3_128bits_reset(r->hash);
     r->ended = false;
     r->counts.files++;
+    if (r->parquet) return true;
     while (r->n < 4 && !r->ended) fill(r);
     refuse_utf16(r);
     if (r->n >= 3 && memcmp(r->buffer, "\xEF\xBB\xBF", 3) == 0) {
@@ -208,11 +220,31 @@ static bool open_next(CorpusReader *r)
     return true;
 }
 
+// Reads the whole file for its hash and size.
+static void hash_file(CorpusReader *r)
+{
+    const char *path = r->file[r->at_file].path;
+    FILE *f = fopen(path, "rb");
+    size_t k;
+    if (!f) die("%s: cannot read: %s", path, strerror(errno));
+    r->buffer = words_grow(r->buffer, &r->cap, r->opt.read_bytes, 1);
+    while ((k = fread(r->buffer, 1, r->opt.read_bytes, f))) {
+        XXH3_128bits_update(r->hash, r->buffer, k);
+        r->file[r->at_file].n_bytes += k;
+        r->counts.bytes_in += k;
+    }
+    if (ferror(f)) die("%s: cannot read: %s", path, strerror(errno));
+    fclose(f);
+}
+
 static void close_file(CorpusReader *r)
 {
+    if (r->parquet) hash_file(r);
     XXH128_hash_t h = XXH3_128bits_digest(r->hash);
     stream_close(r->stream);
+    parquet_close(r->parquet);
     r->stream = NULL;
+    r->parquet = NULL;
     r->file[r->at_file].hash[0] = h.high64;
     r->file[r->at_file++].hash[1] = h.low64;
 }
@@ -256,7 +288,8 @@ static void refuse_long(const CorpusReader *r)
 // false at the end of the file.
 static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_used)
 {
-    const char *separator = r->jsonl ? "\n" : r->opt.separator, *line = r->jsonl ? NULL : r->opt.line;
+    bool jsonl = r->format == SOURCE_JSONL;
+    const char *separator = jsonl ? "\n" : r->opt.separator, *line = jsonl ? NULL : r->opt.line;
     size_t length = 0, keep = (separator ? strlen(separator) : line ? strlen(line) + 2 : 1) - 1;
     size_t max = r->opt.max_bytes;
     for (;;) {
@@ -277,7 +310,7 @@ static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_us
         }
         if (r->n - r->scanned > keep) r->scanned = r->n - keep; // no separator begins before that
         if (r->scanned > r->start + max) {
-            if (!r->jsonl) refuse_long(r);
+            if (!jsonl) refuse_long(r);
             r->dropped += r->scanned - (r->start + max); // keep is 0: all that was read belongs to this line
             r->n = r->scanned = r->start + max;
         }
@@ -477,9 +510,10 @@ static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes
 static bool too_long(CorpusReader *r)
 {
     char why[160];
-    if (!r->jsonl) refuse_long(r);
+    if (r->format == SOURCE_TEXT) refuse_long(r);
     r->counts.too_long++;
-    snprintf(why, sizeof why, "the line is longer than %zu bytes (raise %.60s)", r->opt.max_bytes, r->opt.raise);
+    snprintf(why, sizeof why, "the %s is longer than %zu bytes (raise %.60s)", r->parquet ? "row" : "line",
+             r->opt.max_bytes, r->opt.raise);
     bad_line(r, why);
     return false;
 }
@@ -495,12 +529,13 @@ static bool is_blank(const char *text, size_t n)
 static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
 {
     if (n > r->opt.max_bytes || r->dropped) return too_long(r);
-    if (r->jsonl && is_blank(text, n)) return false; // empty lines are no records
-    if (r->jsonl && !(text = parse_line(r, text, &n, out))) return false;
+    bool jsonl = r->format == SOURCE_JSONL;
+    if (jsonl && is_blank(text, n)) return false; // empty lines are no records
+    if (jsonl && !(text = parse_line(r, text, &n, out))) return false;
     text = decode(r, &r->text_decoded, text, &n);
     if (n > r->opt.max_bytes) return too_long(r); // U+FFFD is longer than what it replaces
     if (is_blank(text, n)) {
-        r->counts.empty += r->jsonl || n > 0; // two separators in a row are no document
+        r->counts.empty += r->format != SOURCE_TEXT || n > 0; // two separators in a row are no document
         return false;
     }
     r->counts.documents++;
@@ -510,10 +545,30 @@ static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
     return true;
 }
 
+// Makes a record of the next row. False: it is left out, or there was none and the file is closed.
+static bool next_row(CorpusReader *r, CorpusRecord *out)
+{
+    ParquetRow row;
+    r->dropped = 0;
+    if (!parquet_next(r->parquet, &row)) {
+        close_file(r);
+        return false;
+    }
+    *out = (CorpusRecord){.path = r->file[r->at_file].path, .index = r->index, .line = r->line, .offset = row.offset};
+    bool given = give(r, row.text ? row.text : "", row.n_bytes, out);
+    r->line++;
+    r->index += given;
+    return given;
+}
+
 bool corpus_next(CorpusReader *r, CorpusRecord *out)
 {
     for (;;) {
-        if (!r->stream && !open_next(r)) return false;
+        if (!r->stream && !r->parquet && !open_next(r)) return false;
+        if (r->parquet) {
+            if (next_row(r, out)) return true;
+            continue;
+        }
         char *text;
         size_t n, n_used;
         r->dropped = 0;
@@ -556,6 +611,7 @@ void corpus_close(CorpusReader *r)
     free(r->file);
     XXH3_freeState(r->hash);
     stream_close(r->stream);
+    parquet_close(r->parquet);
     json_decref(r->json);
     free(r->buffer);
     free(r->line_decoded.bytes);
@@ -563,11 +619,11 @@ void corpus_close(CorpusReader *r)
     free(r);
 }
 
-bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options)
+bool corpus_any_fields(const char *const *path, size_t n_paths, CorpusOptions options)
 {
     CorpusReader *r = corpus_open(path, n_paths, options);
     bool any = false;
-    for (size_t i = 0; i < r->n_files; i++) any |= is_jsonl(r, r->file[i].path);
+    for (size_t i = 0; i < r->n_files; i++) any |= corpus_format(r->file[i].path, options.format) != SOURCE_TEXT;
     corpus_close(r);
     return any;
 }

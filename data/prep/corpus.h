@@ -22,11 +22,11 @@ typedef struct {
     SourceFormat format;
     const char *separator; // text: stands between documents, anywhere, e.g. "<|endoftext|>" [none]; or
     const char *line;      // text: a line that is this and nothing else does; "": an empty line [none]
-    const char *field;     // JSONL ["text"]
-    size_t max_bytes;      // of a document, of JSONL: of its line [CORPUS_MIB MiB]
+    const char *field;     // JSONL; Parquet: a column, or a path to one ["text"]
+    size_t max_bytes;      // of a document, of JSONL: of its line [CORPUS_MIB MiB]; of Parquet's pages 16 times that
     const char *raise;     // how the user gives a larger max_bytes, for messages ["max_bytes"]
     size_t read_bytes;     // asked for at a time [1 MiB]; never changes what comes out
-    bool strict;           // die on a bad line of JSONL, instead of leaving it out
+    bool strict;           // die on a bad line of JSONL or a row that is too long, instead of leaving it out
     FILE *log;             // the first bad lines are reported here, as FILE:LINE: why [none]
 } CorpusOptions;
 
@@ -37,22 +37,22 @@ typedef struct {
     size_t n_json;
     const char *path; // the file; until corpus_close
     uint64_t index;   // of the document in its file, from 0, of those that are given
-    uint64_t line;    // where it starts in the unpacked file, from 1
-    uint64_t offset;  // the same in bytes, from 0
+    uint64_t line;    // where it starts in the unpacked file, from 1; Parquet: its row
+    uint64_t offset;  // the same in bytes, from 0; Parquet: of its page
 } CorpusRecord;
 
 typedef struct {
     uint64_t files, documents;
     uint64_t bytes_in, bytes_out;  // unpacked; of the documents given
     uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
-    uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space or nothing
-    uint64_t too_long;             // lines of JSONL left out
+    uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space, nothing, null
+    uint64_t too_long;             // lines of JSONL and rows left out
     uint64_t not_files;            // entries of folders left out: links to folders or to nothing, devices
 } CorpusCounts;
 
 typedef struct {
     const char *path;
-    uint64_t n_bytes, hash[2]; // unpacked; XXH3, the high half of its 128 bits first
+    uint64_t n_bytes, hash[2]; // unpacked, Parquet: as it is; XXH3, the high half of its 128 bits first
 } CorpusFile;
 
 typedef struct CorpusReader CorpusReader;
@@ -69,7 +69,9 @@ CorpusCounts corpus_counts(const CorpusReader *r); // so far
 const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
 const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
 void corpus_close(CorpusReader *r);                // NULL is allowed
-bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options); // of what corpus_open would read
+// How a file is read: as `given`, or for SOURCE_AUTO by its name, else Parquet by its first bytes, else as text.
+SourceFormat corpus_format(const char *path, SourceFormat given);
+bool corpus_any_fields(const char *const *path, size_t n_paths, CorpusOptions options); // a file of JSONL or Parquet?
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
 
 // ---- documents kept, and their split ----

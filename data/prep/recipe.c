@@ -3,7 +3,7 @@
 //     [recipe]
 //     out = "runs/web/data"
 //     [source.web]
-//     path = "web"                   # files, folders, .jsonl, .gz, .zst: see doc/corpus.md
+//     path = "web"                   # files, folders, .jsonl, .parquet, .gz, .zst: see doc/corpus.md
 //     weight = 3
 //     [filter]
 //     rules = "guide,gopher"
@@ -56,7 +56,7 @@ static const ConfigKey rows[] = {
     ROW(recipe, threads, INTEGER, "0", "[0, 1024]", "", "0: all; changes no byte"),
     ROW(recipe, unit, NUMBER, "128", "[0.01, 4096]", "MiB", "text read before it is safe from a kill"),
     ROW(recipe, max_document, INTEGER, "64", "[1, 4095]", "MiB",
-        "a longer line of JSONL is left out, a longer text is an error"),
+        "a longer line of JSONL or row of Parquet is left out, a longer text is an error"),
     ROW(recipe, memory, INTEGER, "256", "[1, 1048576]", "MiB", "for sorting in [dedup]; changes no byte"),
     ROW(filter, rules, STRING, "", "", "", "rules and sets of build/filter --list; none: no filter"),
     ROW(filter, set, STRING, "", "", "", "thresholds: \"gopher.words.min=60, gopher.words.max=1e5\""),
@@ -67,7 +67,7 @@ static const ConfigKey rows[] = {
     ROW(dedup, ngram, INTEGER, "13", "[1, 1000]", "words", "of an n-gram"),
     ROW(dedup, permutations, INTEGER, "128", "[1, 1024]", "", "numbers of a signature"),
     ROW(contamination, evaluation, STRING, "", "", "", "a file or folder: documents that hold pieces of it go"),
-    ROW(contamination, field, STRING, "text", "", "", "of its JSONL"),
+    ROW(contamination, field, STRING, "text", "", "", "of its JSONL or Parquet"),
     ROW(contamination, ngram, INTEGER, "13", "[1, 1000]", "words", "of a piece"),
     ROW(contamination, min_grams, INTEGER, "1", "[1, inf)", "", "pieces that make a hit"),
     ROW(tokenizer, path, STRING, "", "", "", "one to use: its folder, tokenizer.json or *.model; none: train it"),
@@ -246,26 +246,26 @@ void recipe_free(Recipe *r)
 
 // ---- inputs, before any work
 
-// How many of the files below a path are JSONL; *n_files: all of them.
-static size_t count_jsonl(const char *path, CorpusOptions options, size_t *n_files)
+// How many of the files below a path have fields: JSONL and Parquet; *n_files: all of them.
+static size_t count_fields(const char *path, CorpusOptions options, size_t *n_files)
 {
     size_t n = 0;
     CorpusReader *all = corpus_open(&path, 1, options);
     const CorpusFile *file = corpus_all_files(all, n_files);
-    for (size_t i = 0; i < *n_files; i++)
-        n += options.format == SOURCE_JSONL || (options.format == SOURCE_AUTO && sources_is_jsonl(file[i].path));
+    for (size_t i = 0; i < *n_files; i++) n += corpus_format(file[i].path, options.format) != SOURCE_TEXT;
     corpus_close(all);
     return n;
 }
 
 static void check_source(const Recipe *r, const Source *source)
 {
-    size_t n_files, n_jsonl = count_jsonl(source->path, recipe_read_options(r, source), &n_files);
+    size_t n_files, n_fields = count_fields(source->path, recipe_read_options(r, source), &n_files);
     if (!n_files) die("%s: no file in it ([source.%s])", source->path, source->name);
-    if (source->field && !n_jsonl)
-        die("[source.%s]: field has no effect: %s is text, not JSONL (format = jsonl?)", source->name, source->path);
-    if ((source->separator || source->line) && n_jsonl == n_files)
-        die("[source.%s]: %s has no effect: %s is JSONL, a document a line", source->name,
+    if (source->field && !n_fields)
+        die("[source.%s]: field has no effect: %s is text, not JSONL or Parquet (format = jsonl?)", source->name,
+            source->path);
+    if ((source->separator || source->line) && n_fields == n_files)
+        die("[source.%s]: %s has no effect: %s is JSONL or Parquet, a document a line or row", source->name,
             source->separator ? "separator" : "line", source->path);
 }
 
@@ -280,8 +280,8 @@ static void check_evaluation(const Recipe *r)
     CorpusRecord example;
     if (stat(path, &st) != 0) die("contamination.evaluation: %s: cannot read: %s", path, strerror(errno));
     CorpusOptions options = recipe_remove_options(r);
-    if (strcmp(r->contamination_field, "text") != 0 && !count_jsonl(path, options, &n))
-        die("contamination.field has no effect: %s is text, not JSONL", path);
+    if (strcmp(r->contamination_field, "text") != 0 && !count_fields(path, options, &n))
+        die("contamination.field has no effect: %s is text, not JSONL or Parquet", path);
     options.log = NULL; // the stage will say it
     CorpusReader *reader = corpus_open(&path, 1, options);
     for (n = 0; corpus_next(reader, &example); n++) {

@@ -13,7 +13,7 @@
 //
 // The first bytes decide the format, not the name. A packed file under another name, a pipe and /dev/stdin are
 // unpacked like any other; a .gz file that is not gzip is damaged. Files that begin like bzip2, xz, zip or Parquet
-// are refused, because read as text they would be a corpus of ill-formed sequences.
+// (parquet.c reads it, from its end) are refused, because read as text they would be a corpus of ill-formed sequences.
 //
 // Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and
 // zstd (programs that may not be installed), and prefetching in a thread (a later step does that for whole
@@ -90,9 +90,13 @@ static void refuse_foreign(const Stream *s)
         size_t at, n;
         const char *bytes, *what, *how;
     } foreign[] = {{4, 6, "1AY&SY", "bzip2", "bzip2 -dc"}, {0, 6, "\xFD" "7zXZ\0", "xz", "xz -dc"},
-                   {0, 4, "PK\3\4", "zip", "unzip -p"}, {0, 5, "PAR1\x15", "Parquet", "write its rows as .jsonl"}};
+                   {0, 4, "PK\3\4", "zip", "unzip -p"}, {0, 5, "PAR1\x15", "Parquet", NULL}};
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        if (stands(s, foreign[i].at, foreign[i].bytes, foreign[i].n))
+        if (!stands(s, foreign[i].at, foreign[i].bytes, foreign[i].n)) continue;
+        else if (!foreign[i].how)
+            die("%s: byte 0: a Parquet file, read as text or JSONL (give it as a file, not a pipe, of format parquet)",
+                s->path);
+        else
             die("%s: byte 0: a file of %s, which is not read here (unpack it first: %s)", s->path, foreign[i].what,
                 foreign[i].how);
 }

@@ -3,7 +3,7 @@
 //     [source.books]
 //     path = "books.jsonl.zst"        # relative to the folder of this file
 //     weight = 2.5                    # its share is weight / sum of weights
-//     format = jsonl                  # auto, text, jsonl
+//     format = jsonl                  # auto, text, jsonl, parquet
 //     field = "content"
 //
 // Invariant: a manifest is read completely or not at all: an unknown key, one that is set twice, or a value out of
@@ -71,6 +71,17 @@ static char *read_value(const Manifest *m, bool *quoted)
     at += strspn(at, " \t");
     if (*at && *at != '#') die("%s:%d: text behind the value: %s (quote it)", m->path, m->number, at);
     return out;
+}
+
+static bool find_format(const char *name, SourceFormat *format)
+{
+    static const char *const names[] = {"auto", "text", "jsonl", "parquet"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *format = (SourceFormat)i;
+            return true;
+        }
+    return false;
 }
 
 static void finish_source(const Manifest *m)
@@ -181,9 +192,8 @@ static int read_key(void *user, const char *section, const char *name, const cha
             die("%s:%d: weight: %s (a number above 0)", m->path, m->number, value);
     }
     if (key == KEY_FORMAT) {
-        if (strcmp(value, "auto") && strcmp(value, "text") && strcmp(value, "jsonl"))
-            die("%s:%d: format: %s (auto, text or jsonl)", m->path, m->number, value);
-        s->format = sources_format(value);
+        if (!find_format(value, &s->format))
+            die("%s:%d: format: %s (auto, text, jsonl or parquet)", m->path, m->number, value);
     }
     if (key == KEY_PATH || key == KEY_WEIGHT || key == KEY_FORMAT) free(value);
     return 1;
@@ -220,10 +230,9 @@ void sources_free(Sources *sources)
 
 SourceFormat sources_format(const char *name)
 {
-    if (strcmp(name, "auto") == 0) return SOURCE_AUTO;
-    if (strcmp(name, "text") == 0) return SOURCE_TEXT;
-    if (strcmp(name, "jsonl") == 0) return SOURCE_JSONL;
-    die("format: '%s': not known (auto, text or jsonl)", name);
+    SourceFormat format;
+    if (!find_format(name, &format)) die("format: '%s': not known (auto, text, jsonl or parquet)", name);
+    return format;
 }
 
 static bool ends_with(const char *name, size_t n, const char *end)
@@ -248,4 +257,9 @@ bool sources_is_jsonl(const char *path)
 {
     size_t n = unpacked_name(path);
     return ends_with(path, n, ".jsonl") || ends_with(path, n, ".ndjson") || ends_with(path, n, ".json");
+}
+
+bool sources_is_parquet(const char *path)
+{
+    return ends_with(path, unpacked_name(path), ".parquet");
 }

@@ -1,0 +1,390 @@
+// Tests of parquet: every encoding, codec and kind of page gives the rows that were written; files of another writer;
+// what is refused, in a line; damage of every byte; and the rows as documents, in the corpus reader and in a recipe.
+#define PROGRAM "prepare"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <xxhash.h>
+
+#include "data/prep/corpus.h"
+#include "data/prep/parquet.h"
+#include "expect_die.h"
+#include "parquet_file.h"
+#include "program.h"
+
+enum { ROWS = 500, PAGE = 1 << 20 };
+static char *rows[ROWS];
+
+// Rows with common beginnings, runs of one text, empty ones and, unless `all`, nulls; lengths from 0 to 3000.
+static void make_rows(bool all)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        size_t n = i % 50 == 7 ? 3000 : i % 9 * 5;
+        free(rows[i]);
+        rows[i] = NULL;
+        if (!all && (i % 13 == 4 || (i > 200 && i < 240))) continue;
+        rows[i] = calloc(n + 40, 1);
+        assert_non_null(rows[i]);
+        if (i > 300 && i < 340) strcpy(rows[i], "twenty times the same");
+        else if (i % 17) snprintf(rows[i], 40, "page %zu of %zu:", i / 20, i);
+        for (size_t k = strlen(rows[i]); i % 17 && k < n; k++) rows[i][k] = (char)('a' + (i * k) % 26);
+    }
+}
+
+static const char *put(const char *name, const void *bytes, size_t n)
+{
+    char *path = in_dir(name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static const char *put_rows(const char *name, const char *const *row, size_t n, FileOptions options)
+{
+    Out o = parquet_file(row, n, options);
+    const char *path = put(name, o.bytes, o.n);
+    free(o.bytes);
+    return path;
+}
+
+static void expect_rows(const char *path, const char *column, const char *const *want, size_t n)
+{
+    Parquet *p = parquet_open(path, column, PAGE, "max_page");
+    ParquetRow row;
+    uint64_t offset = 4;
+    for (size_t i = 0; i < n; i++) {
+        assert_true(parquet_next(p, &row));
+        assert_true(row.offset >= offset);
+        offset = row.offset;
+        if (!want[i]) {
+            assert_null(row.text);
+            assert_int_equal(row.n_bytes, 0);
+            continue;
+        }
+        assert_non_null(row.text);
+        if (row.n_bytes != strlen(want[i]) || memcmp(row.text, want[i], row.n_bytes) != 0)
+            fail_msg("%s: row %zu: '%.*s', expected '%s'", path, i, (int)row.n_bytes, row.text, want[i]);
+    }
+    assert_false(parquet_next(p, &row));
+    assert_false(parquet_next(p, &row));
+    parquet_close(p);
+}
+
+static void test_grid(void **state)
+{
+    (void)state;
+    const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
+    const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
+    const size_t size[][2] = {{0, 0}, {1, 90}, {33, 0}, {129, 200}};
+    for (unsigned i = 0; i < 4 * 4 * 4 * 16; i++) {
+        FileOptions f = {.codec = codec[i & 3], .encoding = encoding[i >> 2 & 3], .page_rows = size[i >> 4 & 3][0],
+                         .group_rows = size[i >> 4 & 3][1], .v2 = i >> 6 & 1, .required = i >> 7 & 1,
+                         .grouped = i >> 8 & 1, .crc = i >> 9 & 1};
+        make_rows(f.required && !f.grouped);
+        expect_rows(put_rows("grid", (const char *const *)rows, ROWS, f), f.grouped ? "meta.text" : "text",
+                    (const char *const *)rows, ROWS);
+    }
+    expect_rows(put_rows("none", NULL, 0, (FileOptions){0}), "text", NULL, 0);
+    const char *nulls[20] = {NULL};
+    for (int e = 0; e < 4; e++)
+        for (int v2 = 0; v2 < 2; v2++)
+            expect_rows(put_rows("nulls", nulls, 20, (FileOptions){.encoding = encoding[e], .v2 = v2, .codec = 6}),
+                        "text", nulls, 20);
+}
+
+// Bytes written as hexadecimal digits.
+static const char *put_hex(const char *name, const char *hex)
+{
+    uint8_t bytes[1000];
+    size_t n = strlen(hex) / 2;
+    assert_true(n <= sizeof bytes);
+    for (size_t i = 0; i < n; i++) {
+        unsigned byte;
+        assert_int_equal(sscanf(hex + 2 * i, "%2x", &byte), 1);
+        bytes[i] = (uint8_t)byte;
+    }
+    return put(name, bytes, n);
+}
+
+// Written by pyarrow 26.0.1: dictionary, snappy, pages of version 1; and DELTA_BYTE_ARRAY in a page of version 2.
+static const char dictionary_file[] =
+    "504152311504153615384c150815001200001b18030000006f6e6501073c74776f0000000005000000c3a974c3a9150015141518"
+    "2c150c1510150615061c0000000a2402000000033b020364031504192c35001806736368656d61150200150c2502180474657874"
+    "25004c1c000000160c191c191c26001c150c1935000610191804746578741502160c168c01169201265c2608292c150415001502"
+    "00150015101502003c161c19061926020a000000168c01160c2608169201002820706172717565742d6370702d6172726f772076"
+    "657273696f6e2032362e302e31191c1c0000009600000050415231";
+static const char delta_file[] =
+    "504152311506156015605c150c1502150c150e15041500121c000000033b8001040500000000000080010405060503000000830b"
+    "000000000000000000006f6e6574776f74776fc3a974c3a91504192c35001806736368656d61150200150c250218047465787425"
+    "004c1c000000160c191c191c26001c150c1925060e191804746578741500160c1690011690012608491c1500150e1502003c161c"
+    "19061926020a000000169001160c2608169001002820706172717565742d6370702d6172726f772076657273696f6e2032362e30"
+    "2e31191c1c0000008c00000050415231";
+
+static void test_other_writer(void **state)
+{
+    (void)state;
+    const char *want[] = {"one", "two", NULL, "", "two", "\xC3\xA9t\xC3\xA9"};
+    expect_rows(put_hex("dictionary", dictionary_file), "text", want, 6);
+    expect_rows(put_hex("delta", delta_file), "text", want, 6);
+    assert_true(parquet_is(in_dir("delta")));
+    assert_false(parquet_is(put("short", "PAR1", 4)));
+    assert_false(parquet_is(dir));
+}
+
+// ---- what is refused
+
+typedef struct {
+    const char *path, *column;
+    size_t max_page;
+} Read;
+
+static int read_all(void *arg)
+{
+    Read *r = arg;
+    ParquetRow row;
+    Parquet *p = parquet_open(r->path, r->column, r->max_page ? r->max_page : PAGE, "max_page");
+    while (parquet_next(p, &row)) {}
+    parquet_close(p);
+    return 0;
+}
+
+static void refuse(const char *path, const char *column, const char *words)
+{
+    expect_die(read_all, (&(Read){path, column, 0}), words);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    const char *row[] = {"one", "two", NULL, "three"};
+    struct {
+        FileOptions f;
+        const char *column, *words;
+    } list[] = {
+        {{0}, "body", "no column 'body' (columns of strings, to be chosen with 'field': text)"},
+        {{.grouped = true}, "text", "no column 'text' (columns of strings, to be chosen with 'field': meta.text)"},
+        {{0}, "id", "column 'id' holds INT64, not strings (columns of strings, to be chosen with 'field': text)"},
+        {{.type = 7}, "text", "column 'text' holds FIXED_LEN_BYTE_ARRAY, not strings (columns of strings, to be chosen "
+                              "with 'field': none)"},
+        {{.list = true}, "texts", "column 'texts' is in a list, so a row has many texts"},
+        {{.list = true}, "texts.text", "column 'texts.text' is in a list"},
+        {{.codec = 4}, "text", "compressed by brotli, which is not read here (write it again with snappy, gzip or"},
+        {{.codec = 7}, "text", "compressed by LZ4_RAW"},
+        {{.codec = 99}, "text", "compressed by a later one than this program knows"},
+        {{.encoding = 9}, "text", "a page in the encoding BYTE_STREAM_SPLIT, which is not read here"},
+        {{.level_encoding = 4}, "text", "levels in the encoding BIT_PACKED, which is not read here"},
+        {{.encrypted_footer = true}, "text", "encrypted, which is not read here (decrypt it first)"},
+        {{.encrypted_column = true}, "text", "the column is encrypted, which is not read here"},
+        {{.elsewhere = true}, "text", "its columns are in other files"},
+        {{.encoding = FILE_DICTIONARY, .skew = 1}, "text", "the values of a page are fewer or longer than the page"},
+        {{.encoding = FILE_DELTA, .skew = 1}, "text", "the values of a page are fewer or longer than the page"},
+        {{.more = 1}, "text", "the pages have fewer values than the chunk"},
+        {{.more = -1}, "text", "the pages have more values than the chunk"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        refuse(put_rows("f", row, 4, list[i].f), list[i].column, list[i].words);
+    refuse(put("f", "PAR1", 4), "text", "f: byte 4: damaged Parquet: too short");
+    refuse(put("f", "PARE\0\0\0\0\0\0\0\0PARE", 16), "text", "f: encrypted");
+    refuse(put("f", "text\0\0\0\0\0\0\0\0PAR1", 16), "text", "f: byte 0: not Parquet, it does not begin with PAR1");
+    refuse(put("f", "PAR1\0\0\0\0\0\0\0\0PAR2", 16), "text", "f: byte 12: damaged Parquet: it does not end with PAR1");
+    refuse(put("f", "PAR1\0\0\0\0\5\0\0\0PAR1", 16), "text", "f: byte 8: damaged Parquet: a footer of this length");
+    refuse("-", "text", "-: Parquet is read from its end, so not from a pipe (save it as a file)");
+    refuse(dir, "text", "Parquet is read from its end, so not from a pipe");
+    refuse(in_dir("nothing"), "text", "nothing: cannot read: ");
+}
+
+// A page is as large as it says and no larger than is allowed; its checksum is right.
+static void test_pages(void **state)
+{
+    (void)state;
+    static char text[100001];
+    memset(text, 'a', sizeof text - 1);
+    const char *row[] = {text};
+    const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
+    for (int c = 0; c < 4; c++) {
+        const char *path = put_rows("f", row, 1, (FileOptions){.codec = codec[c], .required = true, .v2 = true});
+        expect_die(read_all, (&(Read){path, "text", 100003}), ": a page of 100004 bytes, above 100003 (raise max_p");
+        assert_int_equal(read_all(&(Read){path, "text", 100004}), 0);
+        Out o = parquet_file(row, 1, (FileOptions){.codec = codec[c], .required = true, .crc = true});
+        o.bytes[44]++; // in the page
+        refuse(put("f", o.bytes, o.n), "text", "damaged Parquet: the checksum of a page is wrong (fetch it again)");
+        free(o.bytes);
+        // The size that the header says, a zigzag varint in bytes 7 to 9, is one more and one less than what it holds.
+        for (int more = -1; more <= 1; more += 2) {
+            o = parquet_file(row, 1, (FileOptions){.codec = codec[c], .required = true});
+            assert_int_equal(o.bytes[7], 128 | (200008 & 127));
+            o.bytes[7] = (uint8_t)(o.bytes[7] + 2 * more);
+            refuse(put("f", o.bytes, o.n), "text",
+                   c ? "a page cannot be unpacked to the size that its header says"
+                     : "a page is not packed, but has two sizes");
+            free(o.bytes);
+        }
+    }
+}
+
+// Every beginning of a file is refused, whatever of it is missing; a changed byte gives an error in one line or a text.
+static void test_damage(void **state)
+{
+    (void)state;
+    const char *row[] = {"one", "two", NULL, "", "two", "three hundred", "three thousand", "three", "two"};
+    const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
+    char words[2000];
+    for (int e = 0; e < 4; e++) {
+        Out o = parquet_file(row, 9, (FileOptions){.encoding = encoding[e], .page_rows = 5, .v2 = e & 1});
+        for (size_t n = 0; n < o.n; n += 1 + (n > 20) * 6) refuse(put("f", o.bytes, n), "text", "f: byte ");
+        for (size_t i = 0; i < o.n; i++) {
+            uint8_t was = o.bytes[i];
+            o.bytes[i] = e & 2 ? 255 : (uint8_t)(was + 1);
+            Read r = {put("f", o.bytes, o.n), "text", 0};
+            int status = run_child(read_all, &r, words, sizeof words);
+            const char *end = strchr(words, '\n');
+            bool one_line = status == 1 && strncmp(words, "error: ", 7) == 0 && end && !end[1];
+            if (!one_line && (status != 0 || *words)) fail_msg("byte %zu: status %d: %s", i, status, words);
+            o.bytes[i] = was;
+        }
+        free(o.bytes);
+    }
+}
+
+// ---- as documents
+
+static void test_corpus(void **state)
+{
+    (void)state;
+    const char *row[] = {"one", NULL, "  \n", "tw\xFF", "", "12345678901", "three\nlines\n"};
+    const char *want[] = {"one", "tw\xEF\xBF\xBD", "12345678901", "three\nlines\n"};
+    const uint64_t line[] = {1, 4, 6, 7};
+    Out o = parquet_file(row, 7, (FileOptions){.codec = FILE_SNAPPY, .page_rows = 4});
+    const char *named[] = {put("A.Parquet", o.bytes, o.n), put("table", o.bytes, o.n)};
+    XXH128_hash_t h = XXH3_128bits(o.bytes, o.n);
+    char log[2000] = "";
+    FILE *f = fmemopen(log, sizeof log, "w");
+    CorpusReader *r = corpus_open(named, 2, (CorpusOptions){.max_bytes = 12, .log = f, .read_bytes = 10});
+    CorpusRecord doc;
+    for (int i = 0; i < 8; i++) {
+        assert_true(corpus_next(r, &doc));
+        assert_int_equal(doc.n_bytes, strlen(want[i % 4]));
+        assert_memory_equal(doc.text, want[i % 4], doc.n_bytes);
+        assert_true(doc.index == (uint64_t)i % 4 && doc.line == line[i % 4] && !doc.json);
+        assert_true(i % 4 < 2 ? doc.offset == 4 : doc.offset > 4);
+    }
+    assert_false(corpus_next(r, &doc));
+    CorpusCounts c = corpus_counts(r);
+    assert_true(c.documents == 8 && c.empty == 6 && c.bad_utf8 == 2 && c.bytes_in == 2 * o.n && c.too_long == 0);
+    size_t n_files;
+    const CorpusFile *file = corpus_files(r, &n_files);
+    assert_int_equal(n_files, 2);
+    assert_true(file[1].n_bytes == o.n && file[1].hash[0] == h.high64 && file[1].hash[1] == h.low64);
+    corpus_close(r);
+    // What is too long is left out, in the log with its row.
+    r = corpus_open(named, 1, (CorpusOptions){.max_bytes = 10, .log = f, .raise = "it"});
+    while (corpus_next(r, &doc)) assert_true(doc.n_bytes <= 10);
+    assert_int_equal(corpus_counts(r).too_long, 2);
+    corpus_close(r);
+    fclose(f);
+    assert_non_null(strstr(log, "A.Parquet:6: left out: the row is longer than 10 bytes (raise it)\n"));
+    assert_non_null(strstr(log, "A.Parquet:7: left out: "));
+    assert_true(corpus_any_fields(named, 2, (CorpusOptions){0}));
+    assert_false(corpus_any_fields(named, 2, (CorpusOptions){.format = SOURCE_TEXT}));
+    assert_int_equal(corpus_format(put("table.jsonl", o.bytes, o.n), SOURCE_AUTO), SOURCE_JSONL);
+    free(o.bytes);
+}
+
+// The reader of text meets Parquet; a folder has both.
+static int read_as_jsonl(void *path)
+{
+    CorpusRecord doc;
+    CorpusReader *r = corpus_open((const char *const[]){path}, 1, (CorpusOptions){.format = SOURCE_JSONL});
+    while (corpus_next(r, &doc)) {}
+    return 0;
+}
+
+static int read_whole(void *path)
+{
+    size_t n;
+    free(corpus_read(path, &n, (CorpusOptions){0}));
+    return 0;
+}
+
+static int read_strictly(void *path)
+{
+    CorpusRecord doc;
+    CorpusReader *r = corpus_open((const char *const[]){path}, 1, (CorpusOptions){.max_bytes = 2, .strict = true});
+    while (corpus_next(r, &doc)) {}
+    return 0;
+}
+
+static void test_wrong_format(void **state)
+{
+    (void)state;
+    const char *row[] = {"one"}, *path = put_rows("a.parquet", row, 1, (FileOptions){.codec = FILE_ZSTD});
+    expect_die(read_as_jsonl, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
+    expect_die(read_whole, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
+    expect_die(read_strictly, (void *)(uintptr_t)path, "a.parquet:1: the row is longer than 2 bytes");
+}
+
+static void put_text(const char *name, const char *text)
+{
+    put(name, text, strlen(text));
+}
+
+static void expect_same(const char *a, const char *b)
+{
+    char command[1500];
+    snprintf(command, sizeof command, "cmp '%s/%s' '%s/%s'", dir, a, dir, b);
+    assert_int_equal(system(command), 0);
+}
+
+// A recipe with a source in Parquet gives the tokens of the same texts in JSONL; so does `prepare tokens`.
+static void test_recipe(void **state)
+{
+    (void)state;
+    make_rows(false);
+    put_rows("rows.parquet", (const char *const *)rows, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
+             .encoding = FILE_DICTIONARY, .page_rows = 40, .group_rows = 150});
+    FILE *f = fopen(in_dir("rows.jsonl"), "w");
+    for (uint64_t i = 0; i < ROWS; i++)
+        if (rows[i]) assert_true(corpus_write_json(f, rows[i], strlen(rows[i]), "x", i));
+    assert_int_equal(fclose(f), 0);
+    const char *name[] = {"rows.jsonl\"\n", "rows.parquet\"\nfield = \"meta.text\"\n"};
+    for (int i = 0; i < 2; i++) {
+        char text[600];
+        snprintf(text, sizeof text, "[recipe]\nout = \"out%d\"\nunit = 0.01\n[source.a]\npath = \"%s[dedup]\n"
+                 "exact = true\n[tokenizer]\nvocab = 300\n[shards]\nval = 0.1\n", i, name[i]);
+        put_text("r.toml", text);
+        if (run("r.toml") != 0) fail_msg("%s", output);
+    }
+    expect_same("out0/shards/a/train_000000.bin", "out1/shards/a/train_000000.bin");
+    expect_same("out0/shards/a/val_000000.bin", "out1/shards/a/val_000000.bin");
+    if (run("tokens --input rows.jsonl --vocab 300 --out t0")) fail_msg("%s", output);
+    if (run("tokens --input rows.parquet --field meta.text --vocab 300 --out t1")) fail_msg("%s", output);
+    expect_same("t0/train_000000.bin", "t1/train_000000.bin");
+    put_text("s.toml", "[recipe]\nout = \"out2\"\n[source.a]\npath = \"rows.parquet\"\nformat = parquet\n"
+                       "line = \"\"\n");
+    assert_int_equal(run("s.toml"), 1);
+    assert_non_null(strstr(output, "[source.a]: line has no effect: "));
+    assert_int_equal(run("tokens --input rows.parquet --out t2"), 1);
+    assert_non_null(strstr(output, "error: rows.parquet: no column 'text' (columns of strings, to be chosen with "
+                                   "'field': meta.text)"));
+    assert_int_equal(run("tokens --input - --format parquet --out t2 <rows.parquet"), 1);
+    assert_non_null(strstr(output, "error: -: Parquet is read from its end, so not from a pipe (save it as a file)"));
+}
+
+static int tear_down(void **state)
+{
+    for (size_t i = 0; i < ROWS; i++) free(rows[i]);
+    return temp_dir_remove(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_grid),    cmocka_unit_test(test_other_writer),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_pages),
+                                       cmocka_unit_test(test_damage),  cmocka_unit_test(test_corpus),
+                                       cmocka_unit_test(test_wrong_format), cmocka_unit_test(test_recipe)};
+    return cmocka_run_group_tests(tests, program_set_up, tear_down);
+}
