@@ -2,8 +2,7 @@
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 budget=4000 # milliseconds: starting, and failing within 2 s
 # MPICH keeps some memory until the process ends.
-export HWLOC_PLUGINS_PATH=/dev/null # plugins are unloaded, and what they leak then has no name to suppress
-export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
+. test/lsan.sh
 
 # ranks N CONFIG NAME [OPTION...]: as train, on N ranks
 ranks() {

@@ -9,7 +9,8 @@
 # own TMPDIR counts as one failed test more. The exit status is 0 only when something ran and nothing failed.
 #
 # A script with a line "# long: ..." in its head runs only with --long, or when it is named; one with "# deeper: ..." does
-# more where TEST_LONG is set. --long sets it, and runs the scripts of both kinds. --units: the programs alone.
+# more where TEST_LONG is set. --long sets it, and runs the scripts of both kinds. --units: the programs alone. A line
+# "# limit: N s" gives a script more time, or less.
 #
 # usage: test/run.sh [--long | --units] [NAME...]     NAME: test_rng, check_headers, ...; none: all
 set -u
@@ -49,9 +50,10 @@ cpu_seconds() { # FILE: what `times` wrote; of the processes that this shell sta
 }
 
 run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many passed, failed and were skipped
-    local name log=$work/log status began=$SECONDS why='' p f s total
+    local name log=$work/log status began=$SECONDS why='' own p f s total limit=$limit
     name=$(basename "$1" .sh)
     mkdir "$work/tmp"
+    [ "$2" = script ] && own=$(sed -n '2,25s/^# limit: \([0-9]*\) s.*/\1/p' "$1") && [ -n "$own" ] && limit=$own
     { TMPDIR=$work/tmp timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # not the shell's own "Aborted"
     status=$?
     times >"$work/times"

@@ -12,7 +12,7 @@ launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich
 cores=$(env -u OMP_NUM_THREADS nproc)
 export OMP_NUM_THREADS=1
 # MPICH keeps some memory until the process ends.
-export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
+. test/lsan.sh
 
 deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }
 

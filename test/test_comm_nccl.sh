@@ -10,8 +10,7 @@ cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 export EMU_MEMORY=64 OMP_NUM_THREADS=1
-export HWLOC_PLUGINS_PATH=/dev/null # plugins are unloaded, and what they leak then has no name to suppress
-export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
+. test/lsan.sh
 
 # The CPU's side. A library built for a sanitizer cannot be linked into the other programs.
 library=$BUILD/libpretrain.a

@@ -9,7 +9,7 @@ failed=0
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 export OMP_NUM_THREADS=1
 # MPICH keeps some memory until the process ends.
-export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
+. test/lsan.sh
 
 for n in 2 4; do
     timeout 600 "$launcher" -n $n "$BUILD/test/mpi_cp" >"$work/log" 2>&1 </dev/null

@@ -10,7 +10,7 @@ launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich
 mpicc=$(for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $m && break; done)
 mapfile -t include < <("$mpicc" -show | tr ' ' '\n' | grep '^-I')
 export EMU_MEMORY=64 OMP_NUM_THREADS=1
-export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
+. test/lsan.sh
 
 build() { # MODE PROGRAM
     $here/build.sh "$1" "$work/$2-$1" "$here/tests/$2.cu" -- "${include[@]}"
