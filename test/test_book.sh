@@ -199,11 +199,11 @@ if [ -f "$book/pipeline_tool.js" ]; then
         dom moved.html >"$work/page"
         rm "$book/moved.html"
     }
-    dom try_pipeline.html | grep -q 'Length <b>27</b>, bubble <b>11.1%</b>' || echo 'try_pipeline.html does not compute' >"$work/log"
+    dom try_pipeline.html | grep -q 'Length <b>33</b>, bubble <b>27.3%</b>' || echo 'try_pipeline.html does not compute' >"$work/log"
     moved try_pipeline.html f 2
-    grep -q 'Length <b>38</b>, bubble <b>15.8%</b>' "$work/page" || echo 'try_pipeline.html does not follow its slider' >>"$work/log"
+    grep -q 'Length <b>44</b>, bubble <b>27.3%</b>' "$work/page" || echo 'try_pipeline.html does not follow its slider' >>"$work/log"
     shown >"$work/said"
-    grep -q 'length 38, bubble 0.1579' "$work/said" || { echo 'its command prints:'; cat "$work/said"; } >>"$work/log"
+    grep -q 'length 44 (formula 44), bubble 0.2727' "$work/said" || { echo 'its command prints:'; cat "$work/said"; } >>"$work/log"
     moved try_plan.html layers 16
     bytes=$(grep -oE '<b>[0-9.]+ GB</b> on the fullest' "$work/page" | grep -oE '[0-9.]+')
     shown >"$work/said"

@@ -488,7 +488,7 @@ PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, s
     if (b.total > PLAN_LAYOUT_USABLE * job->machine.memory)
         return refuse(PLAN_LAYOUT_MEMORY, why, n,
                       "memory: %.1f GB on stage %d's ranks, %s has %.0f (try more --tp or --pp, "
-                      "--zero 1, --recompute full%s)", b.total / 1e9, b.stage, job->machine.name,
+                      "--zero 1, --recompute full%s; plan layout searches them all)", b.total / 1e9, b.stage, job->machine.name,
                       job->machine.memory / 1e9, l->ep > 1 && !(job->shape.experts.room > 0) ? ", --moe.room=2" : "");
     return PLAN_LAYOUT_FITS;
 }
