@@ -45,20 +45,32 @@ a_student() {
     echo 'int wrong' >>15_clipping/clipping.c
     says 1 'clipping.c:[0-9:]* error:' $mine test 15
     [ "$(grep -c '^not ok' "$work/said")" = 4 ]
+    sed 's/clip_by_global_norm(/clip_by_norm(/' "$OLDPWD/$given/clipping.c" >15_clipping/clipping.c
+    says 1 'not run: clip_by_global_norm is missing' $mine test 15
+    sed 's/double sum = 0;/int big = 2147483647; puts("a line"), big += tensors; double sum = big * 0.0;/; 1i #include <stdio.h>' \
+        "$OLDPWD/$given/clipping.c" >15_clipping/clipping.c
+    says 1 'undefined behaviour: signed integer overflow.*, in clipping.c:[0-9]+:[0-9]+$' $mine test 15
+    [ "$(grep -c '^    | a line$' "$work/said")" -ge 4 ]
+    sed 's/double sum = 0;/float few[1], copy[4] = {1}; memcpy(few, copy, 4 * (size_t)tensors + 4); double sum = few[0] * 0;/; 1i #include <string.h>' \
+        "$OLDPWD/$given/clipping.c" >15_clipping/clipping.c
+    says 1 'stack-buffer-overflow, in clip_by_global_norm clipping.c:[0-9]+' $mine test 15
     cp "$OLDPWD/$given/clipping.c" 15_clipping
     says 0 '^points 7 of 7$' $mine test 15
+    grep -qx '(hidden tests give the other 3 of 10 points)' "$work/said"
     says 0 '^15 .* 10 +1 +c +7 of 7$' $mine list
     says 0 'clipping.c  [0-9]* bytes, visible tests: 7 of 7' $mine submit 15
-    says 0 'stays as it is; 15_clipping/handout.md says' $mine start 15
-    says 0 '^  [.]/course test N' $mine --help
-    if grep -E 'build/course|gradescope' "$work/said"; then return 1; fi
+    touch -d '+1 minute' 15_clipping/clipping.c
+    says 0 'visible tests: not run since a file was changed' $mine submit 15
+    says 0 'stays as it is' $mine start 15
+    says 0 '^  ./course test N ' $mine --help
+    if grep -E 'staff|build/' "$work/said"; then return 1; fi
     cd "$OLDPWD"
     says 0 '^points 10 of 10$' "$course" grade 15 "$work/mine/submit_15_clipping.tar.gz"
 }
 
 # An assignment of several files, which are the tree's own with bugs: outside of the tree there is nothing to compare with.
 several_files() {
-    says 0 'write bug1.c bug2.c .* bug7.c$' "$course" start 27 "$work/hunt"
+    says 0 'mend bug1.c bug2.c .* bug7.c$' "$course" start 27 "$work/hunt"
     local mine=$work/hunt/27_find_the_bug
     if find "$work/hunt" -name '*.txt' | grep .; then return 1; fi
     if sha256sum src/*/*.c | cut -d ' ' -f 1 | grep -F "$(sha256sum "$mine"/bug*.c | cut -d ' ' -f 1)"; then return 1; fi
@@ -82,6 +94,7 @@ errors() { # one line each
     says 2 '^error: .*no no-gcc here: install gcc' env CC=no-gcc "$course" grade 15 $given/clipping.c
     [ "$(wc -l <"$work/said")" = 1 ]
     says 2 'no such command' "$course" grow
+    says 2 'nowhere: no such folder' "$course" gradescope 15 "$work/nowhere/grader.zip"
     : >"$work/empty.c"
     says 1 'clipping.c is missing or empty' "$course" grade 15 "$work/empty.c"
 }
@@ -123,10 +136,15 @@ a_table_of_marks() {
     cp $given/clipping.c "$work/all/ann"
     sed 's/\<sum\>/total/g; s/\<norm\>/length/g; s/double factor/ double   by/; s/factor/by/' $given/clipping.c >"$work/all/bob/clipping.c"
     cp $given/right_one_loop.c "$work/all/cleo.c"
+    mkdir -p "$work/all/dan" "$work/all/eve" "$work/pack/15_clipping"
+    sed 's/norm > clip) {/clip > 0) {/' $given/clipping.c >"$work/pack/15_clipping/clipping.c"
+    tar -C "$work/pack" -czf "$work/all/dan/submit_15_clipping.tar.gz" . # as `course submit` makes it
     says 0 '^student,assignment,points,of,note$' "$course" marks "$work/all" 15
     [ "$(grep -c ',15_clipping,10,10,$' "$work/said")" = 3 ]
+    grep -q '^dan,15_clipping,8,10,.*clipping only ever shortens' "$work/said"
+    grep -qx 'eve,15_clipping,0,10,nothing was handed in' "$work/said"
     says 0 '^1\.00  ann  bob$' "$course" similar "$work/all" 15
-    sed -n 2p "$work/said" | grep -q '^0\.[0-6]'
+    grep -qE '^0\.[0-6][0-9]  ann  cleo$' "$work/said"
 }
 
 gradescope() {
@@ -138,9 +156,12 @@ gradescope() {
     says 0 '^valid: 10 of 10$' "$course" autograde "$work/grader.zip" "$work/handed" "$work/root"
     [ "$(grep -c after_published "$work/said")" = 2 ]
     [ "$(grep -c ', visible$' "$work/said")" = 4 ]
+    tar -C "$work/handed" -czf "$work/handed.tar.gz" . # Gradescope leaves it as it is
+    says 0 '^valid: 10 of 10$' "$course" autograde "$work/grader.zip" "$work/handed.tar.gz" "$work/root"
     echo 'double clip_by_global_norm(' >"$work/handed/clipping.c"
-    says 0 '^valid: 0 of 10$' "$course" autograde "$work/grader.zip" "$work/handed" "$work/root2"
-    grep -q 'error: ' "$work/root2/autograder/results/results.json"
+    says 0 '^valid: 0 of 10$' "$course" autograde "$work/grader.zip" "$work/handed" "$work/root"
+    grep -q 'error: ' "$work/said"
+    grep -q 'error: ' "$work/root/autograder/results/results.json"
     says 0 'the points are 10' "$course" gradescope 28 "$work/fast.zip" # with a leaderboard
     says 0 '^leaderboard: times as fast as three loops = [0-9.]+$' "$course" autograde "$work/fast.zip" dev/course/28_fast_matmul/fast.c "$work/root3"
     grep -q '"order": "desc"' "$work/root3/autograder/results/results.json"
@@ -152,6 +173,8 @@ no_answer_is_handed_out() {
     local path name
     "$course" export --students "$work/students"
     if find "$work/students" | grep -E '/(hidden|wrong|right[_.]|bugs[.]txt|mutations)'; then return 1; fi
+    grep -q '^./course test 15 ' "$work/students/README.md"
+    if grep -E '\]\([^h#][^)]*\)' "$work"/students/*/handout.md; then return 1; fi # links into the tree
     for path in dev/course/[0-9][0-9]_*; do
         name=$(basename "$path")
         [ -s "$work/students/$name/handout.md" ]

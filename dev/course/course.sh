@@ -31,9 +31,11 @@ trap 'exit 130' INT TERM
 sanitize='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
 stop() { echo "error: course: $*" >&2; exit 2; }
-usage() { # outside of the tree: what students need
+usage() { # of a folder that was handed out: the student's commands
     if [ -n "$tree" ]; then sed -n '2,/^# A folder/{/^# A folder/d;s/^# \{0,1\}//;p}' "$here/course.sh"
-    else sed -n '2,/^# For staff/{/^# For staff/d;s/^# \{0,1\}//;s/build\/course/.\/course/;s/without DIR: course-work/without DIR: here/;p}' "$here/course"
+    else
+        sed -n '2,/^# For staff/{/^# For staff/d;s/^# \{0,1\}//;p}' "$here/course" |
+            sed 's| (doc/course.md)$||;s|build/course|./course|;s|; without DIR: course-work||'
     fi
 }
 
@@ -203,7 +205,13 @@ compile_answer() { # FILE
 build_answer() { # PROGRAM: of the files in $work/answer
     local f bad
     for f in "${files[@]}"; do compile_answer "$f" || return 1; done
-    if [ $kind != cuda ]; then link "$1" "${objects[@]/#/$work/answer/}" 2>&1; return; fi
+    if [ $kind != cuda ]; then
+        link "$1" "${objects[@]/#/$work/answer/}" >"$work/log" 2>&1 && return
+        bad=$(sed -n 's/.*undefined reference to `\(.*\)'"'"'.*/\1/p' "$work/log" | head -n 1)
+        [ -z "$bad" ] || { refuse "$bad is missing: the handout says what it is"; return; }
+        cat "$work/log"
+        return 1
+    fi
     emulated "$1" "${graders[@]}" "$work/answer/$file" 2>&1 || return 1
     bad=$(undefined "$1.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
     [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
@@ -229,7 +237,7 @@ judge() { # FILE or FOLDER [OPTION OF grade.c...]
         cd "$work/answer" && "$work/judge" "${@:2}"
         return
     elif $how "$work/program" "$1" >"$work/refused"; then
-        cat "$work/refused" # warnings
+        sed "s|$work/answer/||g" "$work/refused" # warnings
         cd "$work" && "$work/judge" --program "$work/program" --seconds "${COURSE_SECONDS:-20}" "${@:2}"
         return
     fi
@@ -239,6 +247,8 @@ judge() { # FILE or FOLDER [OPTION OF grade.c...]
 }
 
 # ---- students
+# A page without its links into the tree.
+unlinked() { sed -E 's/(^|[^!])\[([^][]*)\]\([^)# ]*\.(md|c|h|cu|sh|txt|py)(#[^)]*)?\)/\1\2/g' "$1"; } # FILE
 # Copies what a student gets; DIR is complete without this tree.
 give() { # DIR
     local other header
@@ -246,6 +256,7 @@ give() { # DIR
     cp "$here"/*.h "$here/grade_gpu.cuh" "$here/grade.c" "$1"
     [ -n "$tree" ] && install -m 755 "$here/course.sh" "$1/course" || [ "$here" -ef "$1" ] || install -m 755 "$here/course" "$1/course"
     cp "$folder"/{handout.md,hints.md,tests.*} "$1/$name"
+    unlinked "$folder/handout.md" >"$1/$name/handout.md"
     for header in "$folder"/*.h "$folder"/*.cuh; do [ -f "$header" ] && cp "$header" "$1/$name"; done
     each_file stub "$1/$name/given" || return 1
     all_points >"$1/$name/given/points"
@@ -255,18 +266,21 @@ give() { # DIR
     for other in $([ $kind != debug ] || $cc -MM "-I$root/src" "$folder"/*.c "$1/$name"/given/*.c | grep -o "$root/src/[^ ]*[.]h" | sort -u); do
         install -Dm 644 "$other" "$1/${other#"$root"/}"
     done
-    for other in $(grep -ho 'doc/[a-z_]*\.md' "$folder/handout.md" | sort -u); do cp "$root/$other" "$1/doc"; done
+    for other in $(grep -ho 'doc/[a-z_]*\.md' "$folder/handout.md" | sort -u); do unlinked "$root/$other" >"$1/$other"; done
     [ $kind = cuda ] || return 0
     mkdir -p "$1/dev/cuda_on_cpu" "$1/src/base"
     cp "$root"/src/base/*.h "$1/src/base"
     cp -r "$root"/dev/cuda_on_cpu/{include,build.sh,README.md,*.cc,*.h} "$1/dev/cuda_on_cpu"
 }
 begin() { # N DIR
+    local verb=write
     find_assignment "$1"
     if ! [ "$here" -ef "$2" ]; then give "$2" || return 1; fi
-    if [ -e "$2/$name/$file" ]; then echo "$2/$name/$file is there already and stays as it is; $name/handout.md says what to do"
-    else each_file stub "$2/$name" && echo "$2/$name: read handout.md, write ${files[*]}"
+    [ $kind != debug ] || verb=mend
+    if [ -e "$2/$name/$file" ]; then echo "$file is there already; it stays as it is"
+    else each_file stub "$2/$name" || return 1
     fi
+    echo "$2/$name: read handout.md, $verb ${files[*]}"
 }
 own() { # [DIR]: sets mine, the student's folder
     mine=${1:-$([ -n "$tree" ] && echo course-work || echo "$here")}
@@ -288,8 +302,10 @@ test_own() { # N [DIR]
     own "${2:-}"
     own_files
     build_judge visible
-    judge "$mine/$name" | tee "$work/said"
+    judge "$mine/$name" --prints yes | tee "$work/said"
     status=${PIPESTATUS[0]}
+    sed -n '$s/^points .* of //p' "$work/said" |
+        awk -v all="$(all_points)" '$1 < all { print "(hidden tests give the other " all - $1 " of " all " points)" }'
     mkdir -p "$mine/.course"
     sed -n '$s/^points //p' "$work/said" >"$mine/.course/$name.points"
     return "$status"
@@ -307,7 +323,7 @@ hint() { # N [DIR]
     [ "$seen" != "$n" ] || echo '(this was the last one)'
 }
 submit() { # [N] [DIR]
-    local what=all path out f
+    local what=all path out f points
     [[ ${1:-} =~ ^[0-9] ]] && { find_assignment "$1"; what=$name; shift; }
     own "${1:-}"
     mkdir "$work/pack"
@@ -321,9 +337,14 @@ submit() { # [N] [DIR]
             cmp -s "$mine/$name/$f" "$mine/$name/given/$f" && continue
         [ -f "$mine/$name/$file" ] || continue
         mkdir "$work/pack/$name" && cp "${files[@]/#/$mine/$name/}" "$work/pack/$name" || exit 2
+        points=$(cat "$mine/.course/$name.points" 2>/dev/null)
+        for f in "${files[@]}"; do
+            [ ! "$mine/$name/$f" -nt "$mine/.course/$name.points" ] || points='not run since a file was changed'
+        done
+        [ -e "$mine/.course/$name.points" ] || points='not run'
         for f in "${files[@]}"; do
             echo "$(sha256sum <"$mine/$name/$f" | cut -d ' ' -f 1)  $name/$f  $(wc -c <"$mine/$name/$f") bytes," \
-                "visible tests: $(cat "$mine/.course/$name.points" 2>/dev/null || echo 'not run')" >>"$work/pack/MANIFEST"
+                "visible tests: $points" >>"$work/pack/MANIFEST"
         done
     done
     [ -s "$work/pack/MANIFEST" ] || stop "nothing to hand in: every answer is still the stub"
@@ -334,10 +355,15 @@ submit() { # [N] [DIR]
 # ---- staff
 staff() { [ -n "$tree" ] || stop "$1 works in the tree of the course only"; }
 export_one() { find_assignment "$2" && give "$1" && cp "${files[@]/#/$1/$name/given/}" "$1/$name"; } # DIR N
+student_page() {
+    echo '# Assignments'
+    sed -n '/^## A student/,/^## A teacher/{/^## /d;s|build/course|./course|g;s|course-work/||g;p}' "$root/doc/course.md"
+}
 export_students() { # DIR
     staff export
     [ ! -e "$1" ] || [ -z "$(ls -A "$1")" ] || stop "$1 is not empty"
-    mkdir -p "$1" && each_assignment export_one "$1" && echo "$1: ./course list"
+    mkdir -p "$1" && each_assignment export_one "$1" &&
+        student_page >"$1/README.md" && echo "$1: ./course list"
 }
 # A file to grade out of what was handed in: itself, or in a folder or archive, where given/ has the stub.
 handed_in_file() { # SUBMISSION FILE
@@ -353,7 +379,14 @@ handed_in_file() { # SUBMISSION FILE
     *)
         if [ -d "$1" ]; then
             found=$(find "$1" -maxdepth 4 -type f -name "$2" ! -path '*/given/*' | sort | head -n 1)
-            [ -n "$found" ] && cat "$found"
+            if [ -n "$found" ]; then cat "$found"
+            else # in an archive that lies there: Gradescope unpacks .zip alone
+                find "$1" -maxdepth 2 -type f \( -name '*.tar.gz' -o -name '*.tgz' -o -name '*.tar' -o -name '*.zip' \) | sort |
+                    while IFS= read -r found; do
+                        handed_in_file "$found" "$2" >"$work/inner"
+                        [ -s "$work/inner" ] && cat "$work/inner" && break
+                    done
+            fi
         elif [ -f "$1" ] && { [ ${#files[@]} = 1 ] || [ "${1##*/}" = "$2" ]; }; then
             case $1 in *."${2##*.}") cat "$1" ;; esac
         fi ;;
@@ -372,15 +405,16 @@ grade_one() { # N FILE
     build_judge
     judge "$work/handed"
 }
-marks_of() { # DIR N
+marks_of() { # DIR N [all]: all, also who handed in nothing
     local entry note points
     find_assignment "$2"
     build_judge
     for entry in "$1"/*; do
-        handed_in "$entry" || continue
+        note=$(basename "$entry")
+        handed_in "$entry" || { [ -z "${3:-}" ] || echo "${note%%.*},$name,0,$(all_points),nothing was handed in"; continue; }
         (judge "$work/handed") >"$work/said" 2>&1
         points=$(sed -n '$s/^points \(.*\) of \(.*\)/\1,\2/p' "$work/said")
-        note=$(sed -n '/^not run/{p;q}; /error:/{s/.*error/error/p;q}' "$work/said" | tr -d '",')
+        note=$(sed -n '/^not run/{p;q}; /error:/{s/.*error/error/p;q}; /^not ok/{n;s/^ *//p;q}' "$work/said" | tr -d '",')
         entry=$(basename "$entry")
         echo "${entry%%.*},$name,${points:-0,$(all_points)},$note"
     done
@@ -389,7 +423,7 @@ marks() { # DIR [N]
     staff marks
     [ -d "${1:-}" ] || stop "${1:-}: no such folder (course marks DIR [N])"
     echo 'student,assignment,points,of,note'
-    if [ -n "${2:-}" ]; then marks_of "$1" "$2"; else each_assignment marks_of "$1"; fi
+    if [ -n "${2:-}" ]; then marks_of "$1" "$2" all; else each_assignment marks_of "$1"; fi
 }
 similar() { # DIR N
     local entry
@@ -476,7 +510,8 @@ gradescope() { # N OUT.zip
     find_assignment "$1"
     command -v zip >/dev/null || stop 'no zip here (apt-get install zip)'
     case ${2:-} in *.zip) ;; *) stop 'where to? (course gradescope N OUT.zip)' ;; esac
-    out=$(cd "$(dirname "$2")" && pwd)/$(basename "$2") || exit 2
+    [ -d "$(dirname "$2")" ] || stop "$(dirname "$2"): no such folder"
+    out=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
     give "$zip" && cp "$folder/hidden.$(suffix)" "$zip/$name" || stop "$name cannot be copied"
     rm -r "$zip/doc"
     cat >"$zip/setup.sh" <<END
@@ -510,6 +545,7 @@ autograde() { # ZIP SUBMISSION ROOT [--setup]
     local a
     [ -f "${1:-}" ] && [ -e "${2:-}" ] && [ -n "${3:-}" ] || stop 'course autograde ZIP SUBMISSION ROOT [--setup]'
     a=$3/autograder
+    rm -rf "$a/submission" # of another time
     mkdir -p "$a"/{source,submission,results} && unzip -qo "$1" -d "$a/source" && cp -r "$2" "$a/submission" || exit 2
     for script in setup.sh run_autograder; do [ -x "$a/source/$script" ] || stop "$1 has no $script at its top"; done
     cp "$a/source/run_autograder" "$a"
@@ -517,6 +553,7 @@ autograde() { # ZIP SUBMISSION ROOT [--setup]
     rm -f "$a/results/results.json"
     (cd "$a" && timeout 600 ./run_autograder >results/stdout 2>&1)
     [ -f "$a/results/results.json" ] || { tail -n 20 "$a/results/stdout" >&2; stop 'run_autograder left no results.json'; }
+    grep -m 1 -E '^not run|error: ' "$a/results/stdout"
     "$build/grades" results "$a/results/results.json"
 }
 

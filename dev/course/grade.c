@@ -1,6 +1,7 @@
 // grade: runs the tests of one answer (grade.h).
 //
 // usage: PROGRAM [--program ANSWER] [--seconds N] [--json FILE [--leaderboard NAME asc|desc]] [--refused FILE]
+//                [--prints yes]
 //
 // One line a test, "ok 2 of 2  title" or "not ok 0 of 2  title" with what was wrong below, and at last "points 7 of 10".
 // --json writes the results as Gradescope wants them. The exit status is 0 when all passed.
@@ -11,7 +12,7 @@
 // nothing, and neither does its exit status alone: a test has passed when its process sends back, on a pipe of its own,
 // the password that the judge sent it when main() had begun. At the end of a test whatever it started is killed.
 // Without --program the tests run in a fork of this program: for a quick try with one's own answer. --refused: nothing
-// can be run, for the reason in FILE; all tests are listed with 0 points.
+// can be run, for the reason in FILE; all tests are listed with 0 points. --prints: what ANSWER printed is shown too.
 #define _GNU_SOURCE // fexecve
 #include "grade.h"
 
@@ -50,6 +51,8 @@ void grade_add(GradeTest *test)
 static int verdict = 2;
 static char password[33];
 static double measured = NAN;
+// Of the judge: what the process of the last test printed.
+static char said[1 << 16];
 
 void fail(const char *format, ...)
 {
@@ -59,6 +62,7 @@ void fail(const char *format, ...)
     int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
     dprintf(verdict, "wrong: %.*s\n", n, line);
+    fflush(stdout);
     _exit(1);
 }
 
@@ -203,6 +207,7 @@ static void run_test(int index, int from, int to)
     if (write(to, "?", 1) != 1 || read(from, password, 32) != 32) _exit(2);
     close(from);
     fcntl(to, F_SETFD, FD_CLOEXEC);
+    setvbuf(stdout, NULL, _IOLBF, 0); // so that a crash loses no line
     GradeTest *test = tests;
     while (index-- > 0 && test) test = test->next;
     if (!test) _exit(2);
@@ -254,7 +259,7 @@ static double now(void)
 }
 
 // What a test said: the grader's own line, or the sanitizer's, or how it ended.
-static void reason(const char *line, char *said, int status, double seconds, char *out, size_t size)
+static void reason(const char *line, int status, double seconds, char *out, size_t size)
 {
     char *sanitizer = strstr(said, "ERROR: AddressSanitizer: "), *undefined = strstr(said, "runtime error: ");
     if (!strncmp(line, "wrong: ", 7)) snprintf(out, size, "%.*s", (int)strcspn(line + 7, "\n"), line + 7);
@@ -266,10 +271,37 @@ static void reason(const char *line, char *said, int status, double seconds, cha
     else if (strstr(said, "hard rss limit exhausted")) snprintf(out, size, "more than 4 GB of memory were in use");
     else if (WIFSIGNALED(status)) snprintf(out, size, "the program crashed: %s", strsignal(WTERMSIG(status)));
     else snprintf(out, size, "the program ended with status %d before the test did", WEXITSTATUS(status));
-    if (sanitizer && strncmp(line, "wrong: ", 7)) { // the first line of the stack that is in a file of the answer
-        char *frame = strstr(sanitizer, " in "), *end = frame ? strchr(frame, '\n') : NULL;
-        size_t used = strlen(out);
-        if (end) snprintf(out + used, size - used, ",%.*s", (int)(end - frame), frame);
+    if (!strncmp(line, "wrong: ", 7) || status < 0) return;
+    size_t used = strlen(out);
+    if (sanitizer) { // the first line of the stack that is in a file of the answer, or else its first line
+        char *stack = strstr(sanitizer, " in "), *file = strstr(sanitizer, "/answer/"), *end = strstr(sanitizer, "\n\n");
+        if (file && (!end || file < end)) {
+            char *in = file;
+            while (in > sanitizer && strncmp(in, " in ", 4)) in--;
+            snprintf(out + used, size - used, ", in %.*s %.*s", (int)strcspn(in + 4, " "), in + 4,
+                     (int)strcspn(file + 8, "\n"), file + 8);
+        } else if (stack) snprintf(out + used, size - used, ",%.*s", (int)strcspn(stack, "\n"), stack);
+    } else if (undefined) { // "PATH/FILE:LINE:COLUMN: runtime error: "
+        char *file = undefined;
+        while (file > said && file[-1] != '/' && file[-1] != '\n') file--;
+        if (undefined - file > 2) snprintf(out + used, size - used, ", in %.*s", (int)(undefined - file) - 2, file);
+    }
+}
+
+// At most 20 lines, without the sanitizer's report, which `reason` has read.
+static void show_prints(void)
+{
+    int n = 0;
+    for (char *line = said; *line && strncmp(line, "====", 4); n++) {
+        int length = (int)strcspn(line, "\n");
+        char *error = strstr(line, "runtime error: ");
+        if (error && error < line + length) break;
+        if (n == 20) {
+            printf("    | ... (20 lines are shown)\n");
+            break;
+        }
+        printf("    | %.*s\n", length, line);
+        line += length + (line[length] == '\n');
     }
 }
 
@@ -288,7 +320,6 @@ static bool take(int from, char *text, size_t *used, size_t size)
 // Runs a test and answers its "?" with a new password. True when it passed; what was wrong: in `why`.
 static bool run(const char *program, int index, double seconds, char *why, size_t size)
 {
-    static char said[1 << 16];
     char line[1 << 14] = "", secret[33] = "", want[40];
     uint8_t bytes[16];
     int out[2], in[2], back[2], status = 0;
@@ -325,7 +356,7 @@ static bool run(const char *program, int index, double seconds, char *why, size_
     snprintf(want, sizeof want, "?%s ", secret);
     bool passed = !late && *secret && WIFEXITED(status) && WEXITSTATUS(status) == 0 && !strncmp(line, want, strlen(want));
     measured = passed ? strtod(line + strlen(want), NULL) : NAN;
-    if (!passed) reason(line + (*line == '?'), said, late ? -1 : status, seconds, why, size);
+    if (!passed) reason(line + (*line == '?'), late ? -1 : status, seconds, why, size);
     return passed;
 }
 
@@ -355,12 +386,14 @@ static char *read_text(const char *path)
 int main(int argc, char **argv)
 {
     double seconds = 20, points = 0, all = 0, leader = NAN;
+    bool prints = false;
     const char *program = NULL, *refused = NULL, *board = NULL, *order = NULL, *sep = "";
     FILE *json = NULL;
     if (argc == 5 && !strcmp(argv[1], "--run")) run_test(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seconds")) seconds = atof(argv[i + 1]);
         else if (!strcmp(argv[i], "--program")) program = argv[i + 1];
+        else if (!strcmp(argv[i], "--prints")) prints = true;
         else if (!strcmp(argv[i], "--refused")) refused = read_text(argv[i + 1]);
         else if (!strcmp(argv[i], "--leaderboard") && i + 2 < argc) board = argv[i + 1], order = argv[i++ + 2];
         else if (!strcmp(argv[i], "--json") && !(json = fopen(argv[i + 1], "we"))) stop(argv[i + 1]);
@@ -375,13 +408,14 @@ int main(int argc, char **argv)
     }
     int index = 0;
     for (GradeTest *t = tests; t; t = t->next, index++) {
-        char why[1024] = "not run";
+        char why[1024] = "not run: see the error above";
         bool passed = !refused && run(program, index, seconds, why, sizeof why);
         if (passed) *why = '\0';
         if (passed && !isnan(measured)) leader = measured;
         printf("%s %g of %g  %s%s\n", passed ? "ok" : "not ok", passed ? t->points : 0.0, t->points, t->title,
                t->hidden ? " (hidden)" : "");
         if (!passed) printf("    %s\n", why);
+        if (prints) show_prints();
         points += passed ? t->points : 0, all += t->points;
         if (!json) continue;
         fprintf(json, "%s\n {\"name\": ", sep), sep = ",";

@@ -8,7 +8,7 @@ TEST(first_step, 1, "the first step moves each weight by lr")
 {
     float w[3] = {1, 1, 0}, m[3] = {0}, v[3] = {0}, g[3] = {2, -0.5f, 100};
     adamw_step(w, m, v, g, 3, 1, (AdamW){0.1, 0.9, 0.999, 1e-8, 0});
-    double k = 0.1 / sqrt(0.001), a = 0.1 * sqrt(0.001), b = sqrt(0.001);
+    double k = 0.1 / sqrt(0.001), c = 0.1 * sqrt(0.001), b = sqrt(0.001);
     expect(isfinite(w[0]), "the first weight is %g after step 1: was 1 - beta^step taken with step 0?", (double)w[0]);
     double want[3] = {0.9, 1.1, -0.1};
     expect_array("the weights (1, 1, 0) after gradients (2, -0.5, 100), lr 0.1", w, want, 1, 3, 1e-5,
@@ -18,7 +18,9 @@ TEST(first_step, 1, "the first step moves each weight by lr")
                              {(double[]){1 - 0.1 / b, 1 + 0.1 / b, -0.1 / b}, "v is not corrected, m is"},
                              {(double[]){0.95, 1.2, -0.001}, "divided by vhat, not by its root"},
                              {(double[]){0.8, 1.05, -10}, "plain gradient descent: not divided by the gradient's size"},
-                             {(double[]){1 - a, 1 + a, -a}, "the corrections are multiplied, not divided"}}, 7);
+                             {(double[]){1 - c, 1 + c, -c}, "g^2 is not multiplied by 1 - beta2"},
+                             {(double[]){1 - 0.002 / (0.002 + 1e-8), 1 + 5e-4 / (5e-4 + 1e-8), -1},
+                              "the corrections are multiplied, not divided"}}, 8);
 }
 
 TEST(moments, 2, "m and v after two steps")
@@ -59,6 +61,8 @@ TEST(decay, 2, "the decay acts on the weight alone")
 {
     float w[2] = {2, -4}, m[2] = {0}, v[2] = {0}, g[2] = {0};
     adamw_step(w, m, v, g, 2, 1, (AdamW){0.1, 0.9, 0.999, 1e-8, 0.5});
+    expect(isfinite(w[0]), "the weight 2 is %g after a gradient of 0: 0 / 0, without eps in the denominator",
+           (double)w[0]);
     expect_array("the weights (2, -4) after a gradient of 0, lr 0.1, decay 0.5", w, (double[]){1.9, -3.8}, 1, 2, 1e-6,
                  (Mistake[]){{(double[]){1.9, -3.9}, "L2: the decay was added to the gradient, and Adam divided it"},
                              {(double[]){1, -2}, "the decay is not multiplied by lr"},

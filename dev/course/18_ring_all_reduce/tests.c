@@ -5,6 +5,8 @@
 
 #include "ring.h"
 
+#include <math.h>
+
 typedef struct {
     size_t n;
     float *x[64];
@@ -20,6 +22,9 @@ static void body(Link *link, void *arg)
 static void sums(int N, size_t n, LinkCount *count)
 {
     Job job = {.n = n};
+    LinkCount own_count[64];
+    size_t sent = 0, least = 2 * (size_t)(N - 1) * n * sizeof(float);
+    if (!count) count = own_count;
     double *want = calloc(n + 1, sizeof *want), *own = calloc(n + 1, sizeof *own), *mean = calloc(n + 1, sizeof *mean);
     float *first[64];
     for (int r = 0; r < N; r++) {
@@ -28,6 +33,7 @@ static void sums(int N, size_t n, LinkCount *count)
     }
     for (size_t i = 0; i < n; i++) mean[i] = want[i] / N;
     ranks_run(N, body, &job, count);
+    for (int r = 0; r < N; r++) sent += count[r].bytes;
     bool added = N == 1 || n == 0;
     for (size_t i = 0; i < n * (size_t)N; i++) {
         bool copy = false;
@@ -41,6 +47,11 @@ static void sums(int N, size_t n, LinkCount *count)
         char what[96];
         snprintf(what, sizeof what, "the sum of %zu elements over %d ranks, on rank %d", n, N, r);
         for (size_t i = 0; i < n; i++) own[i] = first[r][i];
+        for (size_t i = 0; i < n && sent && sent < least; i++)
+            if (!(fabs(job.x[r][i] - want[i]) <= 1e-6 * N))
+                fail("%s, element %zu: expected %.6g, got %.6g; all ranks together sent %zu bytes, and a sum needs "
+                     "2 (N-1) n floats, %zu bytes: link_send counts bytes, not elements; or a step is missing", what, i, want[i],
+                     job.x[r][i], sent, least);
         expect_array(what, job.x[r], want, 1, n, 1e-6 * N,
                      (Mistake[]){{own, "it is still the rank's own array: nothing was added"},
                                  {mean, "this is the mean, not the sum"}}, N > 1 ? 2 : 0);
