@@ -138,6 +138,7 @@ requeued() {
     wait_for_steps requeued $((stopped + 5))
     scancel "$id"
     value train step "$runs/requeued/metrics.jsonl" | head -n $((stopped + 5)) | cmp - <(seq $((stopped + 5))) # each once
+    grep -aqx "resumed: after step $stopped of this run" "$work/requeued_$id.out"
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }

@@ -111,6 +111,7 @@ packs_documents() {
     train gpt packed "${packed[@]}"
     train gpt packed-half "${packed[@]}" --run.stop_at=3
     train gpt packed-half "${packed[@]}" --ckpt.resume=true
+    grep -qE '^resumed: after step [0-9]+ of this run$' "$work/packed-half.out"
     same_state packed packed-half 6
     cmp <(history packed) <(history packed-half)
     train gpt masked "${packed[@]}" --data.packing=cut

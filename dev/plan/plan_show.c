@@ -194,6 +194,7 @@ static void show_run(Report *r, const PlanOptions *o, const PlanTime *t)
                  o->mean, o->restart, daly, o->save, o->mean);
     report_value(r, "days", hours / 24, "with failures", NULL);
     report_value(r, "accelerator hours", hours * gpus, "", NULL);
+    report_value(r, "price", o->price, "dollars an hour of an accelerator, or --price", NULL);
     report_value(r, "cost", hours * gpus * o->price, "dollars", "%.4g hours * %.0f * %.4g dollars", hours, gpus,
                  o->price);
 }

@@ -64,6 +64,7 @@ void run_announce(Run *run)
     if (run->first_step == 0 && *cfg->ckpt.init)
         progress_note(run->progress, "weights: those of %s, step %ld%s", cfg->ckpt.init, run->saves.init_step,
                       run->saves.upcycled ? "; each expert begins as its layer's one network, routers are new" : "");
+    if (run->first_step > 0) progress_note(run->progress, "resumed: after step %ld of this run", run->first_step);
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
                   (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val),
                   cfg->batch.tokens);
