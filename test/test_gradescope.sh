@@ -24,7 +24,7 @@ root=$work/root failed=0
 
 # In the root, with namespaces of its own: what it mounts and starts is gone when it ends.
 # shellcheck disable=SC2016
-inside() { unshare -m -p -f --kill-child chroot "$root" /bin/sh -c 'mount -t proc proc /proc && cd /autograder && exec "$@"' sh "$@"; }
+inside() { unshare -m -p -f --kill-child env -u TMPDIR chroot "$root" /bin/sh -c 'mount -t proc proc /proc && cd /autograder && exec "$@"' sh "$@"; }
 
 debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} >"$work/log" 2>&1 || skip "no network? debootstrap: $(tail -n 1 "$work/log")"
 "$course" gradescope 15 "$work/grader.zip" >/dev/null || { echo 'not ok the zip is made'; exit 1; }
