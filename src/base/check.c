@@ -75,14 +75,14 @@ static void take_the_word(void)
 }
 
 // The whole line is one write, so that the lines of several ranks do not mix. An error that all ranks have is printed
-// once: the other ranks wait 0.3 s, in which rank 0 prints it and ends the job.
+// once: the other ranks wait 0.8 s, in which rank 0 prints it and ends the job (after 0.2 s, comm_mpi).
 static void complain(char *message)
 {
     take_the_word();
     make_plain(message);
     const char *rank = launcher_rank();
     fflush(stdout);
-    if (rank && strcmp(rank, "0")) usleep(300000);
+    if (rank && strcmp(rank, "0")) usleep(800000);
     if (rank) fprintf(stderr, "rank %s: error: %s\n", rank, message);
     else fprintf(stderr, "error: %s\n", message);
 }
