@@ -1,7 +1,7 @@
 // flash: attention on a GPU that never stores the scores.
 #ifndef FLASH_H
 #define FLASH_H
-#include "dev/course/33_cuda_matmul/matmul.h" // Matrix: a pointer whose reads are counted
+#include "dev/course/matrix.h" // Matrix: a pointer whose reads are counted
 
 // Causal attention, each head for itself. q, k, v, out (heads, T, D), lse (heads, T) in the GPU's memory; heads and T
 // >= 1; D is 32 or 64. Query t sees the keys 0 .. t:
