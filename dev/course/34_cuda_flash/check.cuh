@@ -2,6 +2,7 @@
 #include "dev/course/grade_gpu.cuh"
 #include "flash.h"
 
+#include <utility>
 #include <vector>
 
 #ifdef __CUDACC__
@@ -87,4 +88,103 @@ static inline float *growing(int T, int D, double step)
     float *k = ones(T, D);
     for (int i = 0; i < T * D; i++) k[i] = (float)(i / D * step / sqrt(D));
     return k;
+}
+
+// ---- bf16, D of 16
+typedef double Tile[16][16];
+
+// How far out may be off: a weight is rounded to bf16, by at most 2^-9 of it, in the sum of values, and may be in the
+// sum of weights as well; and |v| <= 1. An fp32 sum of 16 products is off by at most 17 2^-24 of the score, here up to
+// 300, which changes a weight and the sum of weights by as much.
+static const double TENSOR_BOUND = 2 * 0x1p-9 + 2 * 17 * 0x1p-24 * 300;
+
+static inline B16 *gpu_bf16(float *x, size_t n) // rounds x
+{
+    B16 *host = (B16 *)equal_floats(n / 2 + 1, 0), *p;
+    for (size_t i = 0; i < n; i++) x[i] = (float)(host[i] = __float2bfloat16(x[i]));
+    GPU_CHECK(cudaMalloc(&p, n * sizeof *p));
+    GPU_CHECK(cudaMemcpy(p, host, n * sizeof *p, cudaMemcpyHostToDevice));
+    return p;
+}
+
+// What a lane has in a[1] and a[2], exchanged; the two halves of each word, exchanged.
+static inline void exchange_words(Tile x)
+{
+    for (int i = 0; i < 64; i++) std::swap(x[i / 8][8 + i % 8], x[8 + i / 8][i % 8]);
+}
+static inline void exchange_halves(Tile x)
+{
+    for (int i = 0; i < 128; i++) std::swap(x[i / 8][i % 8 * 2], x[i / 8][i % 8 * 2 + 1]);
+}
+
+// One tile, by the definition, with operands of the two products changed.
+typedef void Change(Tile);
+static inline Numbers one_tile(const float *q, const float *k, const float *v, Change *query, Change *weight,
+                               bool transposed)
+{
+    Tile left, p = {};
+    double l[16] = {};
+    Numbers out(256);
+    for (int i = 0; i < 256; i++) left[i / 16][i % 16] = q[i];
+    if (query) query(left);
+    for (int t = 0; t < 16; t++) {
+        double s[16] = {}, top = -INFINITY;
+        for (int j = 0; j <= t; j++) {
+            for (int d = 0; d < 16; d++) s[j] += left[t][d] * k[j * 16 + d] / 4;
+            top = fmax(top, s[j]);
+        }
+        for (int j = 0; j <= t; j++) l[t] += p[t][j] = exp(s[j] - top);
+    }
+    if (weight) weight(p);
+    for (int i = 0; i < 4096; i++) {
+        int t = i / 256, j = i / 16 % 16, d = i % 16;
+        out[(size_t)(t * 16 + d)] += p[t][j] / l[t] * v[transposed ? d * 16 + j : j * 16 + d];
+    }
+    return out;
+}
+
+static inline void check_tensor(const char *name, float *q, float *k, int heads, int T)
+{
+    const int D = TENSOR_D;
+    size_t n = (size_t)(heads * T * D), rows = (size_t)(heads * T);
+    float *v = random_floats(n, 78), *gpu = gpu_untouched(n), *gpu_lse = gpu_untouched(rows);
+    B16 *gpu_q = gpu_bf16(q, n), *gpu_k = gpu_bf16(k, n), *gpu_v = gpu_bf16(v, n);
+    flash_attention_bf16(gpu, gpu_lse, gpu_q, gpu_k, gpu_v, heads, T);
+    float *got = gpu_fetch(gpu, n), *lse = gpu_fetch(gpu_lse, rows);
+    char what[300];
+    snprintf(what, sizeof what, "bf16: %s, %d head%s, T %d: out", name, heads, heads > 1 ? "s" : "", T);
+    expect_all_written(what, got, n, "every head, every query, and all 16 numbers of each");
+    for (size_t i = 0; i < n; i++)
+        expect(!std::isnan(got[i]),
+               "%s, query %zu is NaN: a query always sees itself; and 0 times what lies behind the last value may be "
+               "NaN",
+               what, i / (size_t)D % (size_t)T);
+    Attention want = attend(q, k, v, heads, T, D, 0.25, 1, true, false);
+    Numbers no_mask = attend(q, k, v, heads, T, D, 0.25, T, true, false).out;
+    Numbers one_more = attend(q, k, v, heads, T, D, 0.25, 2, true, false).out;
+    Numbers no_scale = attend(q, k, v, heads, T, D, 1, 1, true, false).out;
+    Numbers one_head = attend(q, k, v, heads, T, D, 0.25, 1, true, true).out;
+    std::vector<Mistake> mistakes = {{no_mask.data(), "queries see later keys: the causal mask is missing"},
+                                     {one_more.data(), "each query sees the key after its own too"},
+                                     {no_scale.data(), "the scores were not divided by sqrt(D)"},
+                                     {one_head.data(), "all heads used the keys and values of the first head"}};
+    Numbers words, halves, transposed, query;
+    if (heads * T == 16) {
+        words = one_tile(q, k, v, nullptr, exchange_words, false);
+        halves = one_tile(q, k, v, nullptr, exchange_halves, false);
+        transposed = one_tile(q, k, v, nullptr, nullptr, true);
+        query = one_tile(q, k, v, exchange_words, nullptr, false);
+        mistakes.push_back({words.data(), "of the weights, a[1] and a[2] are exchanged: a[1] is of row g + 8, a[2] of "
+                                          "columns 2t + 8"});
+        mistakes.push_back({halves.data(), "of the weights, the two numbers of each word are exchanged: the left one "
+                                           "is in the low half"});
+        mistakes.push_back({transposed.data(), "the values were multiplied as their transpose: b[0] is of keys 2t and "
+                                               "2t + 1, number g of each"});
+        mistakes.push_back({query.data(), "of the queries, a[1] and a[2] are exchanged: a[1] is of row g + 8, a[2] of "
+                                          "columns 2t + 8"});
+    }
+    expect_array(what, got, want.out.data(), rows, (size_t)D, TENSOR_BOUND, mistakes.data(), (int)mistakes.size());
+    expect_all_written("bf16: lse", lse, rows, "one number for each query");
+    expect_array("bf16: lse: the largest score plus the logarithm of the sum", lse, want.lse.data(), 1, rows,
+                 TENSOR_BOUND, nullptr, 0);
 }

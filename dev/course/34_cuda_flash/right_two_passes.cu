@@ -43,3 +43,28 @@ void flash_attention(float *out, float *lse, Matrix q, Matrix k, Matrix v, int h
 {
     LAUNCH(kernel, dim3((unsigned)(T + 31) / 32, (unsigned)heads), dim3(32, 8), 0, nullptr, out, lse, q, k, v, T, D);
 }
+
+// bf16: a thread a query, the products in fp32; nothing is rounded.
+static __global__ void row16(float *out, float *lse, const B16 *q, const B16 *k, const B16 *v, int T)
+{
+    int t = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    size_t head = (size_t)blockIdx.y * (size_t)T;
+    if (t >= T) return;
+    q += (head + (size_t)t) * 16, k += head * 16, v += head * 16, out += (head + (size_t)t) * 16;
+    float m = -INFINITY, l = 0, sum[16] = {};
+    for (int pass = 0; pass < 2; pass++)
+        for (int j = 0; j <= t; j++) {
+            float s = 0;
+            for (int d = 0; d < 16; d++) s += (float)q[d] * (float)k[j * 16 + d];
+            if (pass == 0) m = fmaxf(m, s / 4);
+            else l += s = expf(s / 4 - m);
+            for (int d = 0; d < 16 && pass == 1; d++) sum[d] += s * (float)v[j * 16 + d];
+        }
+    for (int d = 0; d < 16; d++) out[d] = sum[d] / l;
+    lse[head + (size_t)t] = m + logf(l);
+}
+
+void flash_attention_bf16(float *out, float *lse, const B16 *q, const B16 *k, const B16 *v, int heads, int T)
+{
+    LAUNCH(row16, dim3((unsigned)(T + 31) / 32, (unsigned)heads), 32, 0, nullptr, out, lse, q, k, v, T);
+}

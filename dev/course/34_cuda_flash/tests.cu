@@ -28,3 +28,16 @@ GPU_TEST(loads, 3, "keys and values are read through shared memory: T of 48, D o
     const int n = 48 * 32;
     check("random numbers", random_floats(n, 7), random_floats(n, 8), 1, 48, 32, 48 * n / 4 + n);
 }
+
+GPU_TEST(tensor_tile, 2, "bf16: one head, 16 queries, 16 keys")
+{
+    check_tensor("random numbers", random_floats(256, 13), random_floats(256, 14), 1, 16);
+}
+
+GPU_TEST(tensor_tiles, 1, "bf16: many keys, scores that grow and fall")
+{
+    check_tensor("scores that grow from key to key (with each larger maximum, both sums must shrink by exp(old - new))",
+                 ones(48, 16), growing(48, 16, 0.25), 1, 48);
+    check_tensor("scores that fall from key to key", ones(48, 16), growing(48, 16, -0.25), 1, 48);
+    check_tensor("random numbers", random_floats(2 * 48 * 16, 15), random_floats(2 * 48 * 16, 16), 2, 48);
+}

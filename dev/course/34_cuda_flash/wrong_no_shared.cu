@@ -20,3 +20,5 @@ void flash_attention(float *out, float *lse, Matrix q, Matrix k, Matrix v, int h
 {
     LAUNCH(row, dim3((unsigned)T, (unsigned)heads), (unsigned)D, 0, nullptr, out, lse, q, k, v, T, D);
 }
+
+void flash_attention_bf16(float *, float *, const B16 *, const B16 *, const B16 *, int, int) {}
