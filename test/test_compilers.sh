@@ -3,6 +3,7 @@
 # no warning, unit tests pass, generated text and tokens have the bytes of the usual build, and two small models its
 # losses up to rounding (compilers fuse different products with sums).
 # long: compiles the library and the programs twice more
+# limit: 1800 s, for a machine with other work
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 units='test_bpe test_ckpt test_config test_dataset test_exact_sum test_formats test_gemm test_mem test_metrics test_model

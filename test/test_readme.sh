@@ -2,6 +2,7 @@
 # test/test_readme.sh: every command of README.md and of the evening of doc/weeks.md runs as it stands, in the order
 # written, in a copy of the tree, and everything that README's tables name exists. README stays below 10 KB.
 # long: it walks through a newcomer's first hour, make run included
+# limit: 1800 s, for a machine with other work
 #
 # RUN_MINUTES shortens the training of make run and nothing else. Commands for a GPU are skipped where there is no nvcc or no GPU.
 # Programs and objects come from $BUILD, which must be a plain build: another one's flags would build everything again.
