@@ -40,7 +40,7 @@ static bool supervised(char **argv)
 static void refuse_strangers(Comm *world)
 {
     static const struct {
-        const char *size, *rank, *launcher, *mpi; // mpi: a word of its library's version
+        const char *size, *rank, *launcher, *mpi; // mpi: whose launcher it is; NULL: SLURM starts programs of any
     } known[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "Open MPI's mpiexec", "Open MPI"},
                  {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", NULL},
                  {"PMI_SIZE", "PMI_RANK", "MPICH's mpiexec", "MPICH"}};
