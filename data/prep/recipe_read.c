@@ -30,6 +30,8 @@
 #include "text/tokenizer.h"
 #include "base/words.h"
 
+enum { PACKED = 4 }; // bytes of text in a byte of a packed file, about
+
 typedef struct {
     const char *text; // into Unit.text once it is full
     size_t at, n, n_kept;
@@ -139,11 +141,10 @@ static bool ready(Input *in)
     return true;
 }
 
-// Where in the file on the disk a document is, for progress. For a packed file it is estimated as a quarter of the
-// unpacked bytes.
+// Where in the file on the disk a document is, for progress; of a packed file an estimate.
 static void show(Input *in, const CorpusRecord *doc, RecipeProgress *progress)
 {
-    uint64_t at = sources_is_packed(doc->path) ? doc->offset / 4 : doc->offset;
+    uint64_t at = sources_is_packed(doc->path) ? doc->offset / PACKED : doc->offset;
     if (at > in->size) at = in->size;
     if (at < in->shown) return;
     recipe_stage_advance(progress, at - in->shown);
@@ -265,7 +266,7 @@ static void add_number(json_t *to, const char *key, json_int_t n)
 }
 
 // Adds up the records of the parts: what came in and went out, in all and by source; rules; files.
-static json_t *add_up(const RecipeRun *run, const char *dir, size_t n_groups)
+static json_t *add_up(const RecipeRun *run, const char *dir, size_t n_groups, uint64_t n_made)
 {
     size_t n_parts = 0;
     json_t *in = json_object(), *rules = json_object(), *files = json_array(), *sources = json_array();
@@ -298,6 +299,9 @@ static json_t *add_up(const RecipeRun *run, const char *dir, size_t n_groups)
         json_array_extend(files, json_object_get(about, "files"));
         json_decref(about);
     }
+    if (n_parts != n_made)
+        die("%s: %zu parts, but %llu were made (if a file system shows files late, start again)", dir, n_parts,
+            (unsigned long long)n_made);
     json_object_set_new(out, "sources", sources);
     return json_pack("{s:I, s:o, s:o, s:o, s:o}", "parts", (json_int_t)n_parts, "in", in, "out", out, "rules", rules,
                      "files", files);
@@ -330,6 +334,15 @@ static Group *make_groups(const Input *in, uint64_t most_bytes, Group *group, si
     return group;
 }
 
+// What files [from, to) will unpack to, about.
+static uint64_t likely_bytes(const Input *in, size_t from, size_t to)
+{
+    uint64_t n = 0;
+    for (size_t i = from; i < to; i++)
+        n += bytes_on_disk(in, i, i + 1) * (sources_is_packed(in->file[i]) ? PACKED : 1);
+    return n;
+}
+
 // The rank of each group, by the bytes that are left to read in it.
 static int *deal_groups(const RecipeRun *run, const char *dir, Input *in, const Group *group, size_t n)
 {
@@ -338,15 +351,15 @@ static int *deal_groups(const RecipeRun *run, const char *dir, Input *in, const 
     for (size_t g = 0; g < n && run->rank == 0; g++) {
         Input *of = &in[group[g].source];
         find_place(of, dir, g, group[g]);
-        left[g] = bytes_on_disk(of, of->at_file, of->end);
+        left[g] = likely_bytes(of, of->at_file, of->end);
     }
     int *owner = exchange_deal(run->world, left, n);
     free(left);
     return owner;
 }
 
-// Makes the parts of a group that are not there yet.
-static void read_group(const RecipeRun *run, Input *in, const char *dir, size_t number, Group group,
+// Makes the parts of a group that are not there yet. Returns how many it has.
+static size_t read_group(const RecipeRun *run, Input *in, const char *dir, size_t number, Group group,
                        RecipeProgress *progress)
 {
     Unit u = {0};
@@ -368,13 +381,15 @@ static void read_group(const RecipeRun *run, Input *in, const char *dir, size_t 
     documents_free(&docs);
     free(u.text);
     free(u.doc);
+    return part;
 }
 
-// This rank's groups of one source.
-static void read_source(const RecipeRun *run, Input *in, const char *dir, const Group *group, const int *owner,
+// This rank's groups of one source. Returns how many parts they have.
+static size_t read_source(const RecipeRun *run, Input *in, const char *dir, const Group *group, const int *owner,
                         size_t n_groups)
 {
     uint64_t all = 0, first = 0;
+    size_t n_parts = 0;
     for (size_t g = 0; g < n_groups; g++) {
         if (group[g].source != in->number || owner[g] != run->rank) continue;
         find_place(in, dir, g, group[g]);
@@ -384,7 +399,8 @@ static void read_source(const RecipeRun *run, Input *in, const char *dir, const 
     RecipeProgress progress = recipe_stage_progress(run, in->what, first, all);
     for (size_t g = 0; g < n_groups; g++)
         if (group[g].source == in->number && owner[g] == run->rank)
-            read_group(run, in, dir, g, group[g], &progress);
+            n_parts += read_group(run, in, dir, g, group[g], &progress);
+    return n_parts;
 }
 
 void recipe_read_stage(RecipeRun *run)
@@ -398,6 +414,7 @@ void recipe_read_stage(RecipeRun *run)
     Input *in = calloc(run->n_sources, sizeof *in);
     Group *group = NULL;
     size_t n_groups = 0, cap = 0;
+    uint64_t n_parts = 0;
     if (!in) die("memory: no room for %zu sources", run->n_sources);
     for (size_t s = 0; s < run->n_sources; s++) {
         in[s] = open_input(run, s, settings);
@@ -405,13 +422,13 @@ void recipe_read_stage(RecipeRun *run)
     }
     int *owner = deal_groups(run, stage.dir, in, group, n_groups);
     for (size_t s = 0; s < run->n_sources; s++) {
-        read_source(run, &in[s], stage.dir, group, owner, n_groups);
+        n_parts += read_source(run, &in[s], stage.dir, group, owner, n_groups);
         close_input(&in[s]);
     }
     free(owner);
     free(group);
     free(in);
     free(settings);
-    exchange_wait(run->world); // until the parts of all ranks are there
-    recipe_stage_end(run, &stage, run->rank == 0 ? add_up(run, stage.dir, n_groups) : NULL);
+    exchange_sum(run->world, &n_parts, 1); // when it returns, the parts of all ranks are there
+    recipe_stage_end(run, &stage, run->rank == 0 ? add_up(run, stage.dir, n_groups, n_parts) : NULL);
 }
