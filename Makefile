@@ -25,7 +25,7 @@
 ### make campaign          MINUTES=120 SEED=1: harm by chance, under scripts/run_forever.sh: signals, bits, NaN, full disks, damage
 ### make bench-ranks       4 and 8 ranks on these cores beside one process, in tokens a second
 ### make bench-save        what saving every 20 steps beside training costs
-### make crash-data        kill -9 a preparation of data at 50 random points: it must end with the same bytes
+### make crash-data        kill -9 a preparation of data at 50 random points, and one on several ranks: the same bytes
 ## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
 ## make gpu-on-cpu        build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
 ### make bench-gpu         tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
@@ -273,6 +273,7 @@ bench-save: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_save.sh | tee runs/bench_save.txt'
 crash-data: $(B)/prepare
 	@BUILD=$(B) test/test_recipe.sh 50
+	@BUILD=$(B) test/test_recipe_ranks.sh 50
 export RUN BASE FUNCTIONS MARKDOWN KEEP
 journey:
 	+@BUILD=$(B) CC='$(CC)' MAKE='$(MAKE)' scripts/journey.sh

@@ -40,6 +40,7 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
+#include "comm/launch.h"
 #include "base/config.h"
 #include "data/prep/recipe_stage.h"
 #include "text/dataset.h"
@@ -377,10 +378,12 @@ static void check_inputs(const Recipe *r)
 
 // ---- the run
 
-void recipe_run(const Recipe *r, FILE *out)
+void recipe_run(const Recipe *r, Comm *world, FILE *out)
 {
     check_inputs(r);
-    RecipeRun *run = recipe_stage_open(r);
+    exchange_wait(world); // no folder is touched before all ranks have checked
+    RecipeRun *run = recipe_stage_open(r, world);
+    if (run->ranks > 1) launch_places(world, stderr);
     recipe_read_stage(run);
     if (r->dedup_exact) recipe_remove_exact(run);
     if (r->dedup_near) recipe_remove_near(run);
@@ -388,7 +391,8 @@ void recipe_run(const Recipe *r, FILE *out)
     recipe_encode_tokenizer(run);
     recipe_encode_shards(run);
     recipe_stage_say_left(run);
-    recipe_report_write(run, out);
+    if (run->rank == 0) recipe_report_write(run, out);
+    recipe_stage_say_work(run);
     recipe_stage_close(run);
 }
 
