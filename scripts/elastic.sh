@@ -7,10 +7,10 @@
 # Hosts that answer take part: mpiexec -hosts HOSTS -ppn N -n RANKS, with the largest number of ranks that the batch
 # divides by (build/plan memory CONFIG --ranks N says so); tensor, pipeline and context parallelism stay as they are.
 # When the job ends with a failure, RUN/failure.json names the rank (supervisor.c), and rank / ppn is its host. That
-# host rests: REST seconds after its first failure, twice as long after each further one until a checkpoint was made.
-# The others go on from the newest checkpoint. A host that does not answer is left out without being blamed. While
-# hosts are missing they are asked every EVERY seconds; when more ranks fit again, SIGUSR1 lets the job save and end,
-# and it starts again with them. batch.tokens is the whole batch on any number of ranks, so the run computes the same.
+# host rests: REST seconds after its first failure, twice as long after each further one until it has been part of a
+# checkpoint. The others go on from the newest checkpoint. A host that does not answer is left out without being
+# blamed. While hosts are missing they are asked every EVERY seconds; when more ranks fit again, SIGUSR1 lets the job
+# save and end, and it starts again with them. batch.tokens is the whole batch on any number of ranks, so the run computes the same.
 #
 #     options           --local: the hosts are names for ranks of this machine
 #                       --ppn N: ranks a host (1);  --min N: ranks that are worth a start (1)
@@ -162,7 +162,7 @@ watch() {
     while :; do
         sleep "$every" &
         timer=$! who=
-        wait -n -p who "$job" "$timer"
+        wait -n -p who "$job" "$timer" 2>/dev/null # without the shell's own words about a job that was killed
         status=$?
         [ "${who:-}" = "$job" ] && break # a signal to this script ends the wait, too
         if [ -n "$reported" ]; then kill -KILL -- "-$job" 2>/dev/null; fi
@@ -180,21 +180,26 @@ watch() {
     wait "$timer" 2>/dev/null
 }
 
-# After a failure: whose it was, and whether there was progress.
+# After a failure: whether there was progress, and whose it was.
 judge() {
-    local rank why host='' after reached who='no rank is named'
+    local rank why host='' after reached away=0 who='no rank is named'
     rank=$(field rank) why=$(field why) after=$(newest) reached=$after
     trains && reached=$(sed -n '/"event":"train"/s/.*"step":\([0-9]*\).*/\1/p' "$run/metrics.jsonl" | tail -n 1)
+    if [ "$after" = "$before" ]; then idle=$((idle + 1)); else idle=0; fi
+    for host in "${active[@]}"; do
+        [ $idle -gt 0 ] || strikes[$host]=0
+    done
+    host=''
     case $why in
     signal | exit | error | hang)
         host=${active[rank / ppn]}
-        resting[$host]=$((SECONDS + rest * 2 ** ${strikes[$host]:=0}))
-        strikes[$host]=$((strikes[$host] + 1)) ;;
+        away=$((rest * 2 ** ${strikes[$host]:=0}))
+        resting[$host]=$((SECONDS + away))
+        [ "${strikes[$host]}" -ge 10 ] || strikes[$host]=$((strikes[$host] + 1))
+        who="rank $rank, $host: $why" ;;
     esac
-    if [ "$after" = "$before" ]; then idle=$((idle + 1)); else idle=0 strikes=(); fi
-    [ -n "$host" ] && who="rank $rank, $host: $why"
-    say failure "\"status\":$status,\"why\":\"${why:-unknown}\",\"rank\":${rank:--1},\"host\":\"$host\",\"step\":${reached:-0},\"saved\":$after" \
-        "ended with status $status at step ${reached:-0} ($who)"
+    say failure "\"status\":$status,\"why\":\"${why:-unknown}\",\"rank\":${rank:--1},\"host\":\"$host\",\"rest\":$away,\
+\"step\":${reached:-0},\"saved\":$after" "ended with status $status at step ${reached:-0} ($who)"
 }
 
 heard() { # SIGNAL: for us is for the job

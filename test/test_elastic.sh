@@ -29,7 +29,7 @@ goes_on_without_it() {
     well_formed smaller 40
     [ "$(events smaller start hosts)" = "$(printf 'a b c d\na b d')" ]
     [ "$(events smaller start step)" = "$(printf -- '-1\n20')" ]
-    grep -q '"event":"failure",.*"why":"signal","rank":2,"host":"c","step":29,"saved":20}' "$runs/smaller/elastic.jsonl"
+    grep -q '"event":"failure",.*"why":"signal","rank":2,"host":"c","rest":100,"step":29,"saved":20}' "$runs/smaller/elastic.jsonl"
     [ ! -e "$runs/smaller/failure.json" ]
 }
 
@@ -42,7 +42,7 @@ takes_them_back() {
     ) &
     local back=$!
     elastic a,b,c,d larger --run.steps=400 --run.stop_at=200 --optim.decay_steps=40
-    wait $back
+    wait "$back"
     cat "$work/larger.err"
     [ "$(events larger start hosts)" = "$(printf 'b d\na b d')" ]
     [ "$(events larger grow hosts)" = 'a b d' ]
@@ -61,7 +61,7 @@ waits_for_hosts() {
     ) &
     local back=$!
     elastic a waits --run.steps=2
-    wait $back
+    wait "$back"
     cat "$runs/waits/elastic.jsonl"
     [ "$(grep -c . "$runs/waits/elastic.jsonl")" = 2 ] # it says so once, and then starts
 }
@@ -82,6 +82,7 @@ gives_up() {
     [ $status != 0 ]
     [ "$(events gone start attempt | tail -n 1)" = 3 ]
     [ "$(events gone failure host)" = "$(printf 'b\nc\nb')" ] # one after another rests, until too few are left
+    [ "$(events gone failure rest)" = "$(printf '100\n100\n200')" ]
     grep -q 'elastic: .*: 3 attempts brought no new checkpoint: given up' "$work/gone.err"
 }
 
