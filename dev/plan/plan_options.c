@@ -46,6 +46,7 @@ const char *const plan_options_help =
     "of time, layout and cluster:\n"
     "  --save S --restart S    seconds that a checkpoint stops training (30), that a restart takes (600)\n"
     "  --mtbf HOURS        between failures of one accelerator (50677: LLaMA-3)\n"
+    "  --interval S        of time and cluster: seconds of training between checkpoints (Daly's best)\n"
     "of layout:\n"
     "  --write FILE        the fastest one's configuration\n"
     "of cluster:\n"
@@ -59,7 +60,7 @@ typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
 typedef struct {
     int gpus, tp, pp, cp, dp, ep, vpp, zero, shard, micro, batch, seed, sp, no_sp, json, explain;
-    double tokens, save, restart, mtbf, flops, params, served, loss, mfu, jitter, days;
+    double tokens, save, restart, interval, mtbf, flops, params, served, loss, mfu, jitter, days;
     const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *write;
 } Given;
 
@@ -83,7 +84,8 @@ static const struct {
     ROW(JOB, WORD, schedule, 0), ROW(JOB, WORD, recompute, 0), ROW(JOB, WORD, attention, 0), ROW(JOB, WORD, overlap, 0),
     ROW(JOB, WORD, link, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY, WORD, price, 0), ROW(MONEY, NUMBER, tokens, 1),
     ROW(ANY, FLAG, explain, 0), ROW(ANY | APPROACH, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
-    ROW(RUN, NUMBER, restart, 0), ROW(RUN, NUMBER, mtbf, 1e-3), ROW(LAYOUT, WORD, write, 0),
+    ROW(RUN, NUMBER, restart, 0), ROW(RUN, NUMBER, mtbf, 1e-6),
+    ROW(TIME | CLUSTER, NUMBER, interval, 1e-3), ROW(LAYOUT, WORD, write, 0),
     ROW(CLUSTER, NUMBER, jitter, 0), ROW(CLUSTER, NUMBER, days, 1e-3), ROW(CLUSTER, SIZE, seed, 0),
     ROW(SCALING, NUMBER, flops, 1), ROW(SCALING, NUMBER, params, 1), ROW(SCALING, NUMBER, mfu, 1e-3),
     ROW(SCALING, NUMBER, served, 0), ROW(SCALING, NUMBER, loss, 0)};
@@ -336,6 +338,7 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     o->json = g.json, o->explain = g.explain, o->write = g.write;
     o->save = or_else(g.save, 30), o->restart = or_else(g.restart, 600);
     o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);
+    o->interval = or_else(g.interval, 0);
     o->budget = or_else(g.flops, 0), o->params = or_else(g.params, 0), o->served = or_else(g.served, 0);
     o->loss = or_else(g.loss, 0), o->mfu = or_else(g.mfu, 0.4);
     o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);

@@ -19,6 +19,7 @@ typedef struct {
     double price, tokens;        // dollars an accelerator hour; of the run
     // seconds: a checkpoint, a restart; between failures (0: by plan_time_between_failures)
     double save, restart, mean;
+    double interval;             // seconds of training between checkpoints; 0: Daly's
     double budget, params, served, loss, mfu; // plan scaling; 0: not given, but for mfu
     double jitter, days;
     uint64_t seed;
