@@ -3,7 +3,7 @@
 //     [recipe]
 //     out = "runs/web/data"
 //     [source.web]
-//     path = "web"                   # files, folders, .jsonl, .parquet, .gz, .zst: see doc/corpus.md
+//     path = "web"                   # files, folders, .jsonl, .parquet, .warc, .gz, .zst: see doc/corpus.md
 //     weight = 3
 //     [filter]
 //     rules = "guide,gopher"
@@ -246,26 +246,30 @@ void recipe_free(Recipe *r)
 
 // ---- inputs, before any work
 
-// How many of the files below a path have fields: JSONL and Parquet; *n_files: all of them.
-static size_t count_fields(const char *path, CorpusOptions options, size_t *n_files)
+// How many of the files below a path have fields: JSONL and Parquet; *n_text: how many are text.
+static size_t count_fields(const char *path, CorpusOptions options, size_t *n_text)
 {
-    size_t n = 0;
+    size_t n = 0, n_files;
     CorpusReader *all = corpus_open(&path, 1, options);
-    const CorpusFile *file = corpus_all_files(all, n_files);
-    for (size_t i = 0; i < *n_files; i++) n += corpus_format(file[i].path, options.format) != SOURCE_TEXT;
+    const CorpusFile *file = corpus_all_files(all, &n_files);
+    *n_text = 0;
+    for (size_t i = 0; i < n_files; i++) {
+        SourceFormat format = corpus_format(file[i].path, options.format);
+        n += format == SOURCE_JSONL || format == SOURCE_PARQUET;
+        *n_text += format == SOURCE_TEXT;
+    }
     corpus_close(all);
     return n;
 }
 
 static void check_source(const Recipe *r, const Source *source)
 {
-    size_t n_files, n_fields = count_fields(source->path, recipe_read_options(r, source), &n_files);
-    if (!n_files) die("%s: no file in it ([source.%s])", source->path, source->name);
+    size_t n_text, n_fields = count_fields(source->path, recipe_read_options(r, source), &n_text);
     if (source->field && !n_fields)
-        die("[source.%s]: field has no effect: %s is text, not JSONL or Parquet (format = jsonl?)", source->name,
+        die("[source.%s]: field has no effect: %s is neither JSONL nor Parquet (format = jsonl?)", source->name,
             source->path);
-    if ((source->separator || source->line) && n_fields == n_files)
-        die("[source.%s]: %s has no effect: %s is JSONL or Parquet, a document a line or row", source->name,
+    if ((source->separator || source->line) && !n_text)
+        die("[source.%s]: %s has no effect: %s is JSONL, Parquet or WARC, not text", source->name,
             source->separator ? "separator" : "line", source->path);
 }
 
