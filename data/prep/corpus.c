@@ -68,6 +68,7 @@
 
 enum { LOGGED = 10, DEPTH = 64 };
 enum { PAGE_DOCUMENTS = 16, PAGE_BYTES = 1 << 20 }; // of Parquet: so many of the longest documents, and these bytes
+enum { LIST_BYTES = 1 << 30 };
 enum { MAX_VALUES = 1 << 20 }; // of a line of JSON: each takes up to 300 bytes when parsed, and 2 in the line
 
 typedef struct {
@@ -135,6 +136,25 @@ static void add_folder(CorpusReader *r, const char *path, int depth)
     free(entry);
 }
 
+// The files of a list, one a line. Folders are read in a list too, lists are not.
+static void add_list(CorpusReader *r, const char *list)
+{
+    size_t n_bytes, number = 1;
+    CorpusOptions options = {.max_bytes = LIST_BYTES, .raise = "nothing: make two lists of it"};
+    char *text = corpus_read(list, &n_bytes, options), *rest = text;
+    for (char *name; (name = strsep(&rest, "\n")); number++) {
+        name[strcspn(name, "\r")] = 0;
+        if (!*name) continue;
+        struct stat st;
+        char *path = sources_path(list, name);
+        if (stat(path, &st) != 0) die("%s:%zu: %s: cannot read: %s", list, number, path, strerror(errno));
+        if (S_ISDIR(st.st_mode)) add_folder(r, path, 0);
+        else add_path(r, path);
+        free(path);
+    }
+    free(text);
+}
+
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options)
 {
     CorpusReader *r = calloc(1, sizeof *r);
@@ -157,6 +177,7 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
         if (strcmp(path[i], "-") == 0) add_path(r, "-");
         else if (stat(path[i], &st) != 0) die("%s: cannot read: %s", path[i], strerror(errno));
         else if (S_ISDIR(st.st_mode)) add_folder(r, path[i], 0);
+        else if (sources_is_list(path[i])) add_list(r, path[i]);
         else add_path(r, path[i]);
         if (r->n_files == before) die("%s: no file in it", path[i]);
     }

@@ -60,8 +60,9 @@ typedef struct {
 typedef struct CorpusReader CorpusReader;
 
 // Files, folders (every file inside, at any depth, in the order of the bytes of their names at each level; no names
-// that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read, and when a folder
-// has no file. The strings must outlive the reader.
+// that start with a dot, no linked folders) and "-", standard input. A path that ends in .paths (or .paths.gz, .zst) is a
+// list: on each line a file or folder to read, relative to the list's own folder. Dies when one cannot be read, and when
+// a folder or list has no file. The strings must outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
 // False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
 // on UTF-16 and UTF-32 with a byte order mark, and on a text document longer than max_bytes.

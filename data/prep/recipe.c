@@ -345,6 +345,24 @@ static void check_plain(const char *where, const char *path)
         die("%s: %s: a pipe or a device, which cannot be read twice (write it to a file)", where, path);
 }
 
+// The folders of the files of a list.
+static void check_listed(const Recipe *r, const char *where, const char *list)
+{
+    size_t n;
+    char *last = NULL;
+    CorpusReader *all = corpus_open(&list, 1, (CorpusOptions){0});
+    const CorpusFile *file = corpus_all_files(all, &n);
+    for (size_t i = 0; i < n; i++) {
+        size_t n_folder = (size_t)(strrchr(file[i].path, '/') ? strrchr(file[i].path, '/') - file[i].path : 0);
+        if (last && strncmp(last, file[i].path, n_folder) == 0 && !last[n_folder]) continue;
+        check_outside(r, where, file[i].path);
+        free(last);
+        if (!(last = strndup(file[i].path, n_folder))) die("memory: no room for a file name");
+    }
+    free(last);
+    corpus_close(all);
+}
+
 static void check_files(const Recipe *r)
 {
     const struct {
@@ -357,6 +375,7 @@ static void check_files(const Recipe *r)
         snprintf(where, sizeof where, "[source.%s]", r->sources.source[i].name);
         check_plain(where, r->sources.source[i].path);
         check_outside(r, where, r->sources.source[i].path);
+        if (sources_is_list(r->sources.source[i].path)) check_listed(r, where, r->sources.source[i].path);
     }
     for (int i = 0; i < 3; i++) {
         if (!*input[i].path) continue;

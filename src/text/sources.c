@@ -269,3 +269,8 @@ bool sources_is_warc(const char *path)
     size_t n = unpacked_name(path);
     return ends_with(path, n, ".warc") || ends_with(path, n, ".wet");
 }
+
+bool sources_is_list(const char *path)
+{
+    return ends_with(path, unpacked_name(path), ".paths");
+}
