@@ -60,9 +60,9 @@ typedef struct {
 typedef struct CorpusReader CorpusReader;
 
 // Files, folders (every file inside, at any depth, in the order of the bytes of their names at each level; no names
-// that start with a dot, no linked folders) and "-", standard input. A path that ends in .paths (or .paths.gz, .zst) is a
-// list: on each line a file or folder to read, relative to the list's own folder. Dies when one cannot be read, and when
-// a folder or list has no file. The strings must outlive the reader.
+// that start with a dot, no linked folders) and "-", standard input. A path that ends in .paths (or .paths.gz, .zst) is
+// a list: on each line a file or folder to read, relative to the list's own folder. Dies when one cannot be read, and
+// when a folder or list has no file. The strings must outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
 // False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
 // on UTF-16 and UTF-32 with a byte order mark, and on a text document longer than max_bytes.
@@ -72,7 +72,7 @@ CorpusCounts corpus_counts(const CorpusReader *r); // so far
 const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
 const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
 void corpus_close(CorpusReader *r);                // NULL is allowed
-// How a file is read: as `given`, or for SOURCE_AUTO by its name, else Parquet or WARC by its first bytes, else as text.
+// How a file is read: as `given`, or for SOURCE_AUTO by its name, else as Parquet or WARC by its first bytes, or text.
 SourceFormat corpus_format(const char *path, SourceFormat given);
 bool corpus_any_fields(const char *const *path, size_t n_paths, CorpusOptions options); // a file of JSONL or Parquet?
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss

@@ -114,7 +114,8 @@ static bool any_word(const char *value, const char *list)
 static bool is_hidden(const xmlChar **attribute)
 {
     static const char roles[] = " navigation banner contentinfo search complementary menu menubar dialog alert ";
-    static const char names[] = " nav navbar navigation navheader navfooter menu sidebar footer breadcrumb breadcrumbs ";
+    static const char names[] = " nav navbar navigation navheader navfooter menu sidebar footer "
+                                "breadcrumb breadcrumbs ";
     for (; attribute && attribute[0]; attribute += 2) {
         const char *name = (const char *)attribute[0], *value = attribute[1] ? (const char *)attribute[1] : "";
         if (is(name, "hidden") && !is(value, "until-found")) return true;
@@ -306,7 +307,8 @@ static void keep_beside(Block *b, const Block *kept)
 // Five words or more that end like a sentence?
 static bool is_sentence(const Html *h, const Block *b)
 {
-    static const char *const end[] = {".", "!", "?", "\xE3\x80\x82", "\xEF\xBC\x81", "\xEF\xBC\x9F", "\xE0\xA5\xA4", "\xDB\x94"};
+    static const char *const end[] = {".", "!", "?", "\xE3\x80\x82", "\xEF\xBC\x81", "\xEF\xBC\x9F",
+                                      "\xE0\xA5\xA4", "\xDB\x94"};
     const char *after = h->text + b->at + b->n;
     size_t n = b->n;
     while (n > 1 && strchr("\"')", after[-1]) && after[-1]) after--, n--;
