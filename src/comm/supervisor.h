@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { SUPERVISOR_NAME = 16, SUPERVISOR_HUNG = 124 }; // HUNG: the exit status of a rank that was ended for it
+enum { SUPERVISOR_NAME = 16 };
 
 // The state of a rank. Written by the rank; `stopped` and `stale` by its supervisor.
 typedef struct {
@@ -53,10 +53,11 @@ void supervisor_done(Heartbeat *beat);
 
 // How rank `beat` ended, by waitpid's status: one line. Empty: it has reported the end itself (die), or succeeded.
 void supervisor_explain(const Heartbeat *beat, int status, const char *host, char *line, int n_line);
-// The same for a hang: beat[n] are the ranks of this machine, `mine` is the one whose supervisor asks.
-void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char *host, double seconds, char *line,
-                             int n_line);
-// The exit status that stands for a rank's end: 0 only for a program that was over and succeeded.
+// The same for a hang: beat[n] are the ranks of this machine, `mine` is the one whose supervisor asks; hosts: the job
+// has ranks on other machines too.
+void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, bool hosts, const char *host, double seconds,
+                             char *line, int n_line);
+// The exit status that stands for a rank's end, 128 + n for signal n: 0 only for a program that was over and succeeded.
 int supervisor_status(const Heartbeat *beat, int status);
 
 #ifdef __cplusplus
