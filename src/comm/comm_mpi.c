@@ -3,8 +3,11 @@
 // The invariant: only start, split and stop block. Every wait is comm.c's loop of MPI_Test and short sleeps, because
 // MPI's own waits spin: four ranks on two cores take turns at spinning (see doc/comm.md).
 //
-// Where all ranks are on one machine, their calls do not go through MPI but through shared memory (comm_shared.c). MPI
-// then only starts them, splits groups, and stops them. With PRETRAIN_COMM=mpi in the environment they use MPI.
+// Ranks of one machine do not talk through MPI but through shared memory (comm_shared.c): in a group whose ranks are
+// all there, every call; in one that spans machines, the messages between two of one machine. MPI carries the rest: it
+// starts the ranks, splits groups, and connects machines. With PRETRAIN_COMM=mpi in the environment it carries all.
+// What MPI has accepted to send may still be in its buffers, and leaves them only when MPI is called. So ranks that
+// wait in shared memory call it whenever they are driven (mpi_watch), or the receiver would wait for ever.
 //
 // A group has three communicators, one for each channel: messages of the program and native collectives; messages of
 // the collectives of collectives.c, tagged with the call's number; checks. So none can be mistaken for another.
@@ -44,12 +47,17 @@
 #include <unistd.h>
 
 enum { CHANNELS = 3, SPINS = 20, LAST_WORDS = 200000 }; // LAST_WORDS: microseconds
+#define NAP 2e-5 // seconds between two questions to MPI
 
 typedef struct {
     MPI_Comm channel[CHANNELS];
     SharedGroup *shared;      // NULL: everything goes through MPI
     Shared *segment;          // of the family, whose world closes it
+    bool *here;               // (size) which ranks are on this machine; NULL without shared
     bool world;
+    bool several;             // machines have the job's ranks
+    bool shares;              // some machine has a segment
+    int machine;              // the job's number of this machine's first rank
     int neighbours, cores;    // of the world
 } State;
 
@@ -97,8 +105,9 @@ static void keep(CommTicket *ticket, MPI_Request request)
 static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel)
 {
     const State *state = comm->state;
-    if (state->shared) {
+    if (state->shared && state->here[to]) {
         comm_shared_send(state->shared, ticket, buf, n_bytes, to, tag, channel);
+        ticket->expect = state->shared;
         return;
     }
     MPI_Request request;
@@ -111,8 +120,9 @@ static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_b
 static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel)
 {
     const State *state = comm->state;
-    if (state->shared) {
+    if (state->shared && state->here[from]) {
         comm_shared_recv(state->shared, ticket, buf, n_bytes, from, tag, channel);
+        ticket->expect = state->shared;
         return;
     }
     MPI_Request request;
@@ -125,7 +135,8 @@ static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, 
 static bool mpi_test(Comm *comm, CommTicket *ticket)
 {
     const State *state = comm->state;
-    if (state->shared) return comm_shared_test(state->shared, ticket);
+    bool local = comm->shared || (state->shared && ticket->expect == state->shared);
+    if (local) return comm_shared_test(state->shared, ticket);
     MPI_Request request;
     MPI_Status status;
     int done = 0;
@@ -168,7 +179,7 @@ static int *ints(const Comm *comm, int *row, const size_t *counts, const size_t 
 static void mpi_native(Comm *comm, CommTicket *ticket, const CommCall *call, int *work)
 {
     const State *state = comm->state;
-    if (state->shared) {
+    if (comm->shared) {
         comm_shared_native(state->shared, ticket, call);
         return;
     }
@@ -221,18 +232,31 @@ static void adopt(Comm *comm, MPI_Comm group)
     must(comm, MPI_Comm_size(group, &comm->size), "MPI_Comm_size");
 }
 
-// The group's calls go through the segment from here on. Collective.
+// From here on the group's ranks on this machine talk through its segment. The lowest of them asks for the room.
+// Collective; segment is NULL on a machine that has none.
 static void share(Comm *comm, Shared *segment)
 {
+    typedef struct {
+        int machine, rank; // the job's number of the machine's first rank; the number in the segment, -1: no segment
+    } Where;
     State *state = comm->state;
-    int own, ranks[comm->size];
-    uint64_t room = comm->rank == 0 ? comm_shared_room(segment, comm->size) : 0;
-    must(comm, MPI_Comm_rank(MPI_COMM_WORLD, &own), "MPI_Comm_rank");
-    must(comm, MPI_Bcast(&room, 1, MPI_UINT64_T, 0, state->channel[0]), "MPI_Bcast");
-    must(comm, MPI_Allgather(&own, 1, MPI_INT, ranks, 1, MPI_INT, state->channel[0]), "MPI_Allgather");
-    state->shared = comm_shared_group(segment, comm, room, ranks);
+    int N = comm->size, ranks[N], lowest = comm->rank, here = 0;
+    uint64_t rooms[N];
+    Where all[N], own = {state->machine, segment ? comm_shared_rank(segment) : -1};
+    must(comm, MPI_Allgather(&own, 2, MPI_INT, all, 2, MPI_INT, state->channel[0]), "MPI_Allgather");
+    for (int r = N - 1; r >= 0; r--) {
+        ranks[r] = all[r].machine == own.machine ? all[r].rank : -1;
+        if (ranks[r] >= 0) lowest = r, here++;
+    }
+    uint64_t room = segment && lowest == comm->rank ? comm_shared_room(segment, here == N ? N : 0) : 0;
+    must(comm, MPI_Allgather(&room, 1, MPI_UINT64_T, rooms, 1, MPI_UINT64_T, state->channel[0]), "MPI_Allgather");
     state->segment = segment;
-    comm->shared = true;
+    if (!segment || (here == 1 && N > 1)) return;
+    state->here = calloc((size_t)N, sizeof *state->here);
+    if (!state->here) die("comm_mpi: no memory for a group");
+    for (int r = 0; r < N; r++) state->here[r] = ranks[r] >= 0;
+    state->shared = comm_shared_group(segment, comm, rooms[lowest], ranks);
+    comm->shared = here == N;
 }
 
 static bool mpi_split(Comm *comm, Comm *child, int color, int key)
@@ -242,7 +266,9 @@ static bool mpi_split(Comm *comm, Comm *child, int color, int key)
     must(comm, MPI_Comm_split(state->channel[0], color < 0 ? MPI_UNDEFINED : color, key, &group), "MPI_Comm_split");
     if (group == MPI_COMM_NULL) return false;
     adopt(child, group);
-    if (state->segment) share(child, state->segment);
+    State *own = child->state;
+    own->machine = state->machine, own->shares = state->shares;
+    if (own->shares) share(child, state->segment);
     return true;
 }
 
@@ -252,19 +278,30 @@ static void mpi_free(Comm *comm)
     for (int i = 0; i < CHANNELS; i++) must(comm, MPI_Comm_free(&state->channel[i]), "MPI_Comm_free");
     if (state->world) comm_shared_close(state->segment);
     comm_shared_group_free(state->shared);
+    free(state->here);
     free(state);
+}
+
+// Lets MPI move what it has accepted.
+static void mpi_watch(Comm *root)
+{
+    const State *state = root->state;
+    int there;
+    if (state->segment && state->several)
+        must(root, MPI_Iprobe(MPI_ANY_SOURCE, 0, state->channel[0], &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
 
 static bool mpi_doze(Comm *root, double seconds)
 {
     const State *state = root->state;
-    if (state->segment) comm_shared_doze(state->segment, seconds);
+    mpi_watch(root);
+    if (state->segment) comm_shared_doze(state->segment, state->several ? NAP : seconds);
     return state->segment != NULL;
 }
 
 static const CommOps MPI = {
     .name = "mpi", .split = mpi_split, .send = mpi_send, .recv = mpi_recv, .test = mpi_test, .native = mpi_native,
-    .doze = mpi_doze, .free = mpi_free,
+    .doze = mpi_doze, .watch = mpi_watch, .free = mpi_free,
 };
 
 // ---- start and stop
@@ -314,37 +351,55 @@ static int cores(uint64_t *set_hash)
     return n > 0 ? (int)n : 1;
 }
 
-// The ranks of this machine that may use the same cores; here: all of this machine.
-static int neighbours(const Comm *world, uint64_t set_hash, int *here)
+// The ranks of this machine that may use the same cores.
+static int neighbours(const Comm *world, MPI_Comm machine, int here, uint64_t set_hash)
 {
-    MPI_Comm machine;
-    int size = 1, same = 0;
-    must(world, MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine), "machine");
-    must(world, MPI_Comm_size(machine, &size), "MPI_Comm_size");
-    uint64_t all[size];
+    uint64_t all[here];
+    int same = 0;
     must(world, MPI_Allgather(&set_hash, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, machine), "MPI_Allgather");
-    must(world, MPI_Comm_free(&machine), "MPI_Comm_free");
-    for (int r = 0; r < size; r++) same += all[r] == set_hash;
-    *here = size;
+    for (int r = 0; r < here; r++) same += all[r] == set_hash;
     return same;
 }
 
-// The segment for ranks that are all on this machine; NULL where it is not to be had on one of them. Collective.
-static Shared *open_segment(const Comm *world)
+// The segment of this machine's ranks; NULL where it is not to be had on one of them. Collective on the machine.
+static Shared *open_segment(const Comm *world, MPI_Comm machine, int here)
 {
-    int id = world->rank == 0 ? comm_shared_create(world->size) : -1, well;
-    must(world, MPI_Bcast(&id, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+    int rank, id, well;
+    must(world, MPI_Comm_rank(machine, &rank), "MPI_Comm_rank");
+    id = rank == 0 && here > 1 ? comm_shared_create(here) : -1;
+    must(world, MPI_Bcast(&id, 1, MPI_INT, 0, machine), "MPI_Bcast");
     if (id < 0) return NULL;
-    Shared *s = comm_shared_attach(id, world->rank, world->size);
+    Shared *s = comm_shared_attach(id, rank, here);
     for (int i = 0; i < 2; i++) { // all have attached; all can read
         well = s && (i == 0 || comm_shared_reads(s));
-        must(world, MPI_Allreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
+        must(world, MPI_Allreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, machine), "MPI_Allreduce");
         if (!well) break;
     }
-    if (world->rank == 0) comm_shared_remove(id);
+    if (rank == 0) comm_shared_remove(id);
     if (well) return s;
     comm_shared_close(s);
     return NULL;
+}
+
+// Who is on this machine, and how its ranks talk. Collective.
+static void meet_the_machine(Comm *world)
+{
+    State *state = world->state;
+    MPI_Comm machine;
+    uint64_t set_hash;
+    int here, any;
+    state->cores = cores(&set_hash), state->world = true, state->machine = world->rank;
+    must(world, MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine), "machine");
+    must(world, MPI_Comm_size(machine, &here), "MPI_Comm_size");
+    must(world, MPI_Bcast(&state->machine, 1, MPI_INT, 0, machine), "MPI_Bcast");
+    state->several = here < world->size;
+    state->neighbours = neighbours(world, machine, here, set_hash);
+    Shared *segment = open_segment(world, machine, here);
+    any = segment != NULL;
+    must(world, MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD), "MPI_Allreduce");
+    must(world, MPI_Comm_free(&machine), "MPI_Comm_free");
+    state->shares = any;
+    if (any) share(world, segment);
 }
 
 // UCX, which MPICH uses, reads large messages from the other process' memory (CMA) where the kernel allows it. When
@@ -406,14 +461,9 @@ static Comm *begin(Heartbeat *beat)
     MPI_Comm group;
     must(world, MPI_Comm_dup(MPI_COMM_WORLD, &group), "MPI_Comm_dup");
     adopt(world, group);
-    State *state = world->state;
-    uint64_t set_hash;
+    const State *state = world->state;
     comm_set_heartbeat(world, beat);
-    state->cores = cores(&set_hash), state->world = true;
-    int here;
-    state->neighbours = neighbours(world, set_hash, &here);
-    Shared *segment = here == world->size && here > 1 ? open_segment(world) : NULL;
-    if (segment) share(world, segment);
+    meet_the_machine(world);
     comm_set_spins(world, state->neighbours <= state->cores ? SPINS : 0);
     if (state->neighbours > state->cores) world->share = (double)state->cores / state->neighbours;
     return world;
@@ -473,12 +523,36 @@ void comm_mpi_places(Comm *world, FILE *out)
     free(all);
 }
 
+// All ranks are about to leave. Over TCP, MPI_Finalize of MPICH 4.0 asks each rank that was sent something to confirm
+// it. A rank whose own questions are answered answers no more, so one that asks later hangs. Two things prevent this.
+// Every rank sends something to every other one, so that none is done before all have answered. And between the last
+// barrier and MPI_Finalize all sleep, for longer than it takes the last one to come out: then nobody answers who has
+// not asked.
+static void part(int rank, int n_ranks)
+{
+    double took = 0;
+    for (int k = 1; k < n_ranks; k++) // not MPI_Alltoall, which has few of the pairs talk
+        must(NULL, MPI_Sendrecv(NULL, 0, MPI_BYTE, (rank + k) % n_ranks, 0, NULL, 0, MPI_BYTE,
+                                (rank + n_ranks - k) % n_ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Sendrecv");
+    for (int i = 0; i < 2; i++) { // in the first one ranks also wait for those that have work left
+        took = MPI_Wtime();
+        must(NULL, MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+        took = MPI_Wtime() - took;
+    }
+    must(NULL, MPI_Allreduce(MPI_IN_PLACE, &took, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD), "MPI_Allreduce");
+    must(NULL, MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    usleep((useconds_t)(1e6 * (0.2 + 5 * (took < 2 ? took : 2))));
+}
+
 void comm_mpi_stop(Comm *world)
 {
     CommRequest last = comm_barrier(world);
     comm_wait(world, &last);
     Heartbeat *beat = comm_heartbeat(world);
+    bool several = world_state(world)->several;
+    int rank = world->rank, n_ranks = world->size;
     comm_free(world);
+    if (several) part(rank, n_ranks);
     must(NULL, MPI_Finalize(), "MPI_Finalize");
     supervisor_done(beat);
 }

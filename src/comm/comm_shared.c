@@ -26,9 +26,10 @@
 // The invariant: a counter never falls. Use u of a meeting begins when DONE = 2 u N, as nobody reads its entries any
 // more, and adds N to ARRIVED and 2 N to DONE, whatever the call. So nothing has to be reset.
 //
-// It is what ranks of one machine use. Where the kernel refuses to read another process (seccomp, another user
-// namespace), with more than MOST ranks, with some rank on another machine, or with PRETRAIN_COMM=mpi in the
-// environment, they use MPI. A rank that cannot be read later has ended; its supervisor ends the job, and its reader waits for that.
+// It is what ranks of one machine use: all calls of a group that is on one machine, and the messages between its ranks
+// of a group that is not. Where the kernel refuses to read another process (seccomp, another user namespace), with more
+// than MOST ranks on the machine, or with PRETRAIN_COMM=mpi in the environment, they use MPI. A rank that cannot be
+// read later has ended; its supervisor ends the job, and its reader waits for that.
 //
 // Rejected: gradients in shared memory (nothing to copy, but no huge pages either, and the allocator of large memory
 // would have to know of ranks); a copy into the segment and one out of it (twice the bytes); a thread that copies.
@@ -133,7 +134,7 @@ struct SharedGroup {
     const Comm *comm;
     uint64_t room;
     uint32_t calls;
-    int *rank; // of the job
+    int *rank; // of the segment; -1: on another machine
 };
 
 // ---- the segment
@@ -184,6 +185,11 @@ bool comm_shared_reads(const Shared *s)
            other.rank == next;
 }
 
+int comm_shared_rank(const Shared *s)
+{
+    return s->rank;
+}
+
 void comm_shared_close(Shared *s)
 {
     if (!s) return;
@@ -200,7 +206,9 @@ static void pull(const Shared *s, int rank, void *to, const void *from, size_t n
     for (size_t done = 0; rank != s->rank && done < n;) {
         ssize_t got = read_once(s, rank, (char *)to + done, (const char *)from + done, n - done);
         if (got > 0) done += (size_t)got;
-        else sleep(10), die("rank %d cannot read the memory of rank %d: %s", s->rank, rank, strerror(errno));
+        else
+            sleep(10), die("cannot read the memory of process %d, a rank: %s", s->segment->place[rank].process,
+                           strerror(errno));
     }
 }
 

@@ -188,8 +188,8 @@ static int hung_rank(const Heartbeat *beat, int n, int mine)
     return hung;
 }
 
-void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char *host, double seconds, char *line,
-                             int n_line)
+void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, bool hosts, const char *host, double seconds,
+                             char *line, int n_line)
 {
     int hung = hung_rank(beat, n, mine), waits = -1, others = 0;
     char at[64], call[64], how[200] = "";
@@ -200,7 +200,8 @@ void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char 
     when(b, at, sizeof at);
     if (hung < 0) { // all here are alive, and wait
         call_of(b, call, sizeof call);
-        snprintf(how, sizeof how, "waits in %s for a rank that has not come", call);
+        snprintf(how, sizeof how, "waits in %s for a rank that has not come%s", call,
+                 hosts ? ", on another host (is it up, and the network?)" : "");
     } else {
         call_of(b->waiting || waits < 0 ? b : &beat[waits], call, sizeof call);
         if (b->waiting) snprintf(how, sizeof how, "%s in %s", b->stopped ? "is stopped by a signal" : "hangs", call);
@@ -326,10 +327,19 @@ static void write_record(const Watch *w, int status)
     close(fd);
 }
 
-// Ends this process, and with it the job unless the status is 0.
+// Ends this process, and with it the job unless the status is 0: by a signal, except where the rank has had MPI end the
+// job. Hydra ends the ranks of other hosts only for a process that died by one; an exit status ends those of its host.
 static void leave(Watch *w, int status)
 {
+    sigset_t all;
+    int number = status > 128 ? status - 128 : SIGKILL;
     if (w->child > 0) kill(w->child, SIGKILL), waitpid(w->child, NULL, 0);
+    if (!status || w->board->beat[w->mine].leaving) _exit(status);
+    prctl(PR_SET_DUMPABLE, 0); // a core of this process would tell nothing
+    signal(number, SIG_DFL);
+    sigfillset(&all);
+    sigprocmask(SIG_UNBLOCK, &all, NULL);
+    raise(number);
     _exit(status);
 }
 
@@ -383,10 +393,11 @@ static void look_at_beats(Watch *w)
     double still = now - w->progress_at, limit = b->timeout;
     if (limit > 0 && !b->done && still >= limit + (b->stale ? 0 : 2) && claim(w)) {
         char line[600];
-        supervisor_explain_hang(w->board->beat, w->n, w->mine, w->host, still, line, sizeof line);
+        supervisor_explain_hang(w->board->beat, w->n, w->mine, number_of("PMI_SIZE", w->n) > w->n, w->host, still, line,
+                                sizeof line);
         say(line);
         write_record(w, -1);
-        leave(w, SUPERVISOR_HUNG);
+        leave(w, 1);
     }
     // Another rank of this machine has failed: if the launcher does not end this one, its supervisor does.
     if (w->board->speaker && !w->failed_at) w->failed_at = now;

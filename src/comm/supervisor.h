@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-// HUNG: the exit status of a rank that was ended for it. PATH: characters of a file's name
-enum { SUPERVISOR_NAME = 16, SUPERVISOR_HUNG = 124, SUPERVISOR_PATH = 640 };
+// PATH: characters of a file's name
+enum { SUPERVISOR_NAME = 16, SUPERVISOR_PATH = 640 };
 
 // The state of a rank. Written by the rank; `stopped` and `stale` by its supervisor.
 typedef struct {
@@ -57,15 +57,16 @@ void supervisor_done(Heartbeat *beat);
 
 // How rank `beat` ended, by waitpid's status: one line. Empty: it has reported the end itself (die), or succeeded.
 void supervisor_explain(const Heartbeat *beat, int status, const char *host, char *line, int n_line);
-// The same for a hang: beat[n] are the ranks of this machine, `mine` is the one whose supervisor asks.
-void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char *host, double seconds, char *line,
-                             int n_line);
+// The same for a hang: beat[n] are the ranks of this machine, `mine` is the one whose supervisor asks; hosts: the job
+// has ranks on other machines too.
+void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, bool hosts, const char *host, double seconds,
+                             char *line, int n_line);
 // The report for programs, a JSON object of one line: which rank, process and host, why, after how many updates and in
 // which phase. why: signal or exit (number: which), error (die has said it), hang; waits: the rank waits for one of
 // another machine, which is the cause. status: waitpid's, for the first three; for a hang -1, with the arguments of
 // supervisor_explain_hang.
 void supervisor_record(const Heartbeat *beat, int n, int mine, int status, const char *host, char *line, int n_line);
-// The exit status that stands for a rank's end: 0 only for a program that was over and succeeded.
+// The exit status that stands for a rank's end, 128 + n for signal n: 0 only for a program that was over and succeeded.
 int supervisor_status(const Heartbeat *beat, int status);
 
 #ifdef __cplusplus
