@@ -7,6 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=test/data_common.sh
 . test/data_common.sh
+# shellcheck source=test/lsan.sh
 . test/lsan.sh
 kills=${1:-${TEST_LONG:+30}}
 kills=${kills:-4}
