@@ -120,7 +120,7 @@ static Options read_options(int argc, char **argv)
                  .least = 1, .samples = 1};
     char program[64];
     Option row[] = {
-        OPTION(WORDS, "--input", "PATH...", "text, JSONL, Parquet, .gz, .zst, folders, - (standard input)", &o.input,
+        OPTION(WORDS, "--input", "PATH...", "text, JSONL, Parquet, WARC, .gz, .zst, folders, - (stdin)", &o.input,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--train", "FILE", "training text, when the split is given: with --val-file", &o.train,
                .where = TOKENS),
@@ -139,7 +139,7 @@ static Options read_options(int argc, char **argv)
                "tokenizer.json or SentencePiece *.model", &o.tokenizer, .where = TOKENS | ENCODE | DECODE),
         OPTION(TEXT, "--eot", "TOKEN", "the special token of --tokenizer that documents start with ["
                TOKENIZER_EOT ", <|end_of_text|> or its eos_token]", &o.eot, .where = TOKENS | ENCODE),
-        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl or parquet [auto]", &o.format,
+        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl, parquet or warc [auto]", &o.format,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--field", "NAME", "the field of JSONL, or column of Parquet, of the document [text]", &o.field,
                .where = TOKENS | TRAIN),

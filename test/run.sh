@@ -19,6 +19,8 @@ export BUILD=${BUILD:-build}
 # Waiting threads sleep: where several programs share the cores, threads that spin would keep them from those that work,
 # and a test of a second would take a minute.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+# shellcheck source=test/lsan.sh
+. test/lsan.sh
 export OPENBLAS_NUM_THREADS=1 # as programs set it, which restarts them (dev_cpu.c)
 limit=${TEST_TIMEOUT:-900} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1

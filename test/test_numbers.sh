@@ -67,6 +67,7 @@ for what in time traffic layout cluster; do
     passes "plan $what: options" options "$ubsan/plan" $what "${model[@]}" -- --gpus --tp --pp --cp --dp --vpp --micro --batch --zero \
         --price --tokens --save --restart --mtbf --days --jitter --seed
 done
+for what in time cluster; do passes "plan $what: --interval" options "$ubsan/plan" $what "${model[@]}" -- --interval; done
 passes 'plan memory: options' options "$ubsan/plan" memory "${model[@]}" -- --ranks
 passes 'plan scaling' options "$ubsan/plan" scaling -- --flops --params --tokens --served --loss --mfu --price
 passes 'stories' options "$ubsan/stories" --out "$work/text" --bytes 1000 -- --seed

@@ -290,6 +290,10 @@ static void test_flops(void **state)
     json_decref(root);
     assert_int_equal(run("cluster gpt2-124m --gpus 8 --explain"), 0);
     has("h of one accelerator / 8"), has("Daly's: near sqrt(2 * save 30 *");
+    assert_int_equal(run("cluster tiny --model.vocab=512 --gpus 1 --mtbf 0.002 --save 0.1 --restart 3 --interval 0.8 "
+                         "--explain"), 0);
+    has("--interval; Young's would be sqrt(2 * save 0.1 * 7.2) = 1.2");
+    has("= 0.5891, of steps"); // 0.8 / (10.2 (e^(0.9 / 7.2) - 1))
 }
 
 static double total_with(const char *mode, long micro)

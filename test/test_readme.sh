@@ -82,7 +82,7 @@ while IFS= read -r command; do
 done < <(commands doc/weeks.md | grep -vxFf <(commands README.md))
 if [ $n -ge 8 ]; then echo 'ok an evening has commands'; else echo "not ok an evening has commands: $n"; failed=1; fi
 # What README.md says of them.
-for folder in stories tiny ddp fsdp grid text b tiny-llama muon; do
+for folder in stories tiny ddp fsdp grid text b tiny-llama; do
     [ -f "$work/tree/runs/$folder/loss.svg" ] && continue
     echo "not ok runs/$folder is there"
     failed=1

@@ -189,7 +189,7 @@ without_effect() {
     at_once "$work/words.txt: has no effect: c4.bad_words is not among the rules" "$work/r.toml" \
         --filter.bad_words="$work/words.txt"
     sed 's/b.txt"/&\nfield = "body"/' "$work/r.toml" >"$work/field.toml"
-    at_once "[source.b]: field has no effect: $work/in/b.txt is text" "$work/field.toml"
+    at_once "[source.b]: field has no effect: $work/in/b.txt is neither JSONL nor Parquet" "$work/field.toml"
     sed 's/a.jsonl"/&\nseparator = "--"/' "$work/r.toml" >"$work/separator.toml"
     at_once "[source.a]: separator has no effect: $work/in/a.jsonl is JSONL" "$work/separator.toml"
     at_once "contamination.field has no effect: $work/test.txt is text" "$work/r.toml" \

@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
+#include "temp_dir.h"
+#include "base/disk.h"
 #include "comm/supervisor.h"
 
 #include <dirent.h>
@@ -102,6 +104,32 @@ static void test_blame(void **state)
                             "rank 4 waits; no progress for 60 s, at step 12 (training) (run.hang_timeout)\n");
 }
 
+// The report for programs: what a death by waitpid's status, and a hang by the ranks of a machine, are called.
+static void test_record(void **state)
+{
+    (void)state;
+    const struct {
+        int status, leaving;
+        const char *why, *number;
+    } rows[] = {{killed(9), 0, "signal", "9"}, {killed(11), 2, "signal", "11"}, {left_with(3), 4, "exit", "3"},
+                {left_with(0), 1, "exit", "0"}, {left_with(1), 2, "error", "1"}, {left_with(2), 3, "error", "2"}};
+    char line[400], want[400];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Heartbeat b = {.rank = 3, .process = 77, .leaving = rows[i].leaving};
+        supervisor_phase(&b, 30, "training");
+        supervisor_record(&b, 1, 0, rows[i].status, "a", line, sizeof line);
+        snprintf(want, sizeof want, "{\"rank\":3,\"process\":77,\"host\":\"a\",\"why\":\"%s\",\"number\":%s,"
+                 "\"step\":30,\"phase\":\"training\"}\n", rows[i].why, rows[i].number);
+        assert_string_equal(line, want);
+    }
+    Heartbeat beat[2] = {{.rank = 4, .process = 70, .step = 11}, {.rank = 5, .process = 71, .step = 11}};
+    supervisor_record(beat, 2, 0, -1, "a", line, sizeof line); // both have a pulse: the cause is elsewhere
+    assert_non_null(strstr(line, "\"rank\":4,\"process\":70,\"host\":\"a\",\"why\":\"waits\",\"number\":0,"));
+    beat[1].stale = true;
+    supervisor_record(beat, 2, 0, -1, "a", line, sizeof line);
+    assert_non_null(strstr(line, "\"rank\":5,\"process\":71,\"host\":\"a\",\"why\":\"hang\","));
+}
+
 static void test_nobody_listens(void **state)
 {
     (void)state;
@@ -139,6 +167,7 @@ static int rank_body(void *arg)
     Heartbeat *b = supervisor_start();
     if (!b) return 50;
     supervisor_timeout(b, how == RESTS ? 0 : 1);
+    if (getenv("TEST_RECORD")) supervisor_file(b, getenv("TEST_RECORD"));
     supervisor_phase(b, 4, "training");
     if (how == KILLED) raise(SIGKILL);
     if (how == LEAVES) supervisor_leaving(b, 0), _exit(0);
@@ -237,9 +266,9 @@ static void test_the_rank_dies_with_its_supervisor(void **state)
 static int count_boards(void)
 {
     int n = 0;
-    DIR *dir = opendir("/dev/shm");
-    for (struct dirent *e; dir && (e = readdir(dir));) n += !strncmp(e->d_name, "pretrain.", 9);
-    if (dir) closedir(dir);
+    DIR *shm = opendir("/dev/shm");
+    for (struct dirent *e; shm && (e = readdir(shm));) n += !strncmp(e->d_name, "pretrain.", 9);
+    if (shm) closedir(shm);
     return n;
 }
 
@@ -249,7 +278,8 @@ static void test_a_machine_speaks_once(void **state)
 {
     (void)state;
     int ends[2], status[2], boards = count_boards();
-    char text[1000] = "";
+    char text[1000] = "", *path = in_dir("failure.json");
+    setenv("TEST_RECORD", path, 1);
     pid_t rank[2];
     How how[2] = {KILLED, TELLS_ITS_PROCESS};
     assert_int_equal(pipe(ends), 0);
@@ -274,14 +304,21 @@ static void test_a_machine_speaks_once(void **state)
     assert_null(strstr(first + 1, "error: "));
     assert_non_null(strstr(text, "rank 0: error: process "));
     assert_int_equal(count_boards(), boards);
+    char *record = disk_read_file(path, &n, 1000); // one report, of the rank that failed
+    assert_non_null(record);
+    assert_non_null(strstr(record, "{\"rank\":0,"));
+    assert_non_null(strstr(record, "\"why\":\"signal\",\"number\":9,\"step\":4,\"phase\":\"training\"}\n"));
+    free(record);
+    unsetenv("TEST_RECORD");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words), cmocka_unit_test(test_blame), cmocka_unit_test(test_nobody_listens),
+        cmocka_unit_test(test_words), cmocka_unit_test(test_blame), cmocka_unit_test(test_record),
+        cmocka_unit_test(test_nobody_listens),
         cmocka_unit_test(test_processes), cmocka_unit_test(test_the_rank_dies_with_its_supervisor),
         cmocka_unit_test(test_a_machine_speaks_once),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

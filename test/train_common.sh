@@ -19,7 +19,7 @@ passes() { # NAME FUNCTION [ARGUMENT...]
     shift
     (
         set -eE
-        trap 'jobs -p | xargs -r kill -KILL 2>/dev/null' EXIT
+        trap 'jobs -p | xargs -r kill -KILL 2>/dev/null || :' EXIT
         trap 'echo "failed: $BASH_COMMAND (line ${BASH_LINENO[0]} of ${BASH_SOURCE[1]:-?}, status $?)"' ERR
         "$@"
     ) >"$work/log" 2>&1

@@ -3,6 +3,7 @@
 #define PLAN_OPTIONS_H
 #include "base/config.h"
 #include "dev/plan/layout_search.h"
+#include "dev/plan/plan_prepare.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,10 +20,12 @@ typedef struct {
     double price, tokens;        // dollars an accelerator hour; of the run
     // seconds: a checkpoint, a restart; between failures (0: by plan_time_between_failures)
     double save, restart, mean;
+    double interval;             // seconds of training between checkpoints; 0: Daly's
     double budget, params, served, loss, mfu; // plan scaling; 0: not given, but for mfu
     double jitter, days;
     uint64_t seed;
     const char *write;           // a file for the found layout's settings
+    PlanPrepare prepare;
 } PlanOptions;
 
 // The options that plan_options_read knows, as text for --help.

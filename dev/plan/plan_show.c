@@ -179,7 +179,8 @@ static void show_run(Report *r, const PlanOptions *o, const PlanTime *t)
 {
     double gpus = o->job.layout.gpus, seconds = o->tokens / t->tokens_second;
     double young = plan_time_young(o->save, o->mean), daly = plan_time_daly(o->save, o->mean);
-    double goodput = plan_time_goodput(daly, o->save, o->restart, o->mean), hours = seconds / 3600 / goodput;
+    double interval = o->interval > 0 ? o->interval : daly;
+    double goodput = plan_time_goodput(interval, o->save, o->restart, o->mean), hours = seconds / 3600 / goodput;
     report_section(r, "run");
     report_value(r, "tokens", o->tokens, "", NULL);
     report_value(r, "FLOPs", t->model_flops / ((double)o->job.batch * (double)o->job.T) * o->tokens, "", NULL);
@@ -190,8 +191,8 @@ static void show_run(Report *r, const PlanOptions *o, const PlanTime *t)
     report_value(r, "checkpoint every (Young)", young, "s", "sqrt(2 * save %.4g * %.4g)", o->save, o->mean);
     report_value(r, "checkpoint every (Daly)", daly, "s", "Young's with higher-order terms, less the save itself");
     report_value(r, "goodput", 100 * goodput, "% of the time trains",
-                 "t / ((M + r) (e^((t + d) / M) - 1)) = %.4g / ((%.4g + %.4g) (e^((%.4g + %.4g) / %.4g) - 1))", daly,
-                 o->mean, o->restart, daly, o->save, o->mean);
+                 "t / ((M + r) (e^((t + d) / M) - 1)) = %.4g / ((%.4g + %.4g) (e^((%.4g + %.4g) / %.4g) - 1))", interval,
+                 o->mean, o->restart, interval, o->save, o->mean);
     report_value(r, "days", hours / 24, "with failures", NULL);
     report_value(r, "accelerator hours", hours * gpus, "", NULL);
     report_value(r, "price", o->price, "dollars an hour of an accelerator, or --price", NULL);
@@ -537,8 +538,9 @@ static void explain_cluster(Report *r, const PlanOptions *o, const PlanCluster *
                  c->step, c->nodes, 1 + c->jitter * sqrt(2 * log(n)));
     report_value(r, "failure every", c->mean / 3600, "h", "%.4g h of one accelerator / %d", c->mean / 3600 * c->gpus,
                  c->gpus);
-    report_value(r, "checkpoint every", c->interval, "s", "Daly's: near sqrt(2 * save %.4g * %.4g) = %.4g", c->save,
-                 c->mean, plan_time_young(c->save, c->mean));
+    report_value(r, "checkpoint every", c->interval, "s", "%s sqrt(2 * save %.4g * %.4g) = %.4g",
+                 o->interval > 0 ? "--interval; Young's would be" : "Daly's: near", c->save, c->mean,
+                 plan_time_young(c->save, c->mean));
     report_value(r, "goodput, by formula", 100 * good * c->step / played->step, "%",
                  "t / ((M + r) (e^((t + d) / M) - 1)) = %.4g, of steps that are %.4g of their ideal", good,
                  played->step / c->step);
@@ -570,7 +572,7 @@ static void show_cluster(PlanOptions *o, FILE *out)
         int node = job.machine.node;
         c.step = t.step, c.gpus = gpus, c.nodes = (gpus + node - 1) / node, c.jitter = o->jitter, c.seed = o->seed;
         c.mean = one / gpus, c.save = o->save, c.restart = o->restart, c.seconds = o->days * 86400;
-        c.interval = fmax(1, plan_time_daly(c.save, c.mean));
+        c.interval = o->interval > 0 ? o->interval : fmax(1, plan_time_daly(c.save, c.mean));
         PlanClusterResult played = plan_cluster(&c);
         last = c, last_played = played;
         double days = o->tokens / t.tokens_second / 86400 / played.goodput;
@@ -623,6 +625,9 @@ bool plan_show(int argc, char **argv, FILE *out)
         plan_options_read(&o, argc, argv, false);
         if (what[0] == 's') show_scaling(&o, out);
         else show_approach(o.json, out);
+    } else if (!strcmp(what, "prepare")) {
+        plan_options_read(&o, argc, argv, false);
+        plan_prepare_print(&o.prepare, o.json, o.explain, out);
     } else return false;
     return true;
 }

@@ -26,6 +26,9 @@
 // supervisor reports it after T seconds, and names the call in which the others wait. If that supervisor is stopped
 // too, another one reports it after T + 2 seconds.
 //
+// The speaker also writes the report as a JSON object into a file that the rank has named (RUN/failure.json), for the
+// program that starts the job again (scripts/elastic.sh).
+//
 // The invariant: a rank never answers requests. A supervisor reads shared memory and the child's status, so the
 // training program gets no additional lock, signal handler or thread.
 //
@@ -114,6 +117,11 @@ void supervisor_timeout(Heartbeat *b, double seconds)
     if (b) b->timeout = seconds;
 }
 
+void supervisor_file(Heartbeat *b, const char *path)
+{
+    if (b && strlen(path) < sizeof b->file) strcpy(b->file, path);
+}
+
 void supervisor_leaving(Heartbeat *b, int status)
 {
     if (!b) return;
@@ -171,16 +179,22 @@ static void call_of(const Heartbeat *b, char *text, size_t n)
     snprintf(text, n, "%s %u of group %s", b->kind, b->number, b->group);
 }
 
+// The rank of this machine that hangs, `mine` where several do; -1: all here have a pulse.
+static int hung_rank(const Heartbeat *beat, int n, int mine)
+{
+    int hung = -1;
+    for (int i = 0; i < n; i++)
+        if (beat[i].process && !beat[i].done && beat[i].stale && (hung < 0 || i == mine)) hung = i;
+    return hung;
+}
+
 void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char *host, double seconds, char *line,
                              int n_line)
 {
-    int hung = -1, waits = -1, others = 0;
+    int hung = hung_rank(beat, n, mine), waits = -1, others = 0;
     char at[64], call[64], how[200] = "";
-    for (int i = 0; i < n; i++) {
-        if (!beat[i].process || beat[i].done) continue;
-        if (beat[i].stale && (hung < 0 || i == mine)) hung = i;
-        if (!beat[i].stale && beat[i].waiting && waits < 0) waits = i;
-    }
+    for (int i = 0; i < n && waits < 0; i++)
+        if (beat[i].process && !beat[i].done && !beat[i].stale && beat[i].waiting) waits = i;
     for (int i = 0; i < n; i++) others += beat[i].stale && i != hung && beat[i].process && !beat[i].done;
     const Heartbeat *b = &beat[hung < 0 ? mine : hung];
     when(b, at, sizeof at);
@@ -200,6 +214,19 @@ void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char 
     if (others) snprintf(more, sizeof more, "; so do %d other%s", others, others > 1 ? "s" : "");
     snprintf(line, (size_t)n_line, "rank %d: error: process %d on %s %s; no progress for %.0f s, %s%s "
              "(run.hang_timeout)\n", b->rank, b->process, host, how, seconds, at, more);
+}
+
+void supervisor_record(const Heartbeat *beat, int n, int mine, int status, const char *host, char *line, int n_line)
+{
+    int hung = status < 0 ? hung_rank(beat, n, mine) : mine, number = 0;
+    const Heartbeat *b = &beat[hung < 0 ? mine : hung];
+    const char *why = hung < 0 ? "waits" : "hang";
+    if (status >= 0) {
+        why = WIFSIGNALED(status) ? "signal" : b->done || spoke_itself(b) ? "error" : "exit";
+        number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    snprintf(line, (size_t)n_line, "{\"rank\":%d,\"process\":%d,\"host\":\"%s\",\"why\":\"%s\",\"number\":%d,\"step\":%lld,"
+             "\"phase\":\"%s\"}\n", b->rank, b->process, host, why, number, (long long)b->step, b->phase);
 }
 
 #ifdef __linux__
@@ -287,6 +314,18 @@ static void say(const char *line)
     usleep(LAST_WORDS); // time for the launcher to read the report before it learns of the end
 }
 
+// The same for programs. Another machine's supervisor may be the first: its report stays.
+static void write_record(const Watch *w, int status)
+{
+    char line[400];
+    const Heartbeat *b = &w->board->beat[w->mine];
+    int fd = b->file[0] ? open(b->file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    if (fd < 0) return;
+    supervisor_record(w->board->beat, w->n, w->mine, status, w->host, line, sizeof line);
+    disk_write(fd, line, strlen(line));
+    close(fd);
+}
+
 // Ends this process, and with it the job unless the status is 0.
 static void leave(Watch *w, int status)
 {
@@ -301,7 +340,10 @@ static int speak(Watch *w, int status)
     const Heartbeat *b = &w->board->beat[w->mine];
     supervisor_explain(b, status, w->host, line, sizeof line);
     int code = supervisor_status(b, status);
-    if (code && claim(w) && line[0]) say(line);
+    if (code && claim(w)) {
+        if (line[0]) say(line);
+        write_record(w, status);
+    }
     return code;
 }
 
@@ -343,6 +385,7 @@ static void look_at_beats(Watch *w)
         char line[600];
         supervisor_explain_hang(w->board->beat, w->n, w->mine, w->host, still, line, sizeof line);
         say(line);
+        write_record(w, -1);
         leave(w, SUPERVISOR_HUNG);
     }
     // Another rank of this machine has failed: if the launcher does not end this one, its supervisor does.

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-enum { SUPERVISOR_NAME = 16, SUPERVISOR_HUNG = 124 }; // HUNG: the exit status of a rank that was ended for it
+// HUNG: the exit status of a rank that was ended for it. PATH: characters of a file's name
+enum { SUPERVISOR_NAME = 16, SUPERVISOR_HUNG = 124, SUPERVISOR_PATH = 640 };
 
 // The state of a rank. Written by the rank; `stopped` and `stale` by its supervisor.
 typedef struct {
@@ -25,6 +26,7 @@ typedef struct {
     bool stale;            // no pulse for a second
     char phase[SUPERVISOR_NAME], group[SUPERVISOR_NAME], kind[SUPERVISOR_NAME];
     unsigned number;       // of the group's collective calls
+    char file[SUPERVISOR_PATH]; // where the supervisor writes its report for programs; empty: nowhere
 } Heartbeat;
 
 // Forks when a launcher started this process as one of several (call it before MPI, which forbids forks). Returns in
@@ -45,6 +47,8 @@ void supervisor_progress(Heartbeat *beat);
 void supervisor_pulse(Heartbeat *beat);
 // Seconds without progress after which the job is ended; 0: never.
 void supervisor_timeout(Heartbeat *beat, double seconds);
+// The file for the report of a failure (supervisor_record); the first report stays, so the caller removes an old one.
+void supervisor_file(Heartbeat *beat, const char *path);
 // The rank ends early, with this status. / The program is over.
 void supervisor_leaving(Heartbeat *beat, int status);
 void supervisor_done(Heartbeat *beat);
@@ -56,6 +60,11 @@ void supervisor_explain(const Heartbeat *beat, int status, const char *host, cha
 // The same for a hang: beat[n] are the ranks of this machine, `mine` is the one whose supervisor asks.
 void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char *host, double seconds, char *line,
                              int n_line);
+// The report for programs, a JSON object of one line: which rank, process and host, why, after how many updates and in
+// which phase. why: signal or exit (number: which), error (die has said it), hang; waits: the rank waits for one of
+// another machine, which is the cause. status: waitpid's, for the first three; for a hang -1, with the arguments of
+// supervisor_explain_hang.
+void supervisor_record(const Heartbeat *beat, int n, int mine, int status, const char *host, char *line, int n_line);
 // The exit status that stands for a rank's end: 0 only for a program that was over and succeeded.
 int supervisor_status(const Heartbeat *beat, int status);
 

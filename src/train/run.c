@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "comm/supervisor.h"
 #include "ops/dev_cpu.h"
 #include "ops/narrow.h"
 
@@ -364,6 +365,16 @@ static void build_model(Run *run)
     loads_tell(&run->loads, run->model);
 }
 
+// The supervisors write to DIR/failure.json from here on; that of an earlier job is removed.
+static void report_failures(Run *run)
+{
+    char path[SUPERVISOR_PATH];
+    Heartbeat *beat = run->replicas.world ? comm_heartbeat(run->replicas.world) : NULL;
+    if ((size_t)snprintf(path, sizeof path, "%s/failure.json", run->dir) >= sizeof path) return;
+    if (run->replicas.rank == 0) unlink(path);
+    supervisor_file(beat, path);
+}
+
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
 {
     *run = (Run){.cfg = *cfg, .dev = dev, .replicas = replicas, .best_val = INFINITY,
@@ -374,6 +385,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
     choose_dir(run);
     if (first) make_dirs(run->dir);
     run->lock = first ? disk_lock_take(run->dir) : (DiskLock){-1, -1};
+    report_failures(run);
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there
     build_model(run);
 }
@@ -501,6 +513,7 @@ void run_begin(Run *run)
     if (run->replicas.rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
+    run_open_memory(run);
     long step = cfg->ckpt.resume != CONFIG_RESUME_FALSE ? run_restore(run, 0) : -1;
     if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->replicas.rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own

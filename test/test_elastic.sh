@@ -1,0 +1,152 @@
+#!/bin/bash
+# test/test_elastic.sh: scripts/elastic.sh goes on without the host that failed, takes it back, and gives up when it
+# should; a run of four ranks through three failures ends with the bytes of one without (scripts/drill.sh; thirty, and
+# the goodput: test_drill.sh). The hosts are names for ranks of this machine.
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+# shellcheck source=test/ranks_common.sh
+. "$(dirname "$0")/ranks_common.sh"
+export EVERY=0.3 REST=100 PAUSE=0.1 TRIES=3
+
+# elastic HOSTS NAME [OPTION...]: 12 sequences a step, in micro-batches of one. Its words are in $work/NAME.err.
+elastic() {
+    local hosts=$1 name=$2
+    shift 2
+    timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --mpiexec "$launcher" --probe "$work/probe" "$BUILD/train" \
+        "$work/twelve.toml" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
+}
+
+events() { # NAME EVENT KEY: the key's value in each line of the event
+    sed -n "/\"event\":\"$2\"/s/.*\"$3\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$runs/$1/elastic.jsonl"
+}
+
+# The host of rank 2 is c. It rests for longer than the run lasts; with REST = 0 it takes part again.
+goes_on_without_it() {
+    ranks 4 twelve straight --run.steps=40
+    elastic a,b,c,d smaller --run.fault=kill:rank=2,step=30 --run.save_every=20
+    cat "$work/smaller.err"
+    same_state straight smaller 40
+    well_formed smaller 40
+    [ "$(events smaller start hosts)" = "$(printf 'a b c d\na b d')" ]
+    [ "$(events smaller start step)" = "$(printf -- '-1\n20')" ]
+    grep -q '"event":"failure",.*"why":"signal","rank":2,"host":"c","rest":100,"step":29,"saved":20}' "$runs/smaller/elastic.jsonl"
+    [ ! -e "$runs/smaller/failure.json" ]
+}
+
+# Hosts that do not answer are left out, and taken in again as soon as they do: the job saves and starts anew.
+takes_them_back() {
+    touch "$work/down/a" "$work/down/c"
+    (
+        until grep -qs '"step":5,' "$runs/larger/metrics.jsonl"; do sleep 0.05; done
+        rm "$work/down/a"
+    ) &
+    local back=$!
+    elastic a,b,c,d larger --run.steps=400 --run.stop_at=200 --optim.decay_steps=40
+    wait "$back"
+    cat "$work/larger.err"
+    [ "$(events larger start hosts)" = "$(printf 'b d\na b d')" ]
+    [ "$(events larger grow hosts)" = 'a b d' ]
+    local at
+    at=$(events larger start step | tail -n 1)
+    [ "$at" -ge 5 ]
+    [ "$at" -lt 200 ]
+    well_formed larger 200
+}
+
+waits_for_hosts() {
+    touch "$work/down/a"
+    (
+        until grep -qs '"event":"wait"' "$runs/waits/elastic.jsonl"; do sleep 0.05; done
+        rm "$work/down/a"
+    ) &
+    local back=$!
+    elastic a waits --run.steps=2
+    wait "$back"
+    cat "$runs/waits/elastic.jsonl"
+    [ "$(grep -c . "$runs/waits/elastic.jsonl")" = 2 ] # it says so once, and then starts
+}
+
+# 16 sequences in micro-batches of 4: 1, 2 and 4 ranks.
+sizes_that_divide() {
+    elastic a,b,c sizes --run.steps=2 --batch.tokens=512 --batch.micro=4
+    [ "$(events sizes start ranks) $(events sizes start hosts)" = '2 a b' ]
+    elastic a,b even --run.steps=2 --batch.tokens=640 --batch.micro=20
+    [ "$(events even start ranks)" = 1 ]
+}
+
+# The fault comes again at every attempt, because there is no checkpoint: with TRIES = 3 the third is the last.
+gives_up() {
+    local status=0
+    min=2 elastic a,b,c gone --run.fault=kill:rank=1,step=3 || status=$?
+    cat "$work/gone.err"
+    [ $status != 0 ]
+    [ "$(events gone start attempt | tail -n 1)" = 3 ]
+    [ "$(events gone failure host)" = "$(printf 'b\nc\nb')" ] # one after another rests, until too few are left
+    [ "$(events gone failure rest)" = "$(printf '100\n100\n200')" ]
+    grep -q 'elastic: .*: 3 attempts brought no new checkpoint: given up' "$work/gone.err"
+}
+
+mistakes() {
+    local status=0
+    elastic a,b wrong --optim.lrr=1 || status=$?
+    cat "$work/wrong.err"
+    [ $status = 2 ]
+    grep -q "unknown key 'optim.lrr'" "$work/wrong.err"
+    [ ! -e "$runs/wrong/elastic.jsonl" ]
+    fails_with 2 'usage: ' scripts/elastic.sh --ppn 1 "$BUILD/train" tiny --run.name=x
+    fails_with 2 'usage: ' scripts/elastic.sh --hosts a --ppn x "$BUILD/train" tiny --run.name=x
+    fails_with 2 'elastic.sh: --run.name=NAME is missing' scripts/elastic.sh --hosts a "$BUILD/train" tiny
+}
+
+# A signal to the script: the job saves, and is not started again.
+asked_to_stop() {
+    local pid i
+    elastic a,b stopped --run.steps=100000 --optim.decay_steps=100000 &
+    pid=$!
+    for ((i = 0; i < 300; i++)); do
+        [ "$(value train step "$runs/stopped/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
+        sleep 0.1
+    done
+    mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/stopped.out")
+    [ ${#process[@]} = 2 ]
+    kill -TERM "$(ps -o pid= --ppid "$pid" | tr -d ' ')" # timeout, which passes it on
+    wait "$pid"
+    cat "$work/stopped.err"
+    [ -f "$(checkpoint stopped "$(value train step "$runs/stopped/metrics.jsonl" | tail -n 1)")/manifest.json" ]
+    [ "$(events stopped start attempt)" = 1 ]
+    nobody_left
+}
+
+# The program itself removes the report of an earlier job.
+an_old_report() {
+    mkdir -p "$runs/old"
+    echo '{"rank":7}' >"$runs/old/failure.json"
+    ranks 2 twelve old --run.steps=1
+    [ ! -e "$runs/old/failure.json" ]
+}
+
+drilled() {
+    MEAN=1.5 SEED=2 LAUNCHER=$launcher scripts/drill.sh 3 >"$work/drill" 2>&1 || { cat "$work/drill"; return 1; }
+    grep -q '^step [0-9]*: the bytes of the run without a failure; each step and its samples once$' "$work/drill"
+}
+
+prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
+{
+    sed 's/^tokens = 512/tokens = 384/; s/^micro = 8/micro = 1/; s/^eval_every.*/eval_every = 0/; s/^sample_every.*/sample_every = 0/' \
+        "$work/gpt.toml"
+    printf '%s\n' '[sample]' 'count = 0' '[numerics]' 'deterministic = true'
+} >"$work/twelve.toml"
+mkdir "$work/down"
+printf '%s\n' '#!/bin/sh' "[ ! -e \"$work/down/\$1\" ]" >"$work/probe"
+chmod +x "$work/probe"
+passes 'goes on without the host that failed' goes_on_without_it
+passes 'takes hosts in that answer again' takes_them_back
+rm -f "$work/down"/*
+passes 'waits for hosts' waits_for_hosts
+passes 'the number of ranks divides the batch' sizes_that_divide
+passes 'gives up without progress' gives_up
+passes 'mistakes in the command' mistakes
+passes 'SIGTERM' asked_to_stop
+passes "an earlier job's report" an_old_report
+passes 'a drill of three failures' drilled
+exit $failed
