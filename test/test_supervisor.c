@@ -36,26 +36,30 @@ static void test_words(void **state)
         bool done;
         const char *phase, *line;
         int exit;
+        bool stepless;
     } rows[] = {
+        {.status = killed(9), .phase = "exact", .exit = 137, .stepless = true,
+         .line = "rank 3: error: process 77 on a was killed by signal 9 (Killed), in exact\n"},
         {killed(9), 0, false, "training",
-         "rank 3: error: process 77 on a was killed by signal 9 (Killed), at step 31 (training)\n", 137},
+         "rank 3: error: process 77 on a was killed by signal 9 (Killed), at step 31 (training)\n", 137, false},
         {killed(11), 0, false, "",
-         "rank 3: error: process 77 on a was killed by signal 11 (Segmentation fault), at the start\n", 139},
+         "rank 3: error: process 77 on a was killed by signal 11 (Segmentation fault), at the start\n", 139, false},
         {killed(6), 0, true, "the end",
-         "rank 3: error: process 77 on a was killed by signal 6 (Aborted), at step 31 (the end)\n", 134},
+         "rank 3: error: process 77 on a was killed by signal 6 (Aborted), at step 31 (the end)\n", 134, false},
         {left_with(3), 4, false, "training",
-         "rank 3: error: process 77 on a ended with exit status 3 before the run did, at step 31 (training)\n", 3},
+         "rank 3: error: process 77 on a ended with exit status 3 before the run did, at step 31 (training)\n", 3, false},
         {left_with(0), 1, false, "training",
-         "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1},
+         "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1, false},
         {left_with(0), 0, false, "training",
-         "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1},
-        {left_with(1), 2, false, "training", "", 1}, // die() has spoken
-        {left_with(2), 3, false, "", "", 2},
-        {left_with(0), 0, true, "the end", "", 0},
-        {left_with(1), 0, true, "the end", "", 1}, // the last checkpoint was not written: the run has said so
+         "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1, false},
+        {left_with(1), 2, false, "training", "", 1, false}, // die() has spoken
+        {left_with(2), 3, false, "", "", 2, false},
+        {left_with(0), 0, true, "the end", "", 0, false},
+        {left_with(1), 0, true, "the end", "", 1, false}, // the last checkpoint was not written: the run has said so
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Heartbeat b = {.rank = 3, .process = 77, .step = 30, .leaving = rows[i].leaving, .done = rows[i].done};
+        Heartbeat b = {.rank = 3, .process = 77, .step = rows[i].stepless ? -1 : 30, .leaving = rows[i].leaving,
+                       .done = rows[i].done};
         char line[400];
         snprintf(b.phase, sizeof b.phase, "%s", rows[i].phase);
         supervisor_explain(&b, rows[i].status, "a", line, sizeof line);
