@@ -25,7 +25,7 @@
 ### make campaign          MINUTES=120 SEED=1: harm by chance, under scripts/run_forever.sh: signals, bits, NaN, full disks, damage
 ### make bench-ranks       4 and 8 ranks on these cores beside one process, in tokens a second
 ### make bench-save        what saving every 20 steps beside training costs
-### make crash-data        kill -9 a preparation of data at 50 random points: it must end with the same bytes
+### make crash-data        kill -9 a preparation of data at 50 random points, and one on several ranks: the same bytes
 ## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
 ## make gpu-on-cpu        build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
 ### make bench-gpu         tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
@@ -51,18 +51,23 @@ FLAGS = -std=gnu11 $(CFLAGS) $(ARCH) -fno-math-errno -fno-trapping-math -fopenmp
 ifneq ($(wildcard /usr/include/openblas),)
 FLAGS += -I/usr/include/openblas
 endif
+ifneq ($(wildcard /usr/include/libxml2),)
+FLAGS += -I/usr/include/libxml2
+endif
 ifneq ($(findstring clang,$(CC)),)
 # clang reports each `omp simd` loop it declines to vectorise as a warning, and {.a = 1, 2} as lacking fields.
 FLAGS += -Wno-pass-failed -Wno-missing-field-initializers
 endif
 FLAGS += $(EXTRA_CFLAGS)
-LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lsnappy -lm
+# libxml2 brings ICU: what reads no pages (the trainer) does not get linked to it.
+AS_NEEDED = $(if $(filter Linux,$(shell uname -s)),-Wl$(comma)--as-needed)
+LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lsnappy -lm \
+    $(AS_NEEDED) -lxml2 $(if $(filter Darwin,$(shell uname -s)),-liconv)
 # MPI: the flags that its own compiler wrapper would pass. Asked for when a recipe runs, after setup.sh. A program that
 # uses no call of MPI does not get linked to it. Another MPI: make B=build/openmpi MPICC=mpicc.openmpi
 MPICC = $(shell for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $$m && break; done)
 MPI_FLAGS = $(filter -I%,$(shell $(MPICC) -show 2>/dev/null))
-MPI_LIBS = $(if $(filter Linux,$(shell uname -s)),-Wl$(comma)--as-needed) \
-    $(filter -L% -l% -Wl$(comma)-rpath%,$(shell $(MPICC) -show 2>/dev/null))
+MPI_LIBS = $(AS_NEEDED) $(filter -L% -l% -Wl$(comma)-rpath%,$(shell $(MPICC) -show 2>/dev/null))
 comma = ,
 
 # Parallel unless told otherwise (-j1 on the command line wins).
@@ -157,7 +162,7 @@ $(B)/gpu/%.o: %.cu $(B)/gpu/nvcc $(HEADERS)
 $(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
 	@echo "  LD $@"
 	$(Q)nccl=$$(nm $(B)/gpu/src/comm/comm_nccl.o | grep -q 'U nccl' && echo -lnccl); \
-	    $(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter -L% -l%,$(LDLIBS) $(MPI_LIBS)) \
+	    $(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter-out -lxml2,$(filter -L% -l%,$(LDLIBS) $(MPI_LIBS))) \
 	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) $$nccl -lcublasLt -lcublas -Xlinker --export-dynamic -o $@
 gpu-on-cpu: $(B)/train_gpu_on_cpu
 # Built for a sanitizer when the library is. train_gpu_checked looks for races. The script knows what is new.
@@ -169,7 +174,7 @@ $(B)/train_gpu_on_cpu $(B)/train_gpu_checked: train_gpu.cu $(GPU_MAIN) $(KERNELS
 SPEED = dev/cuda_on_cpu/tests/speed.cu $(filter src/ops/%,$(KERNELS)) # the ops, timed; for scripts/bench_gpu.sh
 $(B)/speed: $(B)/gpu/nvcc $(patsubst %.cu,$(B)/gpu/%.o,$(SPEED)) $(LIB)
 	@echo "  LD $@"
-	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(filter %.o %.a,$^) $(filter -L% -l%,$(LDLIBS)) -lcublasLt -lcublas -o $@
+	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(filter %.o %.a,$^) $(filter-out -lxml2,$(filter -L% -l%,$(LDLIBS))) -lcublasLt -lcublas -o $@
 $(B)/speed_on_cpu: $(SPEED) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh plain $@ $(SPEED) $(LIB) -- -fopenmp $(LDLIBS)
@@ -273,6 +278,7 @@ bench-save: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_save.sh | tee runs/bench_save.txt'
 crash-data: $(B)/prepare
 	@BUILD=$(B) test/test_recipe.sh 50
+	@BUILD=$(B) test/test_recipe_ranks.sh 50
 export RUN BASE FUNCTIONS MARKDOWN KEEP
 journey:
 	+@BUILD=$(B) CC='$(CC)' MAKE='$(MAKE)' scripts/journey.sh

@@ -5,7 +5,8 @@
 //   prepare encode           text -> token ids on one line
 //   prepare decode           token ids -> text
 //   prepare show             a run and the number of a sample -> the text that the run trains on there
-//   prepare RECIPE.toml      all of it and more, as the file says: filter, dedup, shuffle, several sources (recipe.h)
+//   prepare RECIPE.toml      all of it and more, as the file says: filter, dedup, shuffle, several sources (recipe.h);
+//                            on several ranks too, with mpiexec in front
 //
 // The order of `tokens`: read the documents, split off the validation part, train the tokenizer on the
 // training part alone, encode both, write. Every document starts with <|endoftext|>, llm.c's convention: a
@@ -39,6 +40,7 @@
 #include "data/prep/corpus.h"
 #include "base/disk.h"
 #include "base/options.h"
+#include "comm/launch.h"
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
@@ -118,7 +120,7 @@ static Options read_options(int argc, char **argv)
                  .least = 1, .samples = 1};
     char program[64];
     Option row[] = {
-        OPTION(WORDS, "--input", "PATH...", "text, JSONL, Parquet, .gz, .zst, folders, - (standard input)", &o.input,
+        OPTION(WORDS, "--input", "PATH...", "text, JSONL, Parquet, WARC, .gz, .zst, folders, - (stdin)", &o.input,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--train", "FILE", "training text, when the split is given: with --val-file", &o.train,
                .where = TOKENS),
@@ -137,7 +139,7 @@ static Options read_options(int argc, char **argv)
                "tokenizer.json or SentencePiece *.model", &o.tokenizer, .where = TOKENS | ENCODE | DECODE),
         OPTION(TEXT, "--eot", "TOKEN", "the special token of --tokenizer that documents start with ["
                TOKENIZER_EOT ", <|end_of_text|> or its eos_token]", &o.eot, .where = TOKENS | ENCODE),
-        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl or parquet [auto]", &o.format,
+        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl, parquet or warc [auto]", &o.format,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--field", "NAME", "the field of JSONL, or column of Parquet, of the document [text]", &o.field,
                .where = TOKENS | TRAIN),
@@ -584,9 +586,12 @@ static int do_show(const Options *o)
 
 static int do_recipe(int argc, char **argv)
 {
+    Comm *world = launch_start(argv);
+    comm_set_spins(world, 0); // ranks wait for long; what they took of the processors is then their work
     Recipe *r = recipe_load(argv[1], argv + 2, argc - 2);
-    recipe_run(r, stdout);
+    recipe_run(r, world, stdout);
     recipe_free(r);
+    launch_stop(world);
     return 0;
 }
 

@@ -218,7 +218,7 @@ typedef struct {
 static const char help[] =
     "usage: dedup [options] INPUT...       find duplicates\n"
     "       dedup --curve FILE.svg [options]   bands, rows and the S-curve; draws it\n"
-    "INPUT: text, JSONL (.gz, .zst) or Parquet files, folders, or - (standard input)\n";
+    "INPUT: text, JSONL, WARC (.gz, .zst) or Parquet files, folders, or - (standard input)\n";
 
 static const double ANY = SIZE_MAX >> 21;
 
@@ -306,7 +306,7 @@ static Options parse(int argc, char **argv)
         OPTION(SIZE, "--min-grams", "N", "n-grams that make a hit (default 1)", &o.min_grams, .least = 1, .most = ANY,
                .where = EVALUATION),
         OPTION_HEAD("input and output"),
-        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl or parquet (default auto)", &format),
+        OPTION(TEXT, "--format", "NAME", "auto (by its name), text, jsonl, parquet or warc (default auto)", &format),
         OPTION(TEXT, "--field", "NAME", "member of a JSON line that is the text (default text)", &c->field),
         OPTION(TEXT, "--separator", "TEXT",
                "what stands between the documents of a text file (default " TOKENIZER_EOT ")", &c->separator),

@@ -26,7 +26,7 @@ typedef struct {
 } Options;
 
 static const char help[] = "usage: filter INPUT... [--option VALUE]...\n\n"
-                           "INPUT: text, JSONL (.gz, .zst) or Parquet files, folders, or - (standard input)\n\n";
+                           "INPUT: text, JSONL, WARC (.gz, .zst) or Parquet files, folders, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
 {
@@ -43,7 +43,7 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--examples", "N", "examples of each rule in the page; in the table at most 2 [3]", &o.examples),
         OPTION(TEXT, "--out", "FILE.jsonl", "write what is kept; without it nothing is written", &o.out),
         OPTION(TEXT, "--manifest", "FILE", "read the sources of a manifest too", &o.manifest),
-        OPTION(TEXT, "--format", "NAME", "auto (by name), text, jsonl or parquet", &format),
+        OPTION(TEXT, "--format", "NAME", "auto (by name), text, jsonl, parquet or warc", &format),
         OPTION(TEXT, "--field", "NAME", "of JSONL or Parquet [text]", &o.corpus.field),
         OPTION(TEXT, "--separator", "TEXT", "between documents of a text file [" TOKENIZER_EOT "]",
                &o.corpus.separator),

@@ -37,7 +37,7 @@ typedef struct {
 
 static const char help[] =
     "usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n"
-    "FILE: text, JSONL (gzip, zstd) or Parquet, a folder, or - (standard input)\n\n";
+    "FILE: text, JSONL, WARC (gzip, zstd) or Parquet, a folder, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
 {
@@ -58,7 +58,7 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--to", "FORMAT", "convert: json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks", &o.to,
                .where = SOME),
         OPTION(TEXT, "--format", "NAME",
-               "train encode count bench: auto, text (as is), jsonl or parquet [auto]", &o.format, .where = SOME),
+               "train encode count bench: auto, text (as is), jsonl, parquet or warc [auto]", &o.format, .where = SOME),
         OPTION(TEXT, "--field", "NAME", "train encode count bench: of JSONL or Parquet: the text [text]", &o.field,
                .where = SOME),
         OPTION(SIZE, "--max-document", "MIB",
@@ -135,7 +135,7 @@ static void add_documents(Input *in, const char *path, const Options *o, SourceF
     corpus_close(r);
 }
 
-// Every text file is a text, and every document of JSONL, Parquet and folders.
+// Every text file is a text, and every document of JSONL, Parquet, WARC and folders.
 static Input read_input(const Options *o)
 {
     Input in = {0};

@@ -37,7 +37,7 @@ gen_components() {
     local room
     echo '| room | component | what it is | test | chapter |'
     echo '|---|---|---|---|---|'
-    for room in src/{base,text,ops,comm,net,record,train,parallel,models} data/{stories,prep} dev/{plan,check,draw}; do component_rows $room; done
+    for room in src/{base,text,ops,comm,net,record,train,parallel,models} data/{stories,web,prep} dev/{plan,check,draw}; do component_rows $room; done
 }
 
 gen_programs() {

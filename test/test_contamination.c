@@ -82,7 +82,8 @@ static void test_against_naive(void **state)
     DedupSource documents = source_of(&corpus), examples = source_of(&evaluation);
     for (int threads = 1; threads <= 4; threads += 3)
         for (size_t least = 1; least <= 3; least++) {
-            Contamination c = contamination_find(&documents, &examples, (ContaminationOptions){NGRAM, least, threads});
+            Contamination c = contamination_find(&documents, &examples,
+                                                 (ContaminationOptions){NGRAM, least, threads, NULL});
             size_t next = 0, n_short = 0;
             for (size_t i = 0; i < DOCS; i++) {
                 ContaminationHit hit = {.doc = i, .n_grams = n_grams(&corpus, i)};
@@ -130,7 +131,7 @@ static void test_nothing(void **state)
     assert_true(c.n_hits == 0 && c.n_examples == 20 && c.n_docs == 0);
     contamination_free(&c);
     // Short documents and short examples: equal or not, there is no gram of 50 words.
-    c = contamination_find(&documents, &documents, (ContaminationOptions){50, 1, 1});
+    c = contamination_find(&documents, &documents, (ContaminationOptions){50, 1, 1, NULL});
     assert_true(c.n_hits == 0 && c.n_short == 20);
     contamination_free(&c);
 }

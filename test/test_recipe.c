@@ -11,6 +11,7 @@
 
 #include "expect_die.h"
 #include "temp_dir.h"
+#include "base/disk.h"
 #include "data/prep/recipe.h"
 
 static void write_file(const char *name, const char *text)
@@ -120,7 +121,7 @@ static void test_refused(void **state)
 static int run_it(void *arg)
 {
     Recipe *r = recipe_load(in_dir("r.toml"), NULL, 0);
-    recipe_run(r, stdout);
+    recipe_run(r, NULL, stdout);
     recipe_free(r);
     (void)arg;
     return 0;
@@ -140,6 +141,13 @@ static void test_folder(void **state)
     assert_int_equal(flock(other, LOCK_EX), 0);
     expect_die(run_it, NULL, "out: another preparation is at work there");
     close(other);
+    // Two ranks hold the lock. It is free when both are gone.
+    int first = disk_folder_join(in_dir("out"), disk_folder_lock(in_dir("out"))),
+        second = disk_folder_join(in_dir("out"), -1);
+    expect_die(run_it, NULL, "out: another preparation is at work there");
+    close(first);
+    expect_die(run_it, NULL, "out: another preparation is at work there");
+    close(second);
     mkdir(in_dir("out/documents"), 0777);
     write_file("out/documents/thesis.txt", "text");
     expect_die(run_it, NULL, "out/documents: not made by this program");

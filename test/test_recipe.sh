@@ -151,11 +151,13 @@ again() {
 
 # Killed between two units of work: whatever is not there any more is made again, and only that.
 unfinished() {
-    local last p
-    last=$(find "$work/out/documents" -name 'part_*.json' | wc -l)
-    for p in 0 1 $((last - 1)); do # the last one has the source of books alone
+    local p name parts
+    mapfile -t parts < <(cd "$work/out/documents" && ls part_*.json)
+    printf '%s\n' "${parts[@]}"
+    [ -e "$work/out/documents/part_000000_001.json" ] # a file that is larger than a part
+    for p in 0 1 2 $((${#parts[@]} - 1)); do # the last one has the source of books alone
         rm "$work/out/documents/stage.json"
-        while [ "$p" -lt "$last" ]; do rm "$work/out/documents/part_$(printf %06d "$p")".*; p=$((p + 1)); done
+        for name in "${parts[@]:p}"; do rm "$work/out/documents/${name%.json}".*; done
         prepare >/dev/null 2>"$work/progress"
         grep -q 'documents: going on' "$work/progress"
         diff -r "$work/out" "$work/want"

@@ -84,7 +84,7 @@ spelled_differently() {
         [ "$(grep -c 'done before' "$work/err")" = "$(wc -l <"$work/err")" ]
     done
     cd "$work"
-    rm "$work/out/documents/stage.json" "$work"/out/documents/part_00000[1-9].*
+    rm "$work/out/documents/stage.json" "$work"/out/documents/part_00000[1-9]_*.*
     prepare in/../r.toml >/dev/null
     grep -q 'documents: going on' "$work/err"
     whole
@@ -93,7 +93,7 @@ spelled_differently() {
 # What a record says must be there: what is gone, cut off or changed is named and made again.
 missing_results() {
     local file
-    for file in shards/a/train_000000.bin tokenizer/tokenizer.json exact/removed.tsv documents/part_000001.text; do
+    for file in shards/a/train_000000.bin tokenizer/tokenizer.json exact/removed.tsv documents/part_000001_000.text; do
         rm "$work/out/$file"
         prepare "$work/r.toml" >/dev/null
         cat "$work/err"
@@ -114,7 +114,7 @@ missing_results() {
 
 # A byte of the documents that changed on the disk, between stages, reaches no tokenizer and no shard.
 changed_text() {
-    printf '#' | dd of="$work/out/documents/part_000001.text" bs=1 seek=1000 conv=notrunc status=none
+    printf '#' | dd of="$work/out/documents/part_000001_000.text" bs=1 seek=1000 conv=notrunc status=none
     refused 'changed since it was written (delete' "$work/r.toml" --tokenizer.vocab=300
     refused 'changed since it was written (delete' "$work/r.toml" --dedup.threshold=0.7
     # Stopped in the middle: what the trainer and a reader would open is not there, and not from before.
@@ -189,7 +189,7 @@ without_effect() {
     at_once "$work/words.txt: has no effect: c4.bad_words is not among the rules" "$work/r.toml" \
         --filter.bad_words="$work/words.txt"
     sed 's/b.txt"/&\nfield = "body"/' "$work/r.toml" >"$work/field.toml"
-    at_once "[source.b]: field has no effect: $work/in/b.txt is text" "$work/field.toml"
+    at_once "[source.b]: field has no effect: $work/in/b.txt is neither JSONL nor Parquet" "$work/field.toml"
     sed 's/a.jsonl"/&\nseparator = "--"/' "$work/r.toml" >"$work/separator.toml"
     at_once "[source.a]: separator has no effect: $work/in/a.jsonl is JSONL" "$work/separator.toml"
     at_once "contamination.field has no effect: $work/test.txt is text" "$work/r.toml" \
@@ -264,10 +264,10 @@ changed_tokens() {
 strays() {
     local odd=$'o\xff.json' file
     local stray=("documents/.part.swp" "documents/.nfs000000000012" "documents/$odd" "documents/notes.tsv"
-        "documents/part_000001.text~" "shards/a/.nfs000000000013" "shards/notes.json" "shards/backup/train_000000.bin"
+        "documents/part_000001_000.text~" "shards/a/.nfs000000000013" "shards/notes.json" "shards/backup/train_000000.bin"
         "shards/b/train_000000.bin.old" "shards/$odd")
     rm "$work/out/documents/stage.json" "$work/out/shards/stage.json"
-    mkdir "$work/out/shards/backup" "$work/out/documents/part_000000.json.d" "$work/out/documents/removed.tsv"
+    mkdir "$work/out/shards/backup" "$work/out/documents/part_000000_000.json.d" "$work/out/documents/removed.tsv"
     ln -s nowhere "$work/out/documents/tokenizer.json"
     for file in "${stray[@]}"; do echo x >"$work/out/$file"; done
     prepare "$work/r.toml" >/dev/null
@@ -278,7 +278,7 @@ strays() {
     cmp "$work/out/shards/stage.json" "$work/want/shards/stage.json"
     for file in "${stray[@]}"; do rm "$work/out/$file"; done
     rm "$work/out/documents/tokenizer.json"
-    rmdir "$work/out/shards/backup" "$work/out/documents/part_000000.json.d" "$work/out/documents/removed.tsv"
+    rmdir "$work/out/shards/backup" "$work/out/documents/part_000000_000.json.d" "$work/out/documents/removed.tsv"
     prepare "$work/r.toml" >/dev/null
     [ "$(grep -c 'done before' "$work/err")" = "$(wc -l <"$work/err")" ]
     whole

@@ -20,6 +20,7 @@
 #include "data/prep/contamination.h"
 
 #include "base/check.h"
+#include "data/prep/exchange.h"
 #include "data/prep/shingle.h"
 
 #include <inttypes.h>
@@ -130,25 +131,50 @@ static void keep_hit(Contamination *c, size_t *cap, ContaminationHit hit)
 static void search_corpus(Contamination *c, const DedupSource *corpus, const Table *table, ContaminationOptions o,
                           Worker *worker, int n_threads)
 {
-    size_t cap = 0;
-    for (size_t begin = 0; begin < corpus->n_docs; begin += CHUNK) {
-        size_t n = corpus->n_docs - begin < CHUNK ? corpus->n_docs - begin : CHUNK;
+    size_t cap = 0, number[CHUNK];
+    for (size_t next = 0, n; next < corpus->n_docs;) {
+        for (n = 0; next < corpus->n_docs && n < CHUNK; next++)
+            if (exchange_owns(o.world, next)) number[n++] = next;
         ContaminationHit hit[CHUNK];
         bool failed[CHUNK];
 #pragma omp parallel for schedule(dynamic, 8) num_threads(n_threads)
         for (size_t i = 0; i < n; i++) {
             Worker *w = &worker[omp_get_thread_num()];
-            failed[i] = !corpus->read(corpus->arg, begin + i, &w->text);
+            failed[i] = !corpus->read(corpus->arg, number[i], &w->text);
             if (failed[i]) continue;
             shingle_normalize(&w->shingles, w->text.bytes, w->text.n_bytes);
             shingle_hash(&w->shingles, o.ngram);
-            hit[i] = search(table, &w->shingles, begin + i, o.ngram);
+            hit[i] = search(table, &w->shingles, number[i], o.ngram);
         }
         for (size_t i = 0; i < n; i++) {
-            if (failed[i]) corpus->fail(corpus->arg, begin + i);
+            if (failed[i]) corpus->fail(corpus->arg, number[i]);
             check(!failed[i]);
             if (hit[i].n_found && hit[i].n_found >= o.min_grams) keep_hit(c, &cap, hit[i]);
         }
+    }
+}
+
+static int by_document(const void *a, const void *b)
+{
+    const ContaminationHit *x = a, *y = b;
+    return x->doc < y->doc ? -1 : x->doc > y->doc;
+}
+
+// What each rank has found becomes known to all. The table has the same slots on all ranks, because all have read the
+// same examples.
+static void join_ranks(Contamination *c, Table *table, Comm *world)
+{
+    enum { PIECE = 4096 };
+    uint64_t found[PIECE];
+    ContaminationHit *all = exchange_gather(world, c->hit, c->n_hits, sizeof *all, &c->n_hits);
+    qsort(all, c->n_hits, sizeof *all, by_document);
+    free(c->hit);
+    c->hit = all;
+    for (size_t at = 0; at < table->cap; at += PIECE) {
+        size_t n = table->cap - at < PIECE ? table->cap - at : PIECE;
+        for (size_t i = 0; i < n; i++) found[i] = table->slot[at + i].found;
+        exchange_max(world, found, n);
+        for (size_t i = 0; i < n; i++) table->slot[at + i].found = (uint32_t)found[i];
     }
 }
 
@@ -160,6 +186,7 @@ Contamination contamination_find(const DedupSource *corpus, const DedupSource *e
     Worker *worker = room((size_t)n_threads, sizeof *worker);
     Table table = read_examples(&c, evaluation, o.ngram, worker);
     if (table.n) search_corpus(&c, corpus, &table, o, worker, n_threads);
+    if (exchange_size(o.world) > 1) join_ranks(&c, &table, o.world);
     for (size_t i = 0; i < evaluation->n_docs; i++) {
         if (!c.example_grams[i]) continue;
         read_example(evaluation, i, worker, o.ngram);

@@ -17,6 +17,7 @@ typedef struct {
     size_t ngram;     // words of an n-gram
     size_t min_grams; // a document with so many n-grams of the evaluation set is reported
     int threads;      // 0: as many as OpenMP would take
+    Comm *world;      // ranks that share the corpus; NULL: this process alone
 } ContaminationOptions;
 
 ContaminationOptions contamination_defaults(void); // 13, 1
@@ -37,8 +38,9 @@ typedef struct {
     uint32_t *example_grams, *example_found;
 } Contamination;
 
-// The evaluation set is held in memory, 16 to 32 bytes an n-gram; the corpus is read once, a document a thread. The
-// result does not depend on the number of threads.
+// The evaluation set is held in memory on every rank, 16 to 32 bytes an n-gram; the corpus is read once, a document a
+// thread. The result does not depend on the number of threads or ranks. With options.world it is collective, and all
+// ranks have the same sources and the same result.
 Contamination contamination_find(const DedupSource *corpus, const DedupSource *evaluation,
                                  ContaminationOptions options);
 void contamination_print(const Contamination *c, ContaminationOptions options, FILE *file);

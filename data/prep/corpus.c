@@ -25,7 +25,8 @@
 // line of log.
 //
 // Parquet is no sequence of lines: parquet.c gives rows, which are decoded as the texts of JSONL are. The file is read
-// once more from front to end for its hash, so that it is known by its bytes like every other.
+// once more from front to end for its hash, so that it is known by its bytes like every other. WARC is read by warc.c,
+// through the stream and its hash as text is; a page becomes UTF-8 by charset.c, and its HTML text by html.c.
 //
 // Rejected: following links to folders (they can be circular), getline (no bound), parsing JSONL with jansson's own
 // stream reader (it loses its place at the first error, and the next line is good), and skipping the rest of a file
@@ -60,10 +61,14 @@
 #include "data/prep/corpus.h"
 #include "data/prep/parquet.h"
 #include "data/prep/stream.h"
+#include "data/web/charset.h"
+#include "data/web/html.h"
+#include "data/web/warc.h"
 #include "base/words.h"
 
 enum { LOGGED = 10, DEPTH = 64 };
 enum { PAGE_DOCUMENTS = 16, PAGE_BYTES = 1 << 20 }; // of Parquet: so many of the longest documents, and these bytes
+enum { LIST_BYTES = 1 << 30 };
 enum { MAX_VALUES = 1 << 20 }; // of a line of JSON: each takes up to 300 bytes when parsed, and 2 in the line
 
 typedef struct {
@@ -80,6 +85,9 @@ struct CorpusReader {
     // The open file. buffer[start, n) is read and not yet given; no separator begins in buffer[start, scanned).
     Stream *stream;
     Parquet *parquet; // then there is no stream, and the buffer is only for the hash
+    Warc *warc;       // it reads the stream, by take()
+    Html *html;
+    CharsetText page;
     SourceFormat format;
     bool ended;
     char *buffer; // (cap)
@@ -128,6 +136,25 @@ static void add_folder(CorpusReader *r, const char *path, int depth)
     free(entry);
 }
 
+// The files of a list, one a line. Folders are read in a list too, lists are not.
+static void add_list(CorpusReader *r, const char *list)
+{
+    size_t n_bytes, number = 1;
+    CorpusOptions options = {.max_bytes = LIST_BYTES, .raise = "nothing: make two lists of it"};
+    char *text = corpus_read(list, &n_bytes, options), *rest = text;
+    for (char *name; (name = strsep(&rest, "\n")); number++) {
+        name[strcspn(name, "\r")] = 0;
+        if (!*name) continue;
+        struct stat st;
+        char *path = sources_path(list, name);
+        if (stat(path, &st) != 0) die("%s:%zu: %s: cannot read: %s", list, number, path, strerror(errno));
+        if (S_ISDIR(st.st_mode)) add_folder(r, path, 0);
+        else add_path(r, path);
+        free(path);
+    }
+    free(text);
+}
+
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options)
 {
     CorpusReader *r = calloc(1, sizeof *r);
@@ -150,6 +177,7 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
         if (strcmp(path[i], "-") == 0) add_path(r, "-");
         else if (stat(path[i], &st) != 0) die("%s: cannot read: %s", path[i], strerror(errno));
         else if (S_ISDIR(st.st_mode)) add_folder(r, path[i], 0);
+        else if (sources_is_list(path[i])) add_list(r, path[i]);
         else add_path(r, path[i]);
         if (r->n_files == before) die("%s: no file in it", path[i]);
     }
@@ -157,6 +185,17 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
 }
 
 // ---- raw documents
+// Reads once from the stream.
+static size_t take(void *reader, void *out, size_t n)
+{
+    CorpusReader *r = reader;
+    size_t k = stream_read(r->stream, out, n);
+    r->counts.bytes_in += k;
+    r->file[r->at_file].n_bytes += k;
+    XXH3_128bits_update(r->hash, out, k);
+    return k;
+}
+
 // Reads once, to the end of buffer[0, n).
 static void fill(CorpusReader *r)
 {
@@ -168,12 +207,9 @@ static void fill(CorpusReader *r)
         r->start = 0;
     }
     r->buffer = words_grow(r->buffer, &r->cap, r->n + want, 1);
-    size_t k = stream_read(r->stream, r->buffer + r->n, want);
+    size_t k = take(r, r->buffer + r->n, want);
     if (k == 0) r->ended = true;
     r->n += k;
-    r->counts.bytes_in += k;
-    r->file[r->at_file].n_bytes += k;
-    XXH3_128bits_update(r->hash, r->buffer + r->n - k, k);
 }
 
 // Text of 16 or 32 bits would be read as zeros with letters between.
@@ -188,11 +224,25 @@ static void refuse_utf16(const CorpusReader *r)
     }
 }
 
+// A regular file that begins as WARC does, packed or not?
+static bool is_warc(const char *path)
+{
+    struct stat st;
+    char begin[5];
+    size_t n = 0, k;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+    Stream *s = stream_open(path, 1 << 12);
+    while (n < sizeof begin && (k = stream_read(s, begin + n, sizeof begin - n))) n += k;
+    stream_close(s);
+    return n == sizeof begin && memcmp(begin, "WARC/", n) == 0;
+}
+
 SourceFormat corpus_format(const char *path, SourceFormat given)
 {
     if (given != SOURCE_AUTO) return given;
     if (sources_is_jsonl(path)) return SOURCE_JSONL;
-    return sources_is_parquet(path) || parquet_is(path) ? SOURCE_PARQUET : SOURCE_TEXT;
+    if (sources_is_parquet(path) || parquet_is(path)) return SOURCE_PARQUET;
+    return sources_is_warc(path) || is_warc(path) ? SOURCE_WARC : SOURCE_TEXT;
 }
 
 static bool open_next(CorpusReader *r)
@@ -209,7 +259,8 @@ static bool open_next(CorpusReader *r)
     XXH3_128bits_reset(r->hash);
     r->ended = false;
     r->counts.files++;
-    if (r->parquet) return true;
+    if (r->format == SOURCE_WARC) r->warc = warc_open(path, take, r, r->opt.read_bytes, r->opt.max_bytes);
+    if (r->parquet || r->warc) return true;
     while (r->n < 4 && !r->ended) fill(r);
     refuse_utf16(r);
     if (r->n >= 3 && memcmp(r->buffer, "\xEF\xBB\xBF", 3) == 0) {
@@ -243,8 +294,10 @@ static void close_file(CorpusReader *r)
     XXH128_hash_t h = XXH3_128bits_digest(r->hash);
     stream_close(r->stream);
     parquet_close(r->parquet);
+    warc_close(r->warc);
     r->stream = NULL;
     r->parquet = NULL;
+    r->warc = NULL;
     r->file[r->at_file].hash[0] = h.high64;
     r->file[r->at_file++].hash[1] = h.low64;
 }
@@ -437,9 +490,10 @@ static void bad_line(CorpusReader *r, const char *why)
         if ((uint8_t)*c < ' ' || *c == 0x7F) *c = '?';
     if (r->opt.strict)
         die("%s:%llu: %s (without strict reading it is left out)", path, (unsigned long long)r->line, clean);
-    if (!r->opt.log || r->counts.bad_lines + r->counts.too_long > LOGGED) return;
+    uint64_t n = r->counts.bad_lines + r->counts.too_long + r->counts.bad_pages;
+    if (!r->opt.log || n > LOGGED) return;
     fprintf(r->opt.log, "%s:%llu: left out: %s\n", path, (unsigned long long)r->line, clean);
-    if (r->counts.bad_lines + r->counts.too_long == LOGGED)
+    if (n == LOGGED)
         fprintf(r->opt.log, "(more lines like these are counted, and not shown)\n");
 }
 
@@ -512,8 +566,8 @@ static bool too_long(CorpusReader *r)
     char why[160];
     if (r->format == SOURCE_TEXT) refuse_long(r);
     r->counts.too_long++;
-    snprintf(why, sizeof why, "the %s is longer than %zu bytes (raise %.60s)", r->parquet ? "row" : "line",
-             r->opt.max_bytes, r->opt.raise);
+    snprintf(why, sizeof why, "the %s is longer than %zu bytes (raise %.60s)",
+             r->parquet ? "row" : r->warc ? "record" : "line", r->opt.max_bytes, r->opt.raise);
     bad_line(r, why);
     return false;
 }
@@ -561,12 +615,58 @@ static bool next_row(CorpusReader *r, CorpusRecord *out)
     return given;
 }
 
+// The text of a page of WARC; NULL: it is left out.
+static const char *read_page(CorpusReader *r, const WarcRecord *w, size_t *n)
+{
+    const char *text = w->body, *why = w->why;
+    *n = w->n_bytes;
+    if (w->kind == WARC_OTHER) {
+        r->counts.no_page++;
+        return NULL;
+    }
+    if (w->kind == WARC_LONG) {
+        too_long(r);
+        return NULL;
+    }
+    if (w->kind != WARC_BAD) {
+        bool html = w->kind == WARC_HTML;
+        charset_decode(text, *n, charset_find(text, *n, w->charset, html), &r->page);
+        r->counts.bad_utf8 += r->page.replaced;
+        text = r->page.text;
+        *n = r->page.n_bytes;
+        if (html && !r->html) r->html = html_new();
+        if (html) why = html_text(r->html, text, *n, &text, n);
+    }
+    if (!why) return text ? text : "";
+    r->counts.bad_pages++;
+    bad_line(r, why);
+    return NULL;
+}
+
+// Makes a record of the next page of WARC, as next_row.
+static bool next_page(CorpusReader *r, CorpusRecord *out)
+{
+    WarcRecord w;
+    size_t n;
+    r->dropped = 0;
+    if (!warc_next(r->warc, &w)) {
+        close_file(r);
+        return false;
+    }
+    r->line = w.number;
+    *out = (CorpusRecord){.path = r->file[r->at_file].path, .index = r->index, .line = w.number, .offset = w.offset};
+    const char *text = read_page(r, &w, &n);
+    bool given = text && give(r, text, n, out);
+    r->index += given;
+    return given;
+}
+
 bool corpus_next(CorpusReader *r, CorpusRecord *out)
 {
     for (;;) {
         if (!r->stream && !r->parquet && !open_next(r)) return false;
-        if (r->parquet) {
-            if (next_row(r, out)) return true;
+        if (r->parquet || r->warc) {
+            if (r->parquet ? next_row(r, out) : next_page(r, out)) return true;
             continue;
         }
         char *text;
@@ -612,6 +712,9 @@ void corpus_close(CorpusReader *r)
     XXH3_freeState(r->hash);
     stream_close(r->stream);
     parquet_close(r->parquet);
+    warc_close(r->warc);
+    html_free(r->html);
+    free(r->page.text);
     json_decref(r->json);
     free(r->buffer);
     free(r->line_decoded.bytes);
@@ -623,7 +726,10 @@ bool corpus_any_fields(const char *const *path, size_t n_paths, CorpusOptions op
 {
     CorpusReader *r = corpus_open(path, n_paths, options);
     bool any = false;
-    for (size_t i = 0; i < r->n_files; i++) any |= corpus_format(r->file[i].path, options.format) != SOURCE_TEXT;
+    for (size_t i = 0; i < r->n_files; i++) {
+        SourceFormat format = corpus_format(r->file[i].path, options.format);
+        any |= format == SOURCE_JSONL || format == SOURCE_PARQUET;
+    }
     corpus_close(r);
     return any;
 }
@@ -633,7 +739,8 @@ void corpus_print(const CorpusCounts *counts, FILE *out)
     const struct {
         uint64_t n;
         const char *what;
-    } amiss[] = {{counts->bad_lines, "bad lines left out"}, {counts->too_long, "lines too long"},
+    } amiss[] = {{counts->no_page, "records without a page"}, {counts->bad_pages, "bad pages left out"},
+                 {counts->bad_lines, "bad lines left out"}, {counts->too_long, "lines too long"},
                  {counts->empty, "empty documents left out"}, {counts->bad_utf8, "ill-formed sequences replaced"},
                  {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"},
                  {counts->not_files, "links to folders or to nothing, or devices, left out"}};

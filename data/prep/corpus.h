@@ -26,7 +26,8 @@ typedef struct {
     size_t max_bytes;      // of a document, of JSONL: of its line [CORPUS_MIB MiB]; of Parquet's pages 16 times that
     const char *raise;     // how the user gives a larger max_bytes, for messages ["max_bytes"]
     size_t read_bytes;     // asked for at a time [1 MiB]; never changes what comes out
-    bool strict;           // die on a bad line of JSONL or a row that is too long, instead of leaving it out
+    bool strict;           // die on a bad line of JSONL or record of WARC, and on a row that is too long, instead of
+                           // leaving it out
     FILE *log;             // the first bad lines are reported here, as FILE:LINE: why [none]
 } CorpusOptions;
 
@@ -37,7 +38,7 @@ typedef struct {
     size_t n_json;
     const char *path; // the file; until corpus_close
     uint64_t index;   // of the document in its file, from 0, of those that are given
-    uint64_t line;    // where it starts in the unpacked file, from 1; Parquet: its row
+    uint64_t line;    // where it starts in the unpacked file, from 1; Parquet: its row; WARC: its record
     uint64_t offset;  // the same in bytes, from 0; Parquet: of its page
 } CorpusRecord;
 
@@ -46,7 +47,8 @@ typedef struct {
     uint64_t bytes_in, bytes_out;  // unpacked; of the documents given
     uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
     uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space, nothing, null
-    uint64_t too_long;             // lines of JSONL and rows left out
+    uint64_t too_long;             // lines of JSONL, rows and records left out
+    uint64_t no_page, bad_pages;   // records of WARC left out: that hold no page; whose page cannot be read
     uint64_t not_files;            // entries of folders left out: links to folders or to nothing, devices
 } CorpusCounts;
 
@@ -58,8 +60,9 @@ typedef struct {
 typedef struct CorpusReader CorpusReader;
 
 // Files, folders (every file inside, at any depth, in the order of the bytes of their names at each level; no names
-// that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read, and when a folder
-// has no file. The strings must outlive the reader.
+// that start with a dot, no linked folders) and "-", standard input. A path that ends in .paths (or .paths.gz, .zst) is
+// a list: on each line a file or folder to read, relative to the list's own folder. Dies when one cannot be read, and
+// when a folder or list has no file. The strings must outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
 // False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
 // on UTF-16 and UTF-32 with a byte order mark, and on a text document longer than max_bytes.
@@ -69,7 +72,7 @@ CorpusCounts corpus_counts(const CorpusReader *r); // so far
 const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
 const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
 void corpus_close(CorpusReader *r);                // NULL is allowed
-// How a file is read: as `given`, or for SOURCE_AUTO by its name, else Parquet by its first bytes, else as text.
+// How a file is read: as `given`, or for SOURCE_AUTO by its name, else as Parquet or WARC by its first bytes, or text.
 SourceFormat corpus_format(const char *path, SourceFormat given);
 bool corpus_any_fields(const char *const *path, size_t n_paths, CorpusOptions options); // a file of JSONL or Parquet?
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss

@@ -18,6 +18,13 @@
 // These are all pairs up to WINDOW + 2 documents, and linearly many beyond. Where a bucket is large because its
 // documents are alike, the chain connects them all. Pairs left out are counted and reported.
 //
+// Ranks (exchange.h). Documents are dealt in stripes: a rank reads its own, hashes them and makes their keys. A record
+// goes to the rank that owns its key: hash modulo ranks for exact duplicates and bands, so that equal keys meet, and
+// the range of the first document for pairs, so that the ranks' sorted pairs, one rank after another, are all pairs in
+// order. The first stage and the last have `parent` on every rank: 4 bytes a document. Pairs are taken in batches in
+// their order over all ranks: a batch goes from its owner to all, each compares its part, all join all. So the batches,
+// and with them the pairs that need no comparison any more, are the same for any number of ranks.
+//
 // Union-find makes the smaller root the parent, so a cluster's root is the document that is kept, without a second
 // pass; path halving alone keeps the cost at O(log n) per operation.
 //
@@ -34,6 +41,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "data/prep/exchange.h"
 #include "data/prep/extsort.h"
 #include "data/prep/shingle.h"
 
@@ -59,7 +67,8 @@ typedef struct {
     int n_threads;
     Worker *worker; // (n_threads)
     uint32_t *parent;
-    size_t sort_bytes; // memory for sorting
+    size_t sort_bytes, exchange_bytes; // memory for sorting, and for records on their way to other ranks
+    Comm *world;
 } Dedup;
 
 static void *room(size_t n, size_t size)
@@ -99,6 +108,31 @@ static void join(uint32_t *parent, uint32_t i, uint32_t j)
     else parent[i] = j;
 }
 
+// ---- ranks
+
+// The next documents of this rank, CHUNK at most, into number; `unique`: those that are no exact duplicate of another.
+static size_t own_chunk(const Dedup *d, size_t *next, bool unique, uint32_t number[CHUNK])
+{
+    size_t n = 0;
+    for (; *next < d->source->n_docs && n < CHUNK; ++*next)
+        if (exchange_owns(d->world, *next) && (!unique || d->parent[*next] == *next)) number[n++] = (uint32_t)*next;
+    return n;
+}
+
+// Each parent that one rank has found becomes known to all. A document has its own number on the ranks that found none,
+// so distances from it, of which at most one is not 0, can be added.
+static void share_parents(Dedup *d)
+{
+    enum { PIECE = 4096 };
+    uint64_t distance[PIECE];
+    for (size_t at = 0; d->world && at < d->source->n_docs; at += PIECE) {
+        size_t n = d->source->n_docs - at < PIECE ? d->source->n_docs - at : PIECE;
+        for (size_t i = 0; i < n; i++) distance[i] = at + i - d->parent[at + i];
+        exchange_sum(d->world, distance, n);
+        for (size_t i = 0; i < n; i++) d->parent[at + i] = (uint32_t)(at + i - distance[i]);
+    }
+}
+
 // ---- exact
 
 typedef struct {
@@ -107,12 +141,12 @@ typedef struct {
     bool failed;
 } ExactDoc;
 
-static void exact_chunk(Dedup *d, size_t begin, size_t n, ExactDoc *out)
+static void exact_chunk(Dedup *d, const uint32_t *number, size_t n, ExactDoc *out)
 {
 #pragma omp parallel for schedule(dynamic, 8) num_threads(d->n_threads)
     for (size_t i = 0; i < n; i++) {
         Worker *w = &d->worker[omp_get_thread_num()];
-        out[i].failed = !d->source->read(d->source->arg, begin + i, &w->text);
+        out[i].failed = !d->source->read(d->source->arg, number[i], &w->text);
         if (out[i].failed) continue;
         shingle_normalize(&w->one, w->text.bytes, w->text.n_bytes);
         out[i].hash = XXH3_128bits(w->one.text, w->one.n_text);
@@ -123,34 +157,38 @@ static void exact_chunk(Dedup *d, size_t begin, size_t n, ExactDoc *out)
 
 static void find_exact(Dedup *d)
 {
-    size_t n_docs = d->source->n_docs;
+    uint64_t now[3], first[3] = {0}, sum[3] = {0}; // sum: bytes, empty ones, unique ones
+    uint32_t number[CHUNK];
     Extsort *s = extsort_open(d->r->options.folder, 3, d->sort_bytes);
+    Exchange *to = exchange_open(d->world, s, 3, d->exchange_bytes);
     ExactDoc *doc = room(CHUNK, sizeof *doc);
-    for (size_t begin = 0; begin < n_docs; begin += CHUNK) {
-        size_t n = n_docs - begin < CHUNK ? n_docs - begin : CHUNK;
-        exact_chunk(d, begin, n, doc);
+    for (size_t next = 0, n; (n = own_chunk(d, &next, false, number));) {
+        exact_chunk(d, number, n, doc);
         for (size_t i = 0; i < n; i++) {
-            if (doc[i].failed) d->source->fail(d->source->arg, begin + i);
+            if (doc[i].failed) d->source->fail(d->source->arg, number[i]);
             check(!doc[i].failed);
-            d->r->n_bytes += doc[i].n_bytes;
-            d->r->n_empty += doc[i].n_words == 0;
-            extsort_add(s, (uint64_t[]){doc[i].hash.high64, doc[i].hash.low64, begin + i});
+            sum[0] += doc[i].n_bytes;
+            sum[1] += doc[i].n_words == 0;
+            exchange_add(to, (int)(doc[i].hash.high64 % (uint64_t)exchange_size(d->world)),
+                         (uint64_t[]){doc[i].hash.high64, doc[i].hash.low64, number[i]});
         }
     }
     free(doc);
+    exchange_close(to);
     extsort_finish(s);
-    uint64_t now[3], first[3] = {0};
-    d->r->n_unique = 0;
     for (bool any = false; extsort_next(s, now); any = true) {
         if (any && now[0] == first[0] && now[1] == first[1]) {
             d->parent[now[2]] = (uint32_t)first[2]; // sorted by document: the first one is the smallest
             continue;
         }
         memcpy(first, now, sizeof now);
-        d->r->n_unique++;
+        sum[2]++;
     }
     d->r->spilled_bytes += extsort_spilled_bytes(s);
     extsort_close(s);
+    share_parents(d);
+    exchange_sum(d->world, sum, 3);
+    d->r->n_bytes = sum[0], d->r->n_empty = sum[1], d->r->n_unique = sum[2];
 }
 
 // ---- bands and buckets
@@ -183,19 +221,18 @@ static Extsort *sort_bands(Dedup *d)
     size_t bands = o->bands.bands;
     MinHash m = minhash_make(bands * o->bands.rows, o->seed);
     Extsort *s = extsort_open(o->folder, 2, d->sort_bytes / 2);
+    Exchange *to = exchange_open(d->world, s, 2, d->exchange_bytes);
     uint64_t *key = room(CHUNK * bands, sizeof *key);
     uint32_t doc[CHUNK];
     bool has[CHUNK];
-    for (size_t next = 0; next < d->source->n_docs;) {
-        size_t n = 0;
-        for (; next < d->source->n_docs && n < CHUNK; next++)
-            if (d->parent[next] == next) doc[n++] = (uint32_t)next;
+    for (size_t next = 0, n; (n = own_chunk(d, &next, true, doc));) {
         keys_chunk(d, &m, doc, n, key, has);
         for (size_t i = 0; i < n; i++)
-            for (size_t k = 0; has[i] && k < bands; k++)
-                extsort_add(s, (uint64_t[]){key[i * bands + k], doc[i]});
+            for (const uint64_t *of = key + i * bands; has[i] && of < key + (i + 1) * bands; of++)
+                exchange_add(to, (int)(*of % (uint64_t)exchange_size(d->world)), (uint64_t[]){*of, doc[i]});
     }
     free(key);
+    exchange_close(to);
     extsort_finish(s);
     return s;
 }
@@ -206,10 +243,16 @@ static void count_bucket(DedupResult *r, uint64_t size)
     if (size > 1 && size > r->largest_bucket) r->largest_bucket = size;
 }
 
+static void add_pair(const Dedup *d, Exchange *to, uint64_t a, uint64_t b)
+{
+    exchange_add(to, (int)(a * (uint64_t)exchange_size(d->world) / d->source->n_docs), (uint64_t[]){a, b});
+}
+
 // Pairs of documents that share a band: with the first of the bucket, and with the WINDOW before.
 static Extsort *sort_pairs(Dedup *d, Extsort *bands)
 {
     Extsort *pairs = extsort_open(d->r->options.folder, 2, d->sort_bytes / 2);
+    Exchange *to = exchange_open(d->world, pairs, 2, d->exchange_bytes);
     uint64_t now[2], key = 0, size = 0, first = 0, recent[WINDOW];
     while (extsort_next(bands, now)) {
         if (!size || now[0] != key) {
@@ -217,9 +260,9 @@ static Extsort *sort_pairs(Dedup *d, Extsort *bands)
             key = now[0], first = now[1], size = 0;
         }
         uint64_t n = size < WINDOW ? size : WINDOW;
-        for (uint64_t i = size - n; i < size; i++) extsort_add(pairs, (uint64_t[]){recent[i % WINDOW], now[1]});
+        for (uint64_t i = size - n; i < size; i++) add_pair(d, to, recent[i % WINDOW], now[1]);
         if (size > WINDOW) {
-            extsort_add(pairs, (uint64_t[]){first, now[1]});
+            add_pair(d, to, first, now[1]);
             d->r->n_left_out += size - WINDOW - 1;
         }
         recent[size++ % WINDOW] = now[1];
@@ -227,7 +270,11 @@ static Extsort *sort_pairs(Dedup *d, Extsort *bands)
     count_bucket(d->r, size);
     d->r->spilled_bytes += extsort_spilled_bytes(bands);
     extsort_close(bands);
+    exchange_close(to);
     extsort_finish(pairs);
+    exchange_sum(d->world, &d->r->n_buckets, 1);
+    exchange_max(d->world, &d->r->largest_bucket, 1);
+    exchange_sum(d->world, &d->r->n_left_out, 1);
     return pairs;
 }
 
@@ -266,14 +313,27 @@ static void record(DedupResult *r, DedupPair pair)
     r->n_compared++;
 }
 
+// Each rank compares its part of the batch, and all learn of all.
+static void share_batch(Dedup *d, DedupPair *pair, size_t n)
+{
+    size_t N = (size_t)exchange_size(d->world), r = (size_t)exchange_rank(d->world), n_all;
+    size_t begin = n * r / N, end = n * (r + 1) / N;
+    compare_batch(d, pair + begin, end - begin);
+    for (size_t i = begin; i < end; i++) {
+        if (pair[i].jaccard < 0) d->source->fail(d->source->arg, pair[i].jaccard == -1 ? pair[i].a : pair[i].b);
+        check(pair[i].jaccard >= 0);
+    }
+    DedupPair *all = exchange_gather(d->world, pair + begin, end - begin, sizeof *pair, &n_all);
+    check(n_all == n);
+    memcpy(pair, all, n * sizeof *pair);
+    free(all);
+}
+
 static void join_batch(Dedup *d, DedupPair *pair, size_t n)
 {
-    if (d->r->options.verify) compare_batch(d, pair, n);
+    if (d->r->options.verify) share_batch(d, pair, n);
     for (size_t i = 0; i < n; i++) {
         if (d->r->options.verify) {
-            if (pair[i].jaccard < 0)
-                d->source->fail(d->source->arg, pair[i].jaccard == -1 ? pair[i].a : pair[i].b);
-            check(pair[i].jaccard >= 0);
             record(d->r, pair[i]);
             if (!(pair[i].jaccard >= d->r->options.threshold)) continue;
         }
@@ -282,23 +342,43 @@ static void join_batch(Dedup *d, DedupPair *pair, size_t n)
     }
 }
 
-static void join_pairs(Dedup *d, Extsort *pairs)
+typedef struct {
+    DedupPair pair[BATCH];
+    size_t n;
+    bool over; // its owner has no more
+} Batch;
+
+// Fills the batch with this rank's next pairs. last: the one before.
+static void fill_batch(Dedup *d, Extsort *pairs, uint64_t last[2], Batch *batch)
 {
-    DedupPair *batch = room(BATCH, sizeof *batch);
-    uint64_t now[2], last[2] = {UINT64_MAX, UINT64_MAX};
-    size_t n = 0;
-    for (int t = 0; t < d->n_threads; t++) d->worker[t].in_one = SIZE_MAX;
-    while (extsort_next(pairs, now)) {
+    uint64_t now[2];
+    while (batch->n < BATCH) {
+        batch->over = !extsort_next(pairs, now);
+        if (batch->over) return;
         if (now[0] == last[0] && now[1] == last[1]) continue; // the same pair, from another band
         memcpy(last, now, sizeof now);
         d->r->n_candidates++;
         uint32_t a = (uint32_t)now[0], b = (uint32_t)now[1];
-        if (find(d->parent, a) == find(d->parent, b)) continue;
-        batch[n++] = (DedupPair){a, b, 0};
-        if (n == BATCH) join_batch(d, batch, n), n = 0;
+        if (find(d->parent, a) != find(d->parent, b)) batch->pair[batch->n++] = (DedupPair){a, b, 0};
     }
-    join_batch(d, batch, n);
+}
+
+static void join_pairs(Dedup *d, Extsort *pairs)
+{
+    int N = exchange_size(d->world), owner = 0;
+    Batch *batch = room(1, sizeof *batch);
+    uint64_t last[2] = {UINT64_MAX, UINT64_MAX};
+    for (int t = 0; t < d->n_threads; t++) d->worker[t].in_one = SIZE_MAX;
+    while (owner < N) {
+        if (exchange_rank(d->world) == owner) fill_batch(d, pairs, last, batch);
+        exchange_share(d->world, owner, batch, sizeof *batch);
+        owner += batch->over;
+        if (batch->n < BATCH && owner < N) continue; // the next owner fills the rest
+        join_batch(d, batch->pair, batch->n);
+        batch->n = 0;
+    }
     free(batch);
+    exchange_sum(d->world, &d->r->n_candidates, 1);
     d->r->spilled_bytes += extsort_spilled_bytes(pairs);
     extsort_close(pairs);
 }
@@ -344,6 +424,9 @@ static void open_options(Dedup *d)
         die("dedup: memory of %zu bytes: %zu documents need at least %zu", o->memory_bytes, d->source->n_docs,
             fixed + 2 * EXTSORT_MIN_BYTES);
     d->sort_bytes = o->memory_bytes - fixed;
+    d->exchange_bytes = exchange_size(o->world) > 1 ? (d->sort_bytes - 2 * EXTSORT_MIN_BYTES) / 8 : 0;
+    d->sort_bytes -= d->exchange_bytes;
+    d->world = o->world;
     d->n_threads = o->threads > 0 ? o->threads : omp_get_max_threads();
 }
 

@@ -6,6 +6,7 @@
 // directly or through others; the one with the smallest number is kept.
 #ifndef DEDUP_H
 #define DEDUP_H
+#include "comm/comm.h"
 #include "data/prep/minhash.h"
 
 #include <stdbool.h>
@@ -49,6 +50,7 @@ typedef struct {
     int threads;         // 0: as many as OpenMP would take
     size_t memory_bytes; // see dedup_run
     const char *folder;  // for temporary files; NULL: $TMPDIR, else /tmp
+    Comm *world;         // ranks that share the work; NULL: this process alone
 } DedupOptions;
 
 // 13-grams, 128 permutations, threshold 0.8, verified, 256 MiB.
@@ -81,9 +83,10 @@ typedef struct {
 } DedupResult;
 
 // Apart from seconds and spilled_bytes, the result is a function of the documents, ngram, n_perm, threshold, bands,
-// verify and seed, and not of memory_bytes or threads. memory_bytes bounds what is held for the corpus (4 bytes a
-// document, and the records being sorted); in addition each thread holds two documents and their n-grams. If
-// memory_bytes is too small, it dies and names the least that is enough.
+// verify and seed, and not of memory_bytes, threads or ranks. memory_bytes bounds what a rank holds for the corpus
+// (4 bytes a document, and the records being sorted); in addition each thread holds two documents and their n-grams. If
+// memory_bytes is too small, it dies and names the least that is enough. With options.world it is collective, the
+// source has the same documents on all ranks, and so has the result.
 DedupResult dedup_run(const DedupSource *source, DedupOptions options);
 void dedup_free(DedupResult *result);
 

@@ -4,9 +4,12 @@
 // to the disk before the .json gets its name (disk.h), so a program that is killed at any point leaves finished parts,
 // and files that the next run writes again. Nothing is ever added to a finished part.
 //
-//     part_000000.text   the documents, one after another
-//     part_000000.rows   24 bytes a document: bytes and file, line, hash of the text
-//     part_000000.json   source, documents, bytes, the hash of the rows, and what the caller adds (`about`)
+//     part_000007_000.text   the documents, one after another: the first part of group 7
+//     part_000007_000.rows   24 bytes a document: bytes and file, line, hash of the text
+//     part_000007_000.json   source, documents, bytes, the hash of the rows, and what the caller adds (`about`)
+//
+// Two numbers, because several processes make groups at the same time, and none knows how many parts another's group
+// will have.
 //
 // The hash of the text is here because three later steps need it. The split (a document is for validation or for
 // training whatever other documents there are) and the sample that trains a tokenizer should not have to read all
@@ -37,6 +40,7 @@ typedef struct {
     size_t first, source;
     uint64_t at; // where its text begins, were all texts one file
     int text, rows;
+    size_t group, number; // of its files
 } Part;
 
 struct Documents {
@@ -46,9 +50,9 @@ struct Documents {
     uint64_t *end; // (n)
 };
 
-static void name_file(char path[PATH_MAX + 64], const char *dir, size_t number, const char *kind)
+static void name_file(char path[PATH_MAX + 64], const char *dir, size_t group, size_t part, const char *kind)
 {
-    snprintf(path, PATH_MAX + 64, "%s/part_%06zu.%s", dir, number, kind);
+    snprintf(path, PATH_MAX + 64, "%s/part_%06zu_%03zu.%s", dir, group, part, kind);
 }
 
 // ---- writing
@@ -62,30 +66,30 @@ void documents_add(DocumentPart *part, const char *text, size_t n_bytes, uint32_
     part->n_bytes += n_bytes;
 }
 
-static void write_file(const char *dir, size_t number, const char *kind, const void *data, size_t n_bytes)
+static void write_file(const char *path, const void *data, size_t n_bytes)
 {
-    char path[PATH_MAX + 64];
-    name_file(path, dir, number, kind);
     if (!disk_write_file(path, data, n_bytes)) die("%s: %s (is the disk full?)", path, strerror(errno));
 }
 
-void documents_commit(DocumentPart *part, const char *dir, size_t number, size_t source, json_t *about)
+void documents_commit(DocumentPart *docs, const char *dir, size_t group, size_t part, size_t source, json_t *about)
 {
     char path[PATH_MAX + 64], sum[17];
-    size_t n_rows = part->n * sizeof *part->row;
-    write_file(dir, number, "text", part->text, part->n_bytes);
-    write_file(dir, number, "rows", part->row, n_rows);
-    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits(part->row, n_rows));
-    json_t *all = json_pack("{s:I, s:I, s:I, s:s}", "source", (json_int_t)source, "documents", (json_int_t)part->n,
-                            "bytes", (json_int_t)part->n_bytes, "rows_xxh3", sum);
-    char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
-    name_file(path, dir, number, "json");
-    if (!text) die("%s: cannot be put together (no memory)", path);
-    if (!disk_replace_file(path, text, strlen(text))) die("%s: %s (is the disk full?)", path, strerror(errno));
-    free(text);
+    size_t n_rows = docs->n * sizeof *docs->row;
+    name_file(path, dir, group, part, "text");
+    write_file(path, docs->text, docs->n_bytes);
+    name_file(path, dir, group, part, "rows");
+    write_file(path, docs->row, n_rows);
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits(docs->row, n_rows));
+    json_t *all = json_pack("{s:I, s:I, s:I, s:s}", "source", (json_int_t)source, "documents", (json_int_t)docs->n,
+                            "bytes", (json_int_t)docs->n_bytes, "rows_xxh3", sum);
+    char *dump = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    name_file(path, dir, group, part, "json");
+    if (!dump) die("%s: cannot be put together (no memory)", path);
+    if (!disk_replace_file(path, dump, strlen(dump))) die("%s: %s (is the disk full?)", path, strerror(errno));
+    free(dump);
     json_decref(all);
     json_decref(about);
-    part->n = part->n_bytes = 0;
+    docs->n = docs->n_bytes = 0;
 }
 
 void documents_free(DocumentPart *part)
@@ -96,24 +100,24 @@ void documents_free(DocumentPart *part)
 }
 
 // ---- reading
-static void check_size(const char *dir, size_t number, const char *kind, uint64_t expected)
+static void check_size(const char *dir, size_t group, size_t part, const char *kind, uint64_t expected)
 {
     char path[PATH_MAX + 64];
     struct stat st;
-    name_file(path, dir, number, kind);
+    name_file(path, dir, group, part, kind);
     if (stat(path, &st) != 0) die("%s: %s (delete %s to begin again)", path, strerror(errno), dir);
     if ((uint64_t)st.st_size != expected)
         die("%s: %lld bytes, but %llu were written (changed since? delete %s to begin again)", path,
             (long long)st.st_size, (unsigned long long)expected, dir);
 }
 
-json_t *documents_about(const char *dir, size_t number)
+json_t *documents_about(const char *dir, size_t group, size_t part)
 {
     char path[PATH_MAX + 64];
     json_error_t error;
     json_int_t source, n, bytes;
     size_t n_text;
-    name_file(path, dir, number, "json");
+    name_file(path, dir, group, part, "json");
     char *text = disk_read_file(path, &n_text, (size_t)1 << 30);
     if (!text && errno == ENOENT) return NULL;
     if (!text) die("%s: %s", path, strerror(errno));
@@ -121,15 +125,15 @@ json_t *documents_about(const char *dir, size_t number)
     free(text);
     if (!all || json_unpack(all, "{s:I, s:I, s:I}", "source", &source, "documents", &n, "bytes", &bytes) != 0)
         die("%s: damaged (delete %s to begin again)", path, dir);
-    check_size(dir, number, "text", (uint64_t)bytes);
-    check_size(dir, number, "rows", (uint64_t)n * sizeof(DocumentRow));
+    check_size(dir, group, part, "text", (uint64_t)bytes);
+    check_size(dir, group, part, "rows", (uint64_t)n * sizeof(DocumentRow));
     return all;
 }
 
-static int open_file(const char *dir, size_t number, const char *kind)
+static int open_file(const char *dir, size_t group, size_t part, const char *kind)
 {
     char path[PATH_MAX + 64];
-    name_file(path, dir, number, kind);
+    name_file(path, dir, group, part, kind);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         die("%s: %s%s", path, strerror(errno), errno == EMFILE ? " (raise ulimit -n, or recipe.unit)" : "");
@@ -137,12 +141,12 @@ static int open_file(const char *dir, size_t number, const char *kind)
 }
 
 // The rows of a part become ends of documents.
-static void add_part(Documents *d, size_t number, json_t *about)
+static void add_part(Documents *d, size_t group, size_t part, json_t *about)
 {
     size_t n = (size_t)json_integer_value(json_object_get(about, "documents"));
     uint64_t at = d->n ? d->end[d->n - 1] : 0, bytes = (uint64_t)json_integer_value(json_object_get(about, "bytes"));
     char path[PATH_MAX + 64], sum[17];
-    name_file(path, d->dir, number, "rows");
+    name_file(path, d->dir, group, part, "rows");
     size_t n_read;
     char *rows = disk_read_file(path, &n_read, n * sizeof(DocumentRow));
     if (!rows) die("%s: %s", path, strerror(errno));
@@ -154,7 +158,7 @@ static void add_part(Documents *d, size_t number, json_t *about)
     d->part = words_grow(d->part, &d->cap_parts, d->n_parts + 1, sizeof *d->part);
     d->part[d->n_parts++] =
         (Part){d->n, (size_t)json_integer_value(json_object_get(about, "source")), at,
-               open_file(d->dir, number, "text"), open_file(d->dir, number, "rows")};
+               open_file(d->dir, group, part, "text"), open_file(d->dir, group, part, "rows"), group, part};
     d->end = words_grow(d->end, &d->cap, d->n + n, sizeof *d->end);
     for (size_t i = 0; i < n; i++) {
         DocumentRow row;
@@ -171,7 +175,11 @@ Documents *documents_open(const char *dir)
     Documents *d = calloc(1, sizeof *d);
     if (!d) die("memory: no room for documents");
     snprintf(d->dir, sizeof d->dir, "%s", dir);
-    for (json_t *about; (about = documents_about(dir, d->n_parts)); json_decref(about)) add_part(d, d->n_parts, about);
+    for (size_t group = 0, part = 1; part > 0; group++) { // a group has one part at least
+        part = 0;
+        for (json_t *about; (about = documents_about(dir, group, part)); json_decref(about))
+            add_part(d, group, part++, about);
+    }
     return d;
 }
 
@@ -234,11 +242,11 @@ DocumentRow documents_row(const Documents *d, size_t i)
 
 bool documents_read(const Documents *d, size_t i, void *out)
 {
-    size_t part = documents_part_of(d, i), n = documents_size(d, i);
-    const Part *p = &d->part[part];
+    size_t n = documents_size(d, i);
+    const Part *p = &d->part[documents_part_of(d, i)];
     if (!disk_read_at(p->text, out, n, (i ? d->end[i - 1] : 0) - p->at)) return false;
     if (XXH3_64bits(out, n) != documents_row(d, i).hash)
-        die("%s/part_%06zu.text: document %zu: changed since it was written (delete %s to begin again)", d->dir, part,
-            i - p->first, d->dir);
+        die("%s/part_%06zu_%03zu.text: document %zu: changed since it was written (delete %s to begin again)", d->dir,
+            p->group, p->number, i - p->first, d->dir);
     return true;
 }

@@ -19,7 +19,10 @@ typedef struct {
     uint64_t hash;          // XXH3 of the text
 } DocumentRow;
 
-// ---- writing: DIR/part_000000.text, .rows and, last, .json
+// A part is number `part` of a group: the texts of a few files of the input, whose parts one process makes. The parts
+// of all groups, one group after another, are the corpus.
+
+// ---- writing: DIR/part_GROUP_PART.text, .rows and, last, .json
 typedef struct {
     char *text;       // (n_bytes) one document after another
     DocumentRow *row; // (n)
@@ -27,18 +30,19 @@ typedef struct {
 } DocumentPart; // starts as {0}
 
 void documents_add(DocumentPart *part, const char *text, size_t n_bytes, uint32_t file, uint64_t line);
-// Writes part `number` of source `source` and what `about` says beside "source", "documents" and "bytes" (takes its
-// reference), then empties the part. When it returns, the part is on the disk; if the program is killed before,
+// Writes a part, of source `source`, and what `about` says beside "source", "documents" and "bytes" (takes its
+// reference), then empties `docs`. When it returns, the part is on the disk; if the program is killed before,
 // there is no such part.
-void documents_commit(DocumentPart *part, const char *dir, size_t number, size_t source, json_t *about);
+void documents_commit(DocumentPart *docs, const char *dir, size_t group, size_t part, size_t source, json_t *about);
 void documents_free(DocumentPart *part);
 // What documents_commit was told about a part, or NULL when there is no such part. Dies when its files are damaged.
-json_t *documents_about(const char *dir, size_t number);
+json_t *documents_about(const char *dir, size_t group, size_t part);
 
 // ---- reading
 typedef struct Documents Documents;
 
-// All parts of a folder. In memory: 8 bytes a document. Dies when a file is damaged: see documents_about.
+// All parts of a folder, numbered in their order from 0. In memory: 8 bytes a document. Dies when a file is damaged:
+// see documents_about.
 Documents *documents_open(const char *dir);
 void documents_close(Documents *d); // NULL is allowed
 size_t documents_count(const Documents *d); // below 2^32

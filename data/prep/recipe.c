@@ -3,7 +3,7 @@
 //     [recipe]
 //     out = "runs/web/data"
 //     [source.web]
-//     path = "web"                   # files, folders, .jsonl, .parquet, .gz, .zst: see doc/corpus.md
+//     path = "web"                   # files, folders, .jsonl, .parquet, .warc, .gz, .zst: see doc/corpus.md
 //     weight = 3
 //     [filter]
 //     rules = "guide,gopher"
@@ -40,6 +40,7 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
+#include "comm/launch.h"
 #include "base/config.h"
 #include "data/prep/recipe_stage.h"
 #include "text/dataset.h"
@@ -246,26 +247,30 @@ void recipe_free(Recipe *r)
 
 // ---- inputs, before any work
 
-// How many of the files below a path have fields: JSONL and Parquet; *n_files: all of them.
-static size_t count_fields(const char *path, CorpusOptions options, size_t *n_files)
+// How many of the files below a path have fields: JSONL and Parquet; *n_text: how many are text.
+static size_t count_fields(const char *path, CorpusOptions options, size_t *n_text)
 {
-    size_t n = 0;
+    size_t n = 0, n_files;
     CorpusReader *all = corpus_open(&path, 1, options);
-    const CorpusFile *file = corpus_all_files(all, n_files);
-    for (size_t i = 0; i < *n_files; i++) n += corpus_format(file[i].path, options.format) != SOURCE_TEXT;
+    const CorpusFile *file = corpus_all_files(all, &n_files);
+    *n_text = 0;
+    for (size_t i = 0; i < n_files; i++) {
+        SourceFormat format = corpus_format(file[i].path, options.format);
+        n += format == SOURCE_JSONL || format == SOURCE_PARQUET;
+        *n_text += format == SOURCE_TEXT;
+    }
     corpus_close(all);
     return n;
 }
 
 static void check_source(const Recipe *r, const Source *source)
 {
-    size_t n_files, n_fields = count_fields(source->path, recipe_read_options(r, source), &n_files);
-    if (!n_files) die("%s: no file in it ([source.%s])", source->path, source->name);
+    size_t n_text, n_fields = count_fields(source->path, recipe_read_options(r, source), &n_text);
     if (source->field && !n_fields)
-        die("[source.%s]: field has no effect: %s is text, not JSONL or Parquet (format = jsonl?)", source->name,
+        die("[source.%s]: field has no effect: %s is neither JSONL nor Parquet (format = jsonl?)", source->name,
             source->path);
-    if ((source->separator || source->line) && n_fields == n_files)
-        die("[source.%s]: %s has no effect: %s is JSONL or Parquet, a document a line or row", source->name,
+    if ((source->separator || source->line) && !n_text)
+        die("[source.%s]: %s has no effect: %s is JSONL, Parquet or WARC, not text", source->name,
             source->separator ? "separator" : "line", source->path);
 }
 
@@ -341,6 +346,24 @@ static void check_plain(const char *where, const char *path)
         die("%s: %s: a pipe or a device, which cannot be read twice (write it to a file)", where, path);
 }
 
+// The folders of the files of a list.
+static void check_listed(const Recipe *r, const char *where, const char *list)
+{
+    size_t n;
+    char *last = NULL;
+    CorpusReader *all = corpus_open(&list, 1, (CorpusOptions){0});
+    const CorpusFile *file = corpus_all_files(all, &n);
+    for (size_t i = 0; i < n; i++) {
+        size_t n_folder = (size_t)(strrchr(file[i].path, '/') ? strrchr(file[i].path, '/') - file[i].path : 0);
+        if (last && strncmp(last, file[i].path, n_folder) == 0 && !last[n_folder]) continue;
+        check_outside(r, where, file[i].path);
+        free(last);
+        if (!(last = strndup(file[i].path, n_folder))) die("memory: no room for a file name");
+    }
+    free(last);
+    corpus_close(all);
+}
+
 static void check_files(const Recipe *r)
 {
     const struct {
@@ -353,6 +376,7 @@ static void check_files(const Recipe *r)
         snprintf(where, sizeof where, "[source.%s]", r->sources.source[i].name);
         check_plain(where, r->sources.source[i].path);
         check_outside(r, where, r->sources.source[i].path);
+        if (sources_is_list(r->sources.source[i].path)) check_listed(r, where, r->sources.source[i].path);
     }
     for (int i = 0; i < 3; i++) {
         if (!*input[i].path) continue;
@@ -377,10 +401,12 @@ static void check_inputs(const Recipe *r)
 
 // ---- the run
 
-void recipe_run(const Recipe *r, FILE *out)
+void recipe_run(const Recipe *r, Comm *world, FILE *out)
 {
     check_inputs(r);
-    RecipeRun *run = recipe_stage_open(r);
+    exchange_wait(world); // no folder is touched before all ranks have checked
+    RecipeRun *run = recipe_stage_open(r, world);
+    if (run->ranks > 1) launch_places(world, stderr);
     recipe_read_stage(run);
     if (r->dedup_exact) recipe_remove_exact(run);
     if (r->dedup_near) recipe_remove_near(run);
@@ -388,7 +414,8 @@ void recipe_run(const Recipe *r, FILE *out)
     recipe_encode_tokenizer(run);
     recipe_encode_shards(run);
     recipe_stage_say_left(run);
-    recipe_report_write(run, out);
+    if (run->rank == 0) recipe_report_write(run, out);
+    recipe_stage_say_work(run);
     recipe_stage_close(run);
 }
 

@@ -2,11 +2,12 @@
 //
 // Stages in this order, each in a folder of its own below `out`: documents (read, filter), exact, near, contamination,
 // tokenizer, runs (encode), shards. Those that the recipe does not ask for are left out. The same recipe and input give
-// the same bytes, whatever the number of threads and however often the program was killed and started again.
+// the same bytes, whatever the number of ranks and threads and however often the program was killed and started again.
 #ifndef RECIPE_H
 #define RECIPE_H
 #include "data/prep/corpus.h"
 #include "base/config.h"
+#include "comm/comm.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,9 +39,9 @@ typedef struct {
 // out of range or without effect.
 Recipe *recipe_load(const char *path, char *const *option, int n_options);
 void recipe_free(Recipe *r);
-// Runs the stages that are not done yet. The report goes to `out` and to report.json and report.html in the
-// recipe's folder; progress to stderr.
-void recipe_run(const Recipe *r, FILE *out);
+// Runs the stages that are not done yet, on all ranks of world (NULL: on this process alone). The report goes to `out`
+// and to report.json and report.html in the recipe's folder; progress to stderr; all three from rank 0.
+void recipe_run(const Recipe *r, Comm *world, FILE *out);
 void recipe_print_keys(FILE *out); // a table of all keys, in Markdown
 
 #ifdef __cplusplus

@@ -23,8 +23,16 @@
 // are a permutation. This is checked for every document, and so is the hash of its tokens: a run that is damaged or
 // missing ends the program. A shard is a unit of work: after a kill the full ones stay. The rows of the runs say how
 // many tokens come before any document, so the merge skips to the first missing token without reading those before it.
-// At the end the runs are removed. Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte is
-// 8,000 runs, which the limit of open files allows), and keeping the runs (as much disk as the shards).
+// At the end the runs are removed.
+//
+// Ranks. Documents are counted for the tokenizer in stripes, and the counts added in a tree; rank 0 learns the merges.
+// A run is encoded by one rank. The shards of a source and split are written by all: rank q of N begins at place
+// q n / N and writes the shards whose first token is at that place or after it, and before the place at which the next
+// rank begins. It finds its place in each run by bisection, because a row says how many tokens of its run come before
+// the next one; the sums over runs say which token of the sequence that is.
+//
+// Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte is 8,000 runs, which the limit of
+// open files allows), and keeping the runs (as much disk as the shards).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -47,7 +55,7 @@ enum { BATCH_BYTES = 16 << 20, ROWS = 512 /* of a run, read at a time */ };
 // A document's place in the order of its source and split, and its tokens: a row of a run.
 typedef struct {
     uint64_t position;
-    uint64_t n_tokens;
+    uint64_t end;  // tokens of the run up to here, this document's included
     uint64_t hash; // XXH3 of the tokens' bytes
 } RecipeRow;
 enum { RECIPE_TRAIN, RECIPE_VAL };
@@ -104,11 +112,74 @@ static void free_batch(Batch *b)
 // ---- the tokenizer
 static bool trains_tokenizer(const RecipeRun *run, size_t i)
 {
+    if (!exchange_owns(run->world, i)) return false;
     uint64_t hash = documents_row(run->docs, i).hash;
     return split_of(run->recipe, hash) == RECIPE_TRAIN &&
            (double)(uint32_t)hash * 0x1p-32 < run->recipe->tokenizer_sample;
 }
 
+// ---- the words of all ranks, with how often each was seen, come together on rank 0
+
+enum { BLOCK_BYTES = 1 << 20, WORD_HEAD = 12 }; // before the bytes of a word: how many (4), how often (8)
+
+static void send_block(const RecipeRun *run, int to, const char *block, uint64_t n)
+{
+    exchange_send(run->world, to, &n, sizeof n);
+    exchange_send(run->world, to, block, n);
+}
+
+static void send_words(const RecipeRun *run, TokenizerTrainer *trainer, int to)
+{
+    char *block = NULL;
+    size_t cap = 0, n = 0, n_words = tokenizer_trainer_words(trainer);
+    for (size_t i = 0; i < n_words; i++) {
+        int64_t times;
+        TokenizerText word = tokenizer_trainer_word(trainer, i, &times);
+        uint32_t n_bytes = (uint32_t)word.n;
+        if (n && n + WORD_HEAD + word.n > BLOCK_BYTES) send_block(run, to, block, n), n = 0;
+        block = words_grow(block, &cap, n + WORD_HEAD + word.n, 1);
+        memcpy(block + n, &n_bytes, sizeof n_bytes);
+        memcpy(block + n + sizeof n_bytes, &times, sizeof times);
+        memcpy(block + n + WORD_HEAD, word.bytes, word.n);
+        n += WORD_HEAD + word.n;
+    }
+    if (n) send_block(run, to, block, n);
+    send_block(run, to, block, 0);
+    free(block);
+}
+
+static void receive_words(const RecipeRun *run, TokenizerTrainer *trainer, int from)
+{
+    char *block = NULL;
+    size_t cap = 0;
+    for (uint64_t n = 1; n;) {
+        exchange_receive(run->world, from, &n, sizeof n);
+        block = words_grow(block, &cap, n, 1);
+        exchange_receive(run->world, from, block, n);
+        uint32_t n_bytes;
+        int64_t times;
+        for (size_t at = 0; at < n; at += WORD_HEAD + n_bytes) {
+            memcpy(&n_bytes, block + at, sizeof n_bytes);
+            memcpy(&times, block + at + sizeof n_bytes, sizeof times);
+            tokenizer_trainer_add_word(trainer, (TokenizerText){block + at + WORD_HEAD, n_bytes}, times);
+        }
+    }
+    free(block);
+}
+
+// In a binary tree: in step k rank r + 2^k sends its words to rank r, if r is a multiple of 2^(k+1).
+static void join_words(const RecipeRun *run, TokenizerTrainer *trainer)
+{
+    for (int step = 1; step < run->ranks; step *= 2) {
+        if (run->rank % (2 * step)) {
+            send_words(run, trainer, run->rank - step);
+            return;
+        }
+        if (run->rank + step < run->ranks) receive_words(run, trainer, run->rank + step);
+    }
+}
+
+// The stage's record on rank 0, NULL on the others.
 static json_t *train_tokenizer(RecipeRun *run, const char *dir)
 {
     const Recipe *r = run->recipe;
@@ -116,26 +187,48 @@ static json_t *train_tokenizer(RecipeRun *run, const char *dir)
     TokenizerTrainer *trainer = tokenizer_trainer_new(r->tokenizer_pattern);
     tokenizer_trainer_min_frequency(trainer, r->tokenizer_min_frequency);
     Batch b = {0};
-    size_t n = 0, next = 0, n_docs = documents_count(run->docs);
-    uint64_t n_bytes = 0, all = 0;
+    size_t next = 0, n_docs = documents_count(run->docs);
+    uint64_t n[2] = {0}, all = 0; // n: documents and bytes
     for (size_t i = 0; i < n_docs; i++) all += run->removed[i] ? 0 : documents_size(run->docs, i);
-    RecipeProgress progress =
-        recipe_stage_progress("tokenizer", 0, (uint64_t)((double)all * r->tokenizer_sample * (1 - r->shards_val)));
+    all = (uint64_t)((double)all * r->tokenizer_sample * (1 - r->shards_val)) / (uint64_t)run->ranks;
+    RecipeProgress progress = recipe_stage_progress(run, "tokenizer", 0, all);
     while (read_batch(run, &next, n_docs, trains_tokenizer, &b)) {
         tokenizer_trainer_add_texts(trainer, b.text, b.n, run->threads);
         recipe_stage_advance(&progress, b.n_bytes);
-        n += b.n;
-        n_bytes += b.n_bytes;
+        n[0] += b.n;
+        n[1] += b.n_bytes;
     }
     free_batch(&b);
-    if (!n)
+    exchange_sum(run->world, n, 2);
+    if (!n[0])
         die("%s: no document is left to train the tokenizer on (of %zu; shards.val %g, tokenizer.sample %g)", run->dir,
             n_docs, r->shards_val, r->tokenizer_sample);
+    join_words(run, trainer);
+    if (run->rank > 0) {
+        tokenizer_trainer_free(trainer);
+        return NULL;
+    }
     Tokenizer *t = tokenizer_trainer_finish(trainer, (int)r->tokenizer_vocab);
     tokenizer_save(t, dir);
-    json_t *about = json_pack("{s:I, s:I, s:i, s:s}", "documents_used", (json_int_t)n, "bytes_used",
-                              (json_int_t)n_bytes, "vocab_size", tokenizer_vocab_size(t), "pattern",
+    json_t *about = json_pack("{s:I, s:I, s:i, s:s}", "documents_used", (json_int_t)n[0], "bytes_used",
+                              (json_int_t)n[1], "vocab_size", tokenizer_vocab_size(t), "pattern",
                               tokenizer_pattern(t));
+    tokenizer_free(t);
+    return about;
+}
+
+// Loads and saves a given tokenizer. The stage's record on rank 0, NULL on the others.
+static json_t *give_tokenizer(const RecipeRun *run, const char *dir)
+{
+    const Recipe *r = run->recipe;
+    if (run->rank > 0) return NULL;
+    Tokenizer *t = tokenizer_load(r->tokenizer_path);
+    tokenizer_set_eot(t, *r->tokenizer_eot ? r->tokenizer_eot : NULL, r->tokenizer_path);
+    tokenizer_save(t, dir);
+    char *name = words_utf8_copy(r->tokenizer_path);
+    json_t *about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern",
+                              tokenizer_pattern(t), "given", name);
+    free(name);
     tokenizer_free(t);
     return about;
 }
@@ -197,20 +290,8 @@ void recipe_encode_tokenizer(RecipeRun *run)
     RecipeStage stage = recipe_stage_begin(run, "tokenizer", all);
     free(files);
     if (stage.done) return;
-    json_t *about;
-    if (*r->tokenizer_path) {
-        Tokenizer *t = tokenizer_load(r->tokenizer_path);
-        tokenizer_set_eot(t, *r->tokenizer_eot ? r->tokenizer_eot : NULL, r->tokenizer_path);
-        tokenizer_save(t, stage.dir);
-        char *name = words_utf8_copy(r->tokenizer_path);
-        about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern", tokenizer_pattern(t),
-                          "given", name);
-        free(name);
-        tokenizer_free(t);
-    } else {
-        about = train_tokenizer(run, stage.dir);
-    }
-    sync_tokenizer(stage.dir);
+    json_t *about = *r->tokenizer_path ? give_tokenizer(run, stage.dir) : train_tokenizer(run, stage.dir);
+    if (run->rank == 0) sync_tokenizer(stage.dir);
     recipe_stage_end(run, &stage, about);
 }
 
@@ -233,7 +314,7 @@ static void count_splits(const RecipeRun *run, size_t part, uint64_t n[2])
 
 typedef struct {
     RecipeRow row;
-    size_t at; // of its tokens in Run.id
+    size_t at, n_tokens; // in Run.ids
 } Encoded;
 
 typedef struct {
@@ -259,12 +340,13 @@ static void write_split(const char *dir, size_t part, int split, const Run *run,
     for (size_t d = 0; d < n_docs; d++) {
         Encoded *e = &run->doc[split][d];
         size_t begin = n;
-        tokens = words_grow(tokens, &cap, n + e->row.n_tokens * (size_t)token_bytes, 1);
-        for (size_t k = 0; k < e->row.n_tokens; k++, n += (size_t)token_bytes) // little-endian, as dataset.c
+        tokens = words_grow(tokens, &cap, n + e->n_tokens * (size_t)token_bytes, 1);
+        for (size_t k = 0; k < e->n_tokens; k++, n += (size_t)token_bytes) // little-endian, as dataset.c
             memcpy(tokens + n, &run->ids.id[e->at + k], (size_t)token_bytes);
         e->row.hash = XXH3_64bits(tokens + begin, n - begin);
+        *n_tokens += e->n_tokens;
+        e->row.end = *n_tokens;
         memcpy(rows + d * sizeof(RecipeRow), &e->row, sizeof e->row);
-        *n_tokens += e->row.n_tokens;
     }
     snprintf(path, sizeof path, "%s/run_%06zu_%s.tokens", dir, part, recipe_encode_splits[split]);
     if (!disk_write_file(path, tokens, n)) die("%s: %s (is the disk full?)", path, strerror(errno));
@@ -298,7 +380,7 @@ static void encode_part(RecipeRun *run, size_t part, Tokenizer *t, const Place *
             int s = split_of(r, documents_row(run->docs, b.number[i]).hash);
             out->doc[s] = words_grow(out->doc[s], &out->cap[s], out->n[s] + 1, sizeof *out->doc[s]);
             uint64_t position = rng_permute(rng[s], rank[s]++, place->all[s]);
-            out->doc[s][out->n[s]++] = (Encoded){{position, b.end[i] - at, 0}, at};
+            out->doc[s][out->n[s]++] = (Encoded){{position, 0, 0}, at, b.end[i] - at};
             out->n_bytes[s] += b.text[i].n;
         }
         recipe_stage_advance(p, b.n_bytes);
@@ -331,14 +413,16 @@ static Place *find_places(RecipeRun *run)
 {
     size_t n_parts = documents_parts(run->docs);
     Place *place = calloc(n_parts + 1, sizeof *place);
-    uint64_t all[2] = {0};
-    if (!place) die("memory: no room for %zu parts", n_parts);
+    uint64_t all[2] = {0}, (*in)[2] = calloc(n_parts + 1, sizeof *in); // in: each part's documents in each split
+    if (!place || !in) die("memory: no room for %zu parts", n_parts);
+    for (size_t p = (size_t)run->rank; p < n_parts; p += (size_t)run->ranks) count_splits(run, p, in[p]);
+    exchange_sum(run->world, *in, 2 * n_parts);
     for (size_t s = 0; s < run->n_sources; s++) {
         uint64_t n[2] = {0};
         for (size_t p = 0; p < n_parts; p++) {
             if (documents_source(run->docs, p) != s) continue;
             memcpy(place[p].begin, n, sizeof n);
-            count_splits(run, p, n);
+            for (int k = 0; k < 2; k++) n[k] += in[p][k];
         }
         for (size_t p = 0; p < n_parts; p++)
             if (documents_source(run->docs, p) == s) memcpy(place[p].all, n, sizeof n);
@@ -348,7 +432,34 @@ static Place *find_places(RecipeRun *run)
     if (run->recipe->shards_val > 0 && !all[RECIPE_VAL])
         die("shards.val: %g of %llu documents: none fell to validation (give more, or set it to 0)",
             run->recipe->shards_val, (unsigned long long)all[RECIPE_TRAIN]);
+    free(in);
     return place;
+}
+
+static bool has_run(const char *dir, size_t part)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/run_%06zu.json", dir, part);
+    return access(path, F_OK) == 0;
+}
+
+// The rank of each part, by the bytes that are left to encode in it; *n_bytes: those of this rank.
+static int *deal_parts(const RecipeRun *run, const char *dir, uint64_t *n_bytes)
+{
+    size_t n_parts = documents_parts(run->docs);
+    uint64_t *left = calloc(n_parts + 1, sizeof *left);
+    if (!left) die("memory: no room for %zu parts", n_parts);
+    for (size_t p = 0; p < n_parts; p++) {
+        if (run->rank == 0 && has_run(dir, p)) continue; // from before a kill
+        for (size_t i = documents_begin(run->docs, p); i < documents_begin(run->docs, p + 1); i++)
+            if (!run->removed[i]) left[p] += documents_size(run->docs, i);
+    }
+    int *owner = exchange_deal(run->world, left, n_parts);
+    *n_bytes = 0;
+    for (size_t p = 0; p < n_parts; p++)
+        if (owner[p] == run->rank) *n_bytes += left[p];
+    free(left);
+    return owner;
 }
 
 static void encode_runs(RecipeRun *run, const char *settings)
@@ -367,14 +478,11 @@ static void encode_runs(RecipeRun *run, const char *settings)
     Place *place = find_places(run);
     size_t n_parts = documents_parts(run->docs);
     Run out = {0};
-    json_t *counts = recipe_stage_counts(run);
-    RecipeProgress progress =
-        recipe_stage_progress("encode", 0, (uint64_t)json_integer_value(json_object_get(counts, "bytes")));
-    json_decref(counts);
+    uint64_t n_bytes;
+    int *owner = deal_parts(run, stage.dir, &n_bytes);
+    RecipeProgress progress = recipe_stage_progress(run, "encode", 0, n_bytes);
     for (size_t p = 0; p < n_parts; p++) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/run_%06zu.json", stage.dir, p);
-        if (access(path, F_OK) == 0) continue; // from before a kill
+        if (owner[p] != run->rank || has_run(stage.dir, p)) continue;
         encode_part(run, p, t, &place[p], &out, &progress);
         commit_run(stage.dir, p, &out, token_bytes);
     }
@@ -382,6 +490,7 @@ static void encode_runs(RecipeRun *run, const char *settings)
     free(out.doc[0]);
     free(out.doc[1]);
     free(place);
+    free(owner);
     recipe_stage_end(run, &stage, json_pack("{s:I, s:i, s:i, s:i}", "parts", (json_int_t)n_parts, "token_bytes",
                                             token_bytes, "vocab_size", vocab, "eot", tokenizer_eot(t)));
     tokenizer_free(t);
@@ -394,8 +503,8 @@ typedef struct {
     char path[PATH_MAX]; // without .tokens and .rows
     int tokens, rows;
     RecipeRow row[ROWS];
-    size_t n, at;       // of row
-    uint64_t row_bytes, token_bytes; // read, or passed over, of each file
+    size_t n, at;                // of row
+    uint64_t row_bytes, n_tokens; // read, or passed over, of each file
 } Head;
 
 typedef struct {
@@ -435,6 +544,24 @@ static bool fill(Head *h)
     return h->n > 0;
 }
 
+// Moves to the first row whose place is `place` or a later one.
+static void seek(Head *h, uint64_t place)
+{
+    struct stat st;
+    RecipeRow row;
+    if (fstat(h->rows, &st) != 0) die("%s.rows: %s", h->path, strerror(errno));
+    uint64_t low = 0, high = (uint64_t)st.st_size / sizeof row; // rows before low come before the place, high does not
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        read_at(h, h->rows, "rows", &row, sizeof row, middle * sizeof row);
+        if (row.position < place) low = middle + 1;
+        else high = middle;
+    }
+    h->row_bytes = low * sizeof row;
+    if (low) read_at(h, h->rows, "rows", &row, sizeof row, h->row_bytes - sizeof row);
+    h->n_tokens = low ? row.end : 0;
+}
+
 static void sink(Merge *m, size_t i)
 {
     for (size_t child; (child = 2 * i + 1) < m->n; i = child) {
@@ -462,11 +589,14 @@ static void close_head(Head *h)
     free(h);
 }
 
-static Merge open_runs(const RecipeRun *run, size_t source, int split, int token_bytes)
+// The runs of a source and split, from `place` on; *before: tokens of all runs before that, without end-of-text.
+static Merge open_runs(const RecipeRun *run, size_t source, int split, int token_bytes, uint64_t place,
+                       uint64_t *before)
 {
     size_t n_parts = documents_parts(run->docs);
     Merge m = {.heap = calloc(n_parts + 1, sizeof(Head *)), .token_bytes = token_bytes};
     if (!m.heap) die("memory: no room to merge %zu runs", n_parts);
+    *before = 0;
     for (size_t p = 0; p < n_parts; p++) {
         if (documents_source(run->docs, p) != source) continue;
         Head *h = calloc(1, sizeof *h);
@@ -474,6 +604,8 @@ static Merge open_runs(const RecipeRun *run, size_t source, int split, int token
         snprintf(h->path, sizeof h->path, "%s/runs/run_%06zu_%s", run->dir, p, recipe_encode_splits[split]);
         h->tokens = open_half(h, "tokens");
         h->rows = open_half(h, "rows");
+        seek(h, place);
+        *before += h->n_tokens;
         if (fill(h)) m.heap[m.n++] = h;
         else close_head(h);
     }
@@ -481,27 +613,33 @@ static Merge open_runs(const RecipeRun *run, size_t source, int split, int token
     return m;
 }
 
-// The tokens of the document on top, end-of-text first, from token `from` on.
-static void add_document(Merge *m, int32_t eot, uint64_t from, Shards *out)
+static size_t tokens_of(const Head *h)
+{
+    return (size_t)(h->row[h->at].end - h->n_tokens);
+}
+
+// Tokens [from, end) of the document on top, whose first token is end-of-text.
+static void add_document(Merge *m, int32_t eot, uint64_t from, uint64_t end, Shards *out)
 {
     const Head *h = m->heap[0];
-    size_t n = h->row[h->at].n_tokens;
+    size_t n = tokens_of(h);
+    uint64_t at = h->n_tokens * (uint64_t)m->token_bytes;
     m->bytes = words_grow(m->bytes, &m->cap_bytes, n * (size_t)m->token_bytes, 1);
     m->id = words_grow(m->id, &m->cap_ids, n + 1, sizeof *m->id);
-    read_at(h, h->tokens, "tokens", m->bytes, n * (size_t)m->token_bytes, h->token_bytes);
+    read_at(h, h->tokens, "tokens", m->bytes, n * (size_t)m->token_bytes, at);
     if (XXH3_64bits(m->bytes, n * (size_t)m->token_bytes) != h->row[h->at].hash)
         die("%s.tokens: offset %llu: changed since it was written (delete its folder to begin again)", h->path,
-            (unsigned long long)h->token_bytes);
+            (unsigned long long)at);
     m->id[0] = eot;
     for (size_t i = 0; i < n; i++)
         m->id[i + 1] = m->token_bytes == 2 ? ((uint16_t *)m->bytes)[i] : ((int32_t *)m->bytes)[i];
-    shards_add(out, m->id + from, n + 1 - from);
+    shards_add(out, m->id + from, end - from);
 }
 
 static void next_document(Merge *m)
 {
     Head *h = m->heap[0];
-    h->token_bytes += h->row[h->at].n_tokens * (uint64_t)m->token_bytes;
+    h->n_tokens = h->row[h->at].end;
     h->at++;
     if (!fill(h)) {
         close_head(h);
@@ -534,38 +672,79 @@ static Counts count_runs(const RecipeRun *run, size_t source, int split)
     return c;
 }
 
+// This rank's part of the shards of a source and split.
+typedef struct {
+    uint64_t place;      // of the first document that it reads
+    uint64_t at;         // of that document's first token in the sequence
+    uint64_t begin, end; // tokens that this rank writes: whole shards, or to the end of the sequence
+} Share;
+
+// The rank at which the places begin moves on from split to split, so that small ones are not all rank 0's.
+static int turn_of(const RecipeRun *run, int turn, int rank)
+{
+    return (rank + turn) % run->ranks;
+}
+
+static Share find_share(const RecipeRun *run, Merge *m, size_t source, int split, int turn, const Counts *c)
+{
+    uint64_t N = (uint64_t)run->ranks, q = (uint64_t)turn_of(run, turn, run->rank), most, next = c->tokens;
+    Share s = {.place = c->documents * q / N};
+    size_t n;
+    *m = open_runs(run, source, split, m->token_bytes, s.place, &s.at);
+    s.at += s.place; // an end-of-text for each document
+    uint64_t *at = exchange_gather(run->world, &s.at, 1, sizeof s.at, &n);
+    for (int r = 0; r < run->ranks; r++)
+        if ((uint64_t)turn_of(run, turn, r) == q + 1) next = at[r];
+    free(at);
+    most = (uint64_t)run->recipe->shards_tokens;
+    s.begin = (s.at + most - 1) / most * most;
+    s.end = q + 1 == N ? next : (next + most - 1) / most * most;
+    if (s.end > c->tokens) s.end = c->tokens;
+    return s;
+}
+
+__attribute__((noreturn)) static void die_missing(const RecipeRun *run, size_t source, uint64_t place)
+{
+    die("%s/runs: document %llu of [source.%s] is missing (delete the folder to begin again)", run->dir,
+        (unsigned long long)place, run->source[source].name);
+}
+
+// Writes this rank's shards of a source and split.
+static void merge_share(RecipeRun *run, const char *dir, size_t source, int split, Merge *m, Share s,
+                        const json_t *runs, RecipeProgress *progress)
+{
+    int64_t most = run->recipe->shards_tokens;
+    int32_t eot = (int32_t)json_integer_value(json_object_get(runs, "eot"));
+    Shards *out = shards_resume(dir, recipe_encode_splits[split],
+                                (int)json_integer_value(json_object_get(runs, "vocab_size")), m->token_bytes, most,
+                                (int)((int64_t)s.begin / most), (int)(((int64_t)s.end + most - 1) / most));
+    uint64_t begin = (uint64_t)shards_tokens(out), at = s.at; // begin: after those that are there
+    for (uint64_t place = s.place, n; begin < s.end && at < s.end; place++, at += n) {
+        if (!m->n || place_of(m->heap[0]) != place) die_missing(run, source, place);
+        n = tokens_of(m->heap[0]) + 1;
+        if (at + n > begin)
+            add_document(m, eot, at < begin ? begin - at : 0, at + n > s.end ? s.end - at : n, out);
+        next_document(m);
+        recipe_stage_advance(progress, n * (uint64_t)m->token_bytes);
+    }
+    shards_close(out);
+}
+
 static json_t *merge_split(RecipeRun *run, const char *dir, size_t source, int split, const json_t *runs,
                            RecipeProgress *progress)
 {
-    const char *name = recipe_encode_splits[split];
-    int token_bytes = (int)json_integer_value(json_object_get(runs, "token_bytes"));
-    int32_t eot = (int32_t)json_integer_value(json_object_get(runs, "eot"));
+    Merge m = {.token_bytes = (int)json_integer_value(json_object_get(runs, "token_bytes"))};
     Counts c = count_runs(run, source, split);
-    Merge m = open_runs(run, source, split, token_bytes);
-    Shards *out = shards_resume(dir, name, (int)json_integer_value(json_object_get(runs, "vocab_size")), token_bytes,
-                                run->recipe->shards_tokens);
-    uint64_t skip = (uint64_t)shards_tokens(out), place = 0;
-    for (; m.n; place++) {
-        uint64_t n = m.heap[0]->row[m.heap[0]->at].n_tokens + 1;
-        if (place_of(m.heap[0]) != place)
-            die("%s/runs: document %llu of [source.%s] is missing (delete the folder to begin again)", run->dir,
-                (unsigned long long)place, run->source[source].name);
-        if (skip < n) add_document(&m, eot, skip, out);
-        skip -= skip < n ? skip : n;
-        next_document(&m);
-        recipe_stage_advance(progress, n * (uint64_t)token_bytes);
-    }
-    uint64_t n_tokens = (uint64_t)shards_tokens(out);
-    if (place != c.documents || n_tokens != c.tokens)
-        die("%s/runs: %llu documents and %llu tokens of [source.%s], not %llu and %llu (delete the folder to begin "
-            "again)", run->dir, (unsigned long long)place, (unsigned long long)n_tokens, run->source[source].name,
-            (unsigned long long)c.documents, (unsigned long long)c.tokens);
-    int n_files = shards_close(out);
+    Share s = find_share(run, &m, source, split, 2 * (int)source + split, &c);
+    if (s.begin < s.end) merge_share(run, dir, source, split, &m, s, runs, progress);
+    while (m.n) close_head(m.heap[--m.n]);
     free(m.heap);
     free(m.bytes);
     free(m.id);
-    return json_pack("{s:I, s:I, s:I, s:i}", "documents", (json_int_t)c.documents, "bytes", (json_int_t)c.bytes,
-                     "tokens", (json_int_t)n_tokens, "files", n_files);
+    return json_pack("{s:I, s:I, s:I, s:I}", "documents", (json_int_t)c.documents, "bytes", (json_int_t)c.bytes,
+                     "tokens", (json_int_t)c.tokens, "files",
+                     (json_int_t)((c.tokens + (uint64_t)run->recipe->shards_tokens - 1) /
+                                  (uint64_t)run->recipe->shards_tokens));
 }
 
 static json_t *merge_all(RecipeRun *run, const RecipeStage *stage, const json_t *runs)
@@ -574,8 +753,8 @@ static json_t *merge_all(RecipeRun *run, const RecipeStage *stage, const json_t 
     uint64_t all = 0;
     for (size_t s = 0; s < run->n_sources; s++)
         for (int k = 0; k < 2; k++) all += count_runs(run, s, k).tokens;
-    RecipeProgress progress = recipe_stage_progress(
-        "shuffle", 0, all * (uint64_t)json_integer_value(json_object_get(runs, "token_bytes")));
+    all = all / (uint64_t)run->ranks * (uint64_t)json_integer_value(json_object_get(runs, "token_bytes"));
+    RecipeProgress progress = recipe_stage_progress(run, "shuffle", 0, all);
     for (size_t s = 0; s < run->n_sources; s++) {
         char dir[PATH_MAX];
         snprintf(dir, sizeof dir, "%s/%s", stage->dir, run->source[s].name);
@@ -612,5 +791,5 @@ void recipe_encode_shards(RecipeRun *run)
         json_array_remove(run->stages, json_array_size(run->stages) - 1);
         recipe_stage_end(run, &stage, about);
     }
-    recipe_stage_remove(run, "runs");
+    if (run->rank == 0) recipe_stage_remove(run, "runs");
 }

@@ -1,8 +1,11 @@
 // recipe_read: the first stage: files become documents, and the filter judges each.
 //
+// Files are read in groups: neighbours of one source that together have no more bytes on the disk than recipe.unit, or
+// one larger file. A group belongs to one rank (exchange_deal), so on several ranks each reads only its own files.
+//
 // Invariant: where a part ends depends on the files and recipe.unit alone: after the first document at which the
-// bytes of text read for the part, before the filter, reach recipe.unit, or at the end of a source. So the parts
-// are the same whichever of them were made before a kill, and for any number of threads.
+// bytes of text read for the part, before the filter, reach recipe.unit, or at the end of a group. So the parts
+// are the same whichever of them were made before a kill, and for any number of threads and ranks.
 //
 // A part's record says how far the reader was: files that are finished, and documents taken from the next one. After a
 // kill the next run opens that file again and skips so many documents. It still unpacks and cuts them, which is a
@@ -11,8 +14,9 @@
 // Every thread has a filter of its own: rules judge each document independently, and counts are added up. Examples
 // are not kept, because which came first would depend on threads: build/filter --report shows them.
 //
-// Rejected: threads that read (one unpacks and parses faster than the rules judge on several), and a position in the
-// packed file at which to resume (gzip has none).
+// Rejected: threads that read (one unpacks and parses faster than the rules judge on several), a position in the
+// packed file at which to resume (gzip has none), and one file for several ranks (each would unpack and cut all of it
+// to find its part).
 #include <errno.h>
 #include <omp.h>
 #include <stdlib.h>
@@ -25,6 +29,8 @@
 #include "data/prep/recipe_stage.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
+
+enum { PACKED = 4 }; // bytes of text in a byte of a packed file, about
 
 typedef struct {
     const char *text; // into Unit.text once it is full
@@ -50,11 +56,16 @@ typedef struct {
     size_t number; // of the source
     CorpusOptions options;
     char **file; // (n_files)
-    size_t n_files, at_file, taken; // documents given of the open file
-    CorpusReader *reader;           // of file[at_file]; NULL: not open
-    uint64_t size, shown;           // of that file on the disk; how much of it progress knows of
-    char what[80];                  // for progress
+    size_t n_files, at_file, end, taken; // end: of the group, a file; taken: documents given of the open file
+    CorpusReader *reader;                // of file[at_file]; NULL: not open
+    uint64_t size, shown;                // of that file on the disk; how much of it progress knows of
+    char what[80];                       // for progress
 } Input;
+
+// Files [first, end) of a source.
+typedef struct {
+    size_t source, first, end;
+} Group;
 
 CorpusOptions recipe_read_options(const Recipe *r, const Source *source)
 {
@@ -88,6 +99,15 @@ static void close_input(Input *in)
     corpus_close(in->reader);
 }
 
+static uint64_t bytes_on_disk(const Input *in, size_t from, size_t to)
+{
+    struct stat st;
+    uint64_t n = 0;
+    for (size_t i = from; i < to; i++)
+        if (stat(in->file[i], &st) == 0) n += (uint64_t)st.st_size;
+    return n;
+}
+
 static json_t *about_file(const CorpusReader *r, size_t source)
 {
     size_t n;
@@ -96,24 +116,24 @@ static json_t *about_file(const CorpusReader *r, size_t source)
     char hex[33];
     snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file->hash[0], (unsigned long long)file->hash[1]);
     char *name = words_utf8_copy(file->path); // bytes, as the system has it
-    json_t *about = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "path", name, "source",
+    json_t *about = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path", name, "source",
                               (json_int_t)source, "bytes", (json_int_t)file->n_bytes, "xxh3_128", hex, "documents",
                               (json_int_t)c.documents, "bad_utf8", (json_int_t)c.bad_utf8, "nul", (json_int_t)c.nul,
                               "bad_lines", (json_int_t)c.bad_lines, "empty", (json_int_t)c.empty, "too_long",
-                              (json_int_t)c.too_long);
+                              (json_int_t)c.too_long, "no_page", (json_int_t)c.no_page, "bad_pages",
+                              (json_int_t)c.bad_pages);
     if (!about) die("memory: no room for what is known of %s", file->path);
     free(name);
     return about;
 }
 
-// Opens the next file, if one is to be opened, and moves to where the reader was. False: the source is over.
+// Opens the next file, if one is to be opened, and moves to where the reader was. False: the group is over.
 static bool ready(Input *in)
 {
     CorpusRecord doc;
     if (in->reader) return true;
-    if (in->at_file == in->n_files) return false;
-    struct stat st;
-    in->size = stat(in->file[in->at_file], &st) == 0 ? (uint64_t)st.st_size : 0;
+    if (in->at_file == in->end) return false;
+    in->size = bytes_on_disk(in, in->at_file, in->at_file + 1);
     in->shown = 0;
     in->reader = corpus_open((const char *const *)&in->file[in->at_file], 1, in->options);
     for (size_t i = 0; i < in->taken; i++)
@@ -122,18 +142,17 @@ static bool ready(Input *in)
     return true;
 }
 
-// Where in the file on the disk a document is, for progress. For a packed file it is estimated as a quarter of the
-// unpacked bytes.
+// Where in the file on the disk a document is, for progress; of a packed file an estimate.
 static void show(Input *in, const CorpusRecord *doc, RecipeProgress *progress)
 {
-    uint64_t at = sources_is_packed(doc->path) ? doc->offset / 4 : doc->offset;
+    uint64_t at = sources_is_packed(doc->path) ? doc->offset / PACKED : doc->offset;
     if (at > in->size) at = in->size;
     if (at < in->shown) return;
     recipe_stage_advance(progress, at - in->shown);
     in->shown = at;
 }
 
-// Reads documents up to unit_bytes of text. False: the source had none left.
+// Reads documents up to unit_bytes of text. False: the group had none left.
 static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *progress)
 {
     CorpusRecord doc;
@@ -248,16 +267,22 @@ static void add_number(json_t *to, const char *key, json_int_t n)
 }
 
 // Adds up the records of the parts: what came in and went out, in all and by source; rules; files.
-static json_t *add_up(const RecipeRun *run, const char *dir, size_t n_parts)
+static json_t *add_up(const RecipeRun *run, const char *dir, size_t n_groups, uint64_t n_made)
 {
+    size_t n_parts = 0;
     json_t *in = json_object(), *rules = json_object(), *files = json_array(), *sources = json_array();
     json_t *out = json_pack("{s:I, s:I}", "documents", (json_int_t)0, "bytes", (json_int_t)0);
     for (size_t s = 0; s < run->n_sources; s++)
         json_array_append_new(sources, json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", run->source[s].name, "documents",
                                                  (json_int_t)0, "bytes", (json_int_t)0, "documents_in", (json_int_t)0,
                                                  "bytes_in", (json_int_t)0));
-    for (size_t p = 0; p < n_parts; p++) {
-        json_t *about = documents_about(dir, p), *value;
+    for (size_t group = 0, part = 0; group < n_groups;) {
+        json_t *about = documents_about(dir, group, part), *value;
+        if (!about) { // the group's parts are over
+            group++, part = 0;
+            continue;
+        }
+        n_parts++, part++;
         const char *name, *numbers[] = {"documents", "bytes", "documents_in", "bytes_in"};
         size_t s = (size_t)json_integer_value(json_object_get(about, "source"));
         for (int k = 0; k < 4; k++) {
@@ -275,35 +300,108 @@ static json_t *add_up(const RecipeRun *run, const char *dir, size_t n_parts)
         json_array_extend(files, json_object_get(about, "files"));
         json_decref(about);
     }
+    if (n_parts != n_made)
+        die("%s: %zu parts, but %llu were made (if a file system shows files late, start again)", dir, n_parts,
+            (unsigned long long)n_made);
     json_object_set_new(out, "sources", sources);
     return json_pack("{s:I, s:o, s:o, s:o, s:o}", "parts", (json_int_t)n_parts, "in", in, "out", out, "rules", rules,
                      "files", files);
 }
 
-static uint64_t bytes_on_disk(const Input *in, size_t from, size_t to)
+// Moves to where an earlier run was in a group: behind the parts that it made. Returns how many there are.
+static size_t find_place(Input *in, const char *dir, size_t number, Group group)
 {
-    struct stat st;
+    size_t n_parts = 0;
+    in->at_file = group.first, in->end = group.end, in->taken = 0;
+    for (json_t *about; (about = documents_about(dir, number, n_parts)); json_decref(about), n_parts++) {
+        in->at_file = (size_t)json_integer_value(json_object_get(about, "next_file"));
+        in->taken = (size_t)json_integer_value(json_object_get(about, "taken"));
+    }
+    return n_parts;
+}
+
+// Appends the groups of a source to group (*n).
+static Group *make_groups(const Input *in, uint64_t most_bytes, Group *group, size_t *n, size_t *cap)
+{
+    for (size_t first = 0, end; first < in->n_files; first = end) {
+        uint64_t bytes = bytes_on_disk(in, first, first + 1), more;
+        for (end = first + 1; end < in->n_files; end++, bytes += more) {
+            more = bytes_on_disk(in, end, end + 1);
+            if (bytes + more > most_bytes) break;
+        }
+        group = words_grow(group, cap, *n + 1, sizeof *group);
+        group[(*n)++] = (Group){in->number, first, end};
+    }
+    return group;
+}
+
+// What files [from, to) will unpack to, about.
+static uint64_t likely_bytes(const Input *in, size_t from, size_t to)
+{
     uint64_t n = 0;
     for (size_t i = from; i < to; i++)
-        if (stat(in->file[i], &st) == 0) n += (uint64_t)st.st_size;
+        n += bytes_on_disk(in, i, i + 1) * (sources_is_packed(in->file[i]) ? PACKED : 1);
     return n;
 }
 
-// Moves *number and the reader past the source's parts from an earlier run. True: these are the whole source.
-static bool find_place(Input *in, size_t source, const char *dir, size_t *number)
+// The rank of each group, by the bytes that are left to read in it.
+static int *deal_groups(const RecipeRun *run, const char *dir, Input *in, const Group *group, size_t n)
 {
-    bool over = false;
-    for (json_t *about; (about = documents_about(dir, *number)); json_decref(about)) {
-        if ((size_t)json_integer_value(json_object_get(about, "source")) != source) {
-            json_decref(about);
-            break;
-        }
-        in->at_file = (size_t)json_integer_value(json_object_get(about, "next_file"));
-        in->taken = (size_t)json_integer_value(json_object_get(about, "taken"));
-        over = in->at_file == in->n_files;
-        ++*number;
+    uint64_t *left = calloc(n + 1, sizeof *left);
+    if (!left) die("memory: no room for %zu groups of files", n);
+    for (size_t g = 0; g < n && run->rank == 0; g++) {
+        Input *of = &in[group[g].source];
+        find_place(of, dir, g, group[g]);
+        left[g] = likely_bytes(of, of->at_file, of->end);
     }
-    return over;
+    int *owner = exchange_deal(run->world, left, n);
+    free(left);
+    return owner;
+}
+
+// Makes the parts of a group that are not there yet. Returns how many it has.
+static size_t read_group(const RecipeRun *run, Input *in, const char *dir, size_t number, Group group,
+                       RecipeProgress *progress)
+{
+    Unit u = {0};
+    DocumentPart docs = {0};
+    size_t part = find_place(in, dir, number, group);
+    while (read_unit(in, (size_t)(run->recipe->recipe_unit * (1 << 20)), &u, progress)) {
+        json_t *rules = judge(run->recipe, &u, run->threads);
+        for (size_t i = 0; i < u.n; i++) {
+            const Document *d = &u.doc[i];
+            if (d->keep)
+                documents_add(&docs, d->kept ? d->kept : d->text, d->kept ? d->n_kept : d->n, d->file, d->line);
+            free(d->kept);
+        }
+        documents_commit(&docs, dir, number, part++, group.source,
+                         json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "documents_in", (json_int_t)u.n, "bytes_in",
+                                   (json_int_t)u.n_bytes, "next_file", (json_int_t)in->at_file, "taken",
+                                   (json_int_t)in->taken, "rules", rules, "files", u.files));
+    }
+    documents_free(&docs);
+    free(u.text);
+    free(u.doc);
+    return part;
+}
+
+// This rank's groups of one source. Returns how many parts they have.
+static size_t read_source(const RecipeRun *run, Input *in, const char *dir, const Group *group, const int *owner,
+                        size_t n_groups)
+{
+    uint64_t all = 0, first = 0;
+    size_t n_parts = 0;
+    for (size_t g = 0; g < n_groups; g++) {
+        if (group[g].source != in->number || owner[g] != run->rank) continue;
+        find_place(in, dir, g, group[g]);
+        all += bytes_on_disk(in, group[g].first, group[g].end);
+        first += bytes_on_disk(in, group[g].first, in->at_file);
+    }
+    RecipeProgress progress = recipe_stage_progress(run, in->what, first, all);
+    for (size_t g = 0; g < n_groups; g++)
+        if (group[g].source == in->number && owner[g] == run->rank)
+            n_parts += read_group(run, in, dir, g, group[g], &progress);
+    return n_parts;
 }
 
 void recipe_read_stage(RecipeRun *run)
@@ -314,32 +412,24 @@ void recipe_read_stage(RecipeRun *run)
         free(settings);
         return;
     }
-    Unit u = {0};
-    DocumentPart part = {0};
-    size_t number = 0;
+    Input *in = calloc(run->n_sources, sizeof *in);
+    Group *group = NULL;
+    size_t n_groups = 0, cap = 0;
+    uint64_t n_parts = 0;
+    if (!in) die("memory: no room for %zu sources", run->n_sources);
     for (size_t s = 0; s < run->n_sources; s++) {
-        Input in = open_input(run, s, settings);
-        bool over = find_place(&in, s, stage.dir, &number);
-        RecipeProgress progress = recipe_stage_progress(in.what, bytes_on_disk(&in, 0, in.at_file),
-                                                        bytes_on_disk(&in, 0, in.n_files));
-        while (!over && read_unit(&in, (size_t)(run->recipe->recipe_unit * (1 << 20)), &u, &progress)) {
-            json_t *rules = judge(run->recipe, &u, run->threads);
-            for (size_t i = 0; i < u.n; i++) {
-                const Document *d = &u.doc[i];
-                if (d->keep)
-                    documents_add(&part, d->kept ? d->kept : d->text, d->kept ? d->n_kept : d->n, d->file, d->line);
-                free(d->kept);
-            }
-            documents_commit(&part, stage.dir, number++, s,
-                             json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "documents_in", (json_int_t)u.n, "bytes_in",
-                                       (json_int_t)u.n_bytes, "next_file", (json_int_t)in.at_file, "taken",
-                                       (json_int_t)in.taken, "rules", rules, "files", u.files));
-        }
-        close_input(&in);
+        in[s] = open_input(run, s, settings);
+        group = make_groups(&in[s], (uint64_t)(run->recipe->recipe_unit * (1 << 20)), group, &n_groups, &cap);
     }
-    documents_free(&part);
+    int *owner = deal_groups(run, stage.dir, in, group, n_groups);
+    for (size_t s = 0; s < run->n_sources; s++) {
+        n_parts += read_source(run, &in[s], stage.dir, group, owner, n_groups);
+        close_input(&in[s]);
+    }
+    free(owner);
+    free(group);
+    free(in);
     free(settings);
-    free(u.text);
-    free(u.doc);
-    recipe_stage_end(run, &stage, add_up(run, stage.dir, number));
+    exchange_sum(run->world, &n_parts, 1); // when it returns, the parts of all ranks are there
+    recipe_stage_end(run, &stage, run->rank == 0 ? add_up(run, stage.dir, n_groups, n_parts) : NULL);
 }

@@ -11,6 +11,7 @@
 // A stage sees the documents that the stages before left, under new numbers 0, 1, 2, ...; 4 bytes each. Near duplicates
 // are looked for after exact ones are removed, so the first pass over texts is cheap and the second has less to read. A
 // stage is one unit of work: after a kill it begins again. Exact takes one reading of the corpus, near two or three.
+// Several ranks read, and compare, a part of the documents each; all have the result, and rank 0 writes the list.
 //
 // Rejected: writing the corpus again after each stage (it takes disk and time, and a list says the same), and
 // removing near duplicates separately in each source (a page is in several crawls; here the first source that
@@ -45,7 +46,7 @@ static Left find_left(RecipeRun *run, const char *what)
         left.number[left.n++] = (uint32_t)i;
         left.n_bytes += documents_size(run->docs, i);
     }
-    left.progress = recipe_stage_progress(what, 0, left.n_bytes);
+    left.progress = recipe_stage_progress(run, what, 0, left.n_bytes / (uint64_t)run->ranks);
     return left;
 }
 
@@ -114,17 +115,18 @@ static void print_origin(const Origins *o, size_t i, FILE *out)
     fprintf(out, ":%llu", (unsigned long long)row.line);
 }
 
-static FILE *open_list(const RecipeStage *stage)
+// The list, on rank 0; NULL on the others.
+static FILE *open_list(const RecipeRun *run, const RecipeStage *stage)
 {
     char path[PATH_MAX];
+    if (run->rank > 0) return NULL;
     snprintf(path, sizeof path, "%s/removed.tsv.tmp", stage->dir);
     FILE *f = fopen(path, "w");
     if (!f) die("%s: %s", path, strerror(errno));
     return f;
 }
 
-// Gives the list its name, marks what is on it as removed, and ends the stage.
-static void finish(RecipeRun *run, RecipeStage *stage, FILE *list, json_t *about)
+static void close_list(const RecipeStage *stage, FILE *list)
 {
     char aside[PATH_MAX], path[PATH_MAX];
     snprintf(aside, sizeof aside, "%s/removed.tsv.tmp", stage->dir);
@@ -132,6 +134,13 @@ static void finish(RecipeRun *run, RecipeStage *stage, FILE *list, json_t *about
     bool ok = !ferror(list) && fflush(list) == 0 && fsync(fileno(list)) == 0;
     if (fclose(list) != 0 || !ok || rename(aside, path) != 0 || !disk_sync_parent(path))
         die("%s: %s (is the disk full?)", path, strerror(errno));
+}
+
+// Gives the list its name, marks what is on it as removed, and ends the stage.
+static void finish(RecipeRun *run, RecipeStage *stage, FILE *list, json_t *about)
+{
+    if (list) close_list(stage, list);
+    exchange_wait(run->world); // until the list is there
     recipe_stage_remove_listed(run, stage->name);
     json_object_set_new(about, "out", recipe_stage_counts(run));
     recipe_stage_end(run, stage, about);
@@ -144,11 +153,12 @@ static void remove_duplicates(RecipeRun *run, RecipeStage *stage, DedupOptions o
     options.threads = run->threads;
     options.memory_bytes = (size_t)run->recipe->recipe_memory << 20;
     options.folder = stage->dir;
+    options.world = run->world;
     DedupSource source = {left.n, read_left, fail_left, &left};
     DedupResult result = dedup_run(&source, options);
     Origins origins = find_origins(run);
-    FILE *list = open_list(stage);
-    for (size_t i = 0; i < left.n; i++) {
+    FILE *list = open_list(run, stage);
+    for (size_t i = 0; list && i < left.n; i++) {
         if (result.keep[i] == i) continue;
         fprintf(list, "%u\t%u", left.number[i], left.number[result.keep[i]]);
         print_origin(&origins, left.number[i], list);
@@ -250,14 +260,15 @@ void recipe_remove_contaminated(RecipeRun *run)
     Left left = find_left(run, stage.name);
     DedupSource corpus = {left.n, read_left, fail_left, &left};
     DedupSource evaluation = {corpus_store_count(store), read_example, fail_example, store};
-    ContaminationOptions options = {(size_t)r->contamination_ngram, (size_t)r->contamination_min_grams, run->threads};
+    ContaminationOptions options = {.ngram = (size_t)r->contamination_ngram, .threads = run->threads,
+                                    .min_grams = (size_t)r->contamination_min_grams, .world = run->world};
     Contamination c = contamination_find(&corpus, &evaluation, options);
     if (c.n_short == c.n_examples) // recipe.c saw a longer one: the set has changed
         die("contamination.evaluation: %s: no example that can be looked for (%zu, all shorter than %ld words)",
             r->contamination_evaluation, c.n_examples, r->contamination_ngram);
     Origins origins = find_origins(run);
-    FILE *list = open_list(&stage);
-    for (size_t i = 0; i < c.n_hits; i++) {
+    FILE *list = open_list(run, &stage);
+    for (size_t i = 0; list && i < c.n_hits; i++) {
         size_t number = left.number[c.hit[i].doc];
         fprintf(list, "%zu\t%zu", number, c.hit[i].example);
         print_origin(&origins, number, list);

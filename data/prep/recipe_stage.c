@@ -30,6 +30,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,23 +42,40 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "comm/launch.h"
 
-enum { VERSION = 2 }; // of all stages: changes when a stage writes other files for the same settings
+enum { VERSION = 3 }; // of all stages: changes when a stage writes other files for the same settings
 
 // ---- the run
-RecipeRun *recipe_stage_open(const Recipe *r)
+// Every rank holds the lock: as long as one of them is alive, it may write, and nobody else may begin.
+static void lock_folder(RecipeRun *run)
+{
+    if (run->rank == 0) run->lock = disk_folder_lock(run->dir);
+    if (run->ranks == 1) return;
+    if (run->rank == 0) disk_folder_join(run->dir, run->lock);
+    exchange_wait(run->world);
+    if (run->rank > 0) run->lock = disk_folder_join(run->dir, -1);
+    exchange_wait(run->world);
+}
+
+RecipeRun *recipe_stage_open(const Recipe *r, Comm *world)
 {
     RecipeRun *run = calloc(1, sizeof *run);
     if (!run || !(run->stages = json_array())) die("memory: no room for a preparation");
     run->recipe = r;
     run->source = r->sources.source;
     run->n_sources = r->sources.n;
-    run->threads = r->recipe_threads ? (int)r->recipe_threads : omp_get_max_threads();
+    run->world = world;
+    run->rank = exchange_rank(world);
+    run->ranks = exchange_size(world);
+    run->threads = world ? launch_threads(world, r->recipe_threads) : (int)r->recipe_threads;
+    if (!run->threads) run->threads = omp_get_max_threads();
     snprintf(run->dir, sizeof run->dir, "%s", r->recipe_out);
-    disk_folder_make(run->dir, "recipe.out");
+    if (run->rank == 0) disk_folder_make(run->dir, "recipe.out");
+    exchange_wait(world);
     for (size_t i = 0; i < run->n_sources; i++) disk_folder_check_outside(run->source[i].path, run->dir, "recipe.out");
     if (*r->contamination_evaluation) disk_folder_check_outside(r->contamination_evaluation, run->dir, "recipe.out");
-    run->lock = disk_folder_lock(run->dir);
+    lock_folder(run);
     struct rlimit files; // two descriptors for each part of the documents
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -118,6 +136,17 @@ static bool is_numbered(const char *name, const char *prefix, const char *const 
     return *ending;
 }
 
+// A part of documents.c: the numbers of its group and its own, six and three digits or more; one of the endings.
+static bool is_part(const char *name, const char *const *ending)
+{
+    size_t n = strlen("part_"), k;
+    if (strncmp(name, "part_", n) != 0 || (k = strspn(name + n, "0123456789")) < 6 || name[n + k] != '_') return false;
+    name += n + k + 1;
+    if ((k = strspn(name, "0123456789")) < 3) return false;
+    while (*ending && strcmp(name + k, *ending) != 0) ending++;
+    return *ending;
+}
+
 // documents.c; recipe_remove.c; tokenizer.h; recipe_encode.c; shards.c
 static int is_result(const struct dirent *e)
 {
@@ -127,7 +156,7 @@ static int is_result(const struct dirent *e)
     static const char *const shard[] = {".bin", NULL};
     for (int i = 0; i < 3; i++)
         if (strcmp(e->d_name, single[i]) == 0) return 1;
-    return is_numbered(e->d_name, "part_", part) || is_numbered(e->d_name, "run_", run) ||
+    return is_part(e->d_name, part) || is_numbered(e->d_name, "run_", run) ||
            is_numbered(e->d_name, "train_", shard) || is_numbered(e->d_name, "val_", shard);
 }
 
@@ -306,11 +335,57 @@ static void withdraw_report(const RecipeRun *run)
     }
 }
 
+// Looks at the folder, and empties it unless it is this stage's. Returns the record if the stage is done.
+static json_t *prepare_folder(const RecipeRun *run, const RecipeStage *s)
+{
+    char *amiss = NULL;
+    if (has_key(s->dir, s->key)) {
+        json_t *about = read_record(s, &amiss);
+        if (!about) withdraw_report(run);
+        if (!amiss) {
+            fprintf(stderr, "%s: %s\n", s->name, about ? "done before" : "going on");
+            return about;
+        }
+        fprintf(stderr, "%s: %s: begins again\n", s->name, amiss);
+        free(amiss);
+    } else {
+        if (!is_ours(s->dir)) die("%s: not made by this program (choose another recipe.out)", s->dir);
+        withdraw_report(run);
+        if (holds(s->dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", s->name);
+    }
+    remove_below(s->dir, 1);
+    disk_folder_make(s->dir, "recipe.out");
+    if (!disk_sync_parent(s->dir)) die("%s: %s", s->dir, strerror(errno));
+    write_file(s->dir, "key", s->key);
+    return NULL;
+}
+
+// Rank 0's record of a stage, for all ranks; NULL: there is none. Takes the reference.
+static json_t *share_record(const RecipeRun *run, json_t *about)
+{
+    if (run->ranks == 1) return about;
+    char *text = exchange_text(run->world, about ? json_dumps(about, JSON_COMPACT) : NULL);
+    json_t *same = text ? json_loads(text, 0, NULL) : NULL;
+    json_decref(about);
+    free(text);
+    return same;
+}
+
+// Seconds of processors of this process.
+static double processor_seconds(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings)
 {
     RecipeStage s = {.name = name};
-    char *all, *amiss = NULL;
+    char *all, key[sizeof s.key];
     size_t n;
+    if (run->world) supervisor_phase(comm_heartbeat(run->world), -1, name);
     snprintf(s.dir, sizeof s.dir, "%s/%s", run->dir, name);
     FILE *f = open_memstream(&all, &n);
     if (!f || fprintf(f, "%d\n%s\n%s\n%s", VERSION, run->key, name, settings) < 0 || fclose(f) != 0)
@@ -319,39 +394,56 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
     free(all);
     snprintf(s.key, sizeof s.key, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     strcpy(run->key, s.key);
-    if (has_key(s.dir, s.key)) {
-        json_t *about = read_record(&s, &amiss);
-        s.done = about != NULL;
-        if (!s.done) withdraw_report(run);
-        if (!amiss) {
-            fprintf(stderr, "%s: %s\n", name, s.done ? "done before" : "going on");
-            if (about) json_array_append_new(run->stages, about);
-            return s;
-        }
-        fprintf(stderr, "%s: %s: begins again\n", name, amiss);
-        free(amiss);
-    } else {
-        if (!is_ours(s.dir)) die("%s: not made by this program (choose another recipe.out)", s.dir);
-        withdraw_report(run);
-        if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
-    }
-    remove_below(s.dir, 1);
-    disk_folder_make(s.dir, "recipe.out");
-    if (!disk_sync_parent(s.dir)) die("%s: %s", s.dir, strerror(errno));
-    write_file(s.dir, "key", s.key);
+    strcpy(key, s.key);
+    exchange_share(run->world, 0, key, sizeof key);
+    if (strcmp(key, s.key) != 0)
+        die("%s: settings or input differ from rank 0's (start all ranks with the same recipe and options, on the same "
+            "files)", name);
+    exchange_wait(run->world); // a rank that has died ends the job before rank 0 empties a folder
+    json_t *about = share_record(run, run->rank == 0 ? prepare_folder(run, &s) : NULL);
+    if (!has_key(s.dir, s.key)) die("%s/key: not rank 0's (recipe.out must be a folder that all ranks share)", s.dir);
+    s.done = about != NULL;
+    if (about) json_array_append_new(run->stages, about);
+    s.cpu = processor_seconds();
     return s;
+}
+
+// What all ranks took, and the part of the busiest: of processors, in milliseconds.
+static void say_work(const RecipeRun *run, const char *what, double seconds)
+{
+    uint64_t sum = (uint64_t)(1e3 * seconds), most = sum;
+    exchange_sum(run->world, &sum, 1);
+    exchange_max(run->world, &most, 1);
+    if (run->ranks > 1 && run->rank == 0)
+        fprintf(stderr, "%s: %d ranks took %.2f s of processors, the busiest %.0f%% of it\n", what, run->ranks,
+                1e-3 * (double)sum, sum ? 100 * (double)most / (double)sum : 0);
+}
+
+void recipe_stage_say_work(const RecipeRun *run)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    uint64_t most = (uint64_t)used.ru_maxrss;
+    say_work(run, "all stages", processor_seconds());
+    exchange_max(run->world, &most, 1);
+    if (run->ranks > 1 && run->rank == 0)
+        fprintf(stderr, "memory: at most %.0f MiB on a rank\n", (double)most / 1024);
 }
 
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about)
 {
-    json_t *all = json_pack("{s:s, s:s, s:o}", "stage", stage->name, "key", stage->key, "results",
-                            list_results(run, stage->dir));
-    char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
-    if (!text) die("%s: stage.json cannot be put together (no memory)", stage->dir);
-    write_file(stage->dir, "stage.json", text);
-    free(text);
+    say_work(run, stage->name, processor_seconds() - stage->cpu);
+    json_t *all = NULL;
+    if (run->rank == 0) {
+        all = json_pack("{s:s, s:s, s:o}", "stage", stage->name, "key", stage->key, "results",
+                        list_results(run, stage->dir));
+        char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
+        if (!text) die("%s: stage.json cannot be put together (no memory)", stage->dir);
+        write_file(stage->dir, "stage.json", text);
+        free(text);
+    }
     json_decref(about);
-    json_array_append_new(run->stages, all);
+    json_array_append_new(run->stages, share_record(run, all));
     stage->done = true;
 }
 
@@ -396,7 +488,7 @@ char *recipe_stage_files(const char *path)
 void recipe_stage_say_left(const RecipeRun *run)
 {
     static const char *const optional[] = {"exact", "near", "contamination"};
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3 && run->rank == 0; k++) {
         char dir[PATH_MAX];
         size_t i;
         json_t *stage;
@@ -469,10 +561,10 @@ json_t *recipe_stage_counts(RecipeRun *run)
 }
 
 // ---- progress
-RecipeProgress recipe_stage_progress(const char *what, uint64_t first, uint64_t all)
+RecipeProgress recipe_stage_progress(const RecipeRun *run, const char *what, uint64_t first, uint64_t all)
 {
     double now = clock_seconds();
-    return (RecipeProgress){what, now, now + 2, first, first, all};
+    return (RecipeProgress){what, now, run->rank == 0 ? now + 2 : INFINITY, first, first, all};
 }
 
 void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes)

@@ -2,6 +2,7 @@
 #ifndef RECIPE_STAGE_H
 #define RECIPE_STAGE_H
 #include "data/prep/documents.h"
+#include "data/prep/exchange.h"
 #include "data/prep/filter.h"
 #include "data/prep/recipe.h"
 
@@ -21,6 +22,8 @@ typedef struct {
     size_t n_sources;
     char dir[PATH_MAX - 256];
     int threads;
+    Comm *world;       // the ranks that share the work (exchange.h); NULL: this process alone
+    int rank, ranks;
     int lock;          // a descriptor
     char key[33];      // of the last stage; the next stage's key is made from it
     json_t *stages;    // the record of each stage (its stage.json), in order
@@ -28,8 +31,9 @@ typedef struct {
     uint8_t *removed;  // (documents_count) 1: some stage has removed it
 } RecipeRun;
 
-// Makes the folder, and locks it against a second run; loads nothing.
-RecipeRun *recipe_stage_open(const Recipe *r);
+// Rank 0 makes the folder, and all ranks lock it against a second run; loads nothing. This function and those that take
+// a RecipeStage are collective (exchange.h).
+RecipeRun *recipe_stage_open(const Recipe *r, Comm *world);
 void recipe_stage_close(RecipeRun *run);
 
 typedef struct {
@@ -37,17 +41,23 @@ typedef struct {
     char dir[PATH_MAX - 128];
     char key[33];
     bool done; // its record is in run->stages; there is nothing to do
+    double cpu; // seconds of processors that this rank had taken when the stage began
 } RecipeStage;
 
 // The folder of a stage, ready to be filled: with the finished units of an earlier run that had the same settings and
 // input, otherwise empty. settings: everything that the result depends on and that is not in an earlier stage's key.
+// Dies on a rank whose settings are not rank 0's, or that does not see rank 0's folder.
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings);
-// Writes stage.json with the list of the folder's files; then the stage is done. Takes the reference.
+// When all ranks have come here, rank 0 writes stage.json with the list of the folder's files; then the stage is done.
+// Takes the reference to rank 0's `about`; other ranks may give NULL.
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
-// Prints a line for each folder of a stage that the recipe no longer asks for. The folder stays, and is used again if
-// the recipe asks for it again.
+// On several ranks, rank 0 prints what all stages took, and how much of it the busiest rank did.
+void recipe_stage_say_work(const RecipeRun *run);
+// Rank 0 prints a line for each folder of a stage that the recipe no longer asks for. The folder stays, and is used
+// again if the recipe asks for it again.
 void recipe_stage_say_left(const RecipeRun *run);
-// Removes one of our folders below the run's, with its content; if it is a link to a folder, only the content.
+// Removes one of our folders below the run's, with its content; if it is a link to a folder, only the content. Not
+// collective: for rank 0.
 void recipe_stage_remove(const RecipeRun *run, const char *name);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);
@@ -62,14 +72,14 @@ void recipe_stage_remove_listed(RecipeRun *run, const char *stage);
 // {"documents": n, "bytes": n, "sources": [...]} of the documents that are left.
 json_t *recipe_stage_counts(RecipeRun *run);
 
-// ---- progress, on stderr: at most a line each five seconds
+// ---- progress, on stderr: at most a line each five seconds, of rank 0's share of the work
 typedef struct {
     const char *what;
     double begun, next;        // seconds
     uint64_t first, done, all; // bytes; first: done before this run
 } RecipeProgress;
 
-RecipeProgress recipe_stage_progress(const char *what, uint64_t first, uint64_t all);
+RecipeProgress recipe_stage_progress(const RecipeRun *run, const char *what, uint64_t first, uint64_t all);
 void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes); // from one thread at a time
 
 // ---- the stages, one after another

@@ -26,6 +26,7 @@ struct Shards {
     DatasetType type;
     int64_t most, in_shard, n_tokens;
     DatasetWriter *w; // of file n - 1; NULL: the next token begins a new one
+    bool alone;       // nobody else writes files of this name
 };
 
 static void name_file(Shards *s, int number)
@@ -43,17 +44,21 @@ Shards *shards_open(const char *dir, const char *name, int vocab, DatasetType ty
     s->vocab = vocab;
     s->type = type;
     s->most = most;
+    s->alone = true;
     return s;
 }
 
-Shards *shards_resume(const char *dir, const char *name, int vocab, int token_bytes, int64_t most)
+Shards *shards_resume(const char *dir, const char *name, int vocab, int token_bytes, int64_t most, int first, int end)
 {
     Shards *s = shards_open(dir, name, vocab, token_bytes == 2 ? DATASET_U16 : DATASET_U32, most);
     struct stat st;
-    for (;; s->n++, s->n_tokens += most) { // a file gets its name when it is whole
+    s->alone = false;
+    for (s->n = first; s->n < end; s->n++) { // a file gets its name when it is whole
         name_file(s, s->n);
-        if (stat(s->path, &st) != 0 || st.st_size != DATASET_HEADER_BYTES + most * token_bytes) return s;
+        if (stat(s->path, &st) != 0 || st.st_size != DATASET_HEADER_BYTES + most * token_bytes) break;
     }
+    s->n_tokens = s->n * most;
+    return s;
 }
 
 void shards_add(Shards *s, const int32_t *id, size_t n)
@@ -85,7 +90,7 @@ int shards_close(Shards *s)
 {
     int n = s->n, old = s->n;
     if (s->w) dataset_writer_finish(s->w);
-    do name_file(s, old++);
+    if (s->alone) do name_file(s, old++);
     while (unlink(s->path) == 0);
     free(s);
     return n;

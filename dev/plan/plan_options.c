@@ -54,7 +54,13 @@ const char *const plan_options_help =
     "of scaling:\n"
     "  --flops C --params N    one or two of these and --tokens; one alone: with 20 tokens a parameter\n"
     "  --mfu X             part of the peak for the hours (0.4)\n"
-    "  --served N --loss L     tokens that the model will write, and the loss it must have (the optimum's)\n";
+    "  --served N --loss L     tokens that the model will write, and the loss it must have (the optimum's)\n"
+    "of prepare, with --tokens, --restart, --price (a host's hour), --mtbf (of a host: 6335) and --explain:\n"
+    "  --log FILE          what mpiexec -n N build/prepare RECIPE.toml printed, 2>&1, for a small part of the corpus\n"
+    "  --hosts N --cores N     hosts (1000), cores of each (64)\n"
+    "  --io X --ram X      GB/s of a host to the file system (1.25), GB of its memory (256)\n"
+    "  --parts N           of the corpus, prepared one after another (1)\n"
+    "  --unit X --bands N  recipe.unit, MiB (128), and bands of [dedup] (those of 128 permutations at 0.8)\n";
 
 typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
@@ -62,12 +68,16 @@ typedef struct {
     int gpus, tp, pp, cp, dp, ep, vpp, zero, shard, micro, batch, seed, sp, no_sp, json, explain;
     double tokens, save, restart, interval, mtbf, flops, params, served, loss, mfu, jitter, days;
     const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *write;
+    int hosts, cores, parts, bands; // of plan prepare, with the next line
+    double io, ram, unit;
+    const char *log;
 } Given;
 
 // The plans that take options, as bits; an option has those that it has an effect on.
-enum { TIME = 1, TRAFFIC = 2, LAYOUT = 4, CLUSTER = 8, SCALING = 16, APPROACH = 32 };
+enum { TIME = 1, TRAFFIC = 2, LAYOUT = 4, CLUSTER = 8, SCALING = 16, APPROACH = 32, PREPARE = 64 };
 enum { RUN = TIME | LAYOUT | CLUSTER, JOB = RUN | TRAFFIC, MONEY = RUN | SCALING, ANY = JOB | SCALING };
-static const char *const plan_name[] = {"time", "traffic", "layout", "cluster", "scaling", "approach"};
+static const char *const plan_name[] = {"time", "traffic", "layout", "cluster", "scaling", "approach",
+                                        "prepare"};
 
 #define ROW(plans, kind, member, least) {#member, kind, offsetof(Given, member), least, plans}
 static const struct {
@@ -82,13 +92,17 @@ static const struct {
     ROW(JOB, SIZE, micro, 1),
     ROW(JOB, SIZE, batch, 1), ROW(JOB, FLAG, sp, 0), {"no-sp", FLAG, offsetof(Given, no_sp), 0, JOB},
     ROW(JOB, WORD, schedule, 0), ROW(JOB, WORD, recompute, 0), ROW(JOB, WORD, attention, 0), ROW(JOB, WORD, overlap, 0),
-    ROW(JOB, WORD, link, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY, WORD, price, 0), ROW(MONEY, NUMBER, tokens, 1),
-    ROW(ANY, FLAG, explain, 0), ROW(ANY | APPROACH, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
-    ROW(RUN, NUMBER, restart, 0), ROW(RUN, NUMBER, mtbf, 1e-6),
+    ROW(JOB, WORD, link, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY | PREPARE, WORD, price, 0),
+    ROW(MONEY | PREPARE, NUMBER, tokens, 1),
+    ROW(ANY | PREPARE, FLAG, explain, 0), ROW(ANY | APPROACH | PREPARE, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
+    ROW(RUN | PREPARE, NUMBER, restart, 0), ROW(RUN | PREPARE, NUMBER, mtbf, 1e-6),
     ROW(TIME | CLUSTER, NUMBER, interval, 1e-3), ROW(LAYOUT, WORD, write, 0),
     ROW(CLUSTER, NUMBER, jitter, 0), ROW(CLUSTER, NUMBER, days, 1e-3), ROW(CLUSTER, SIZE, seed, 0),
     ROW(SCALING, NUMBER, flops, 1), ROW(SCALING, NUMBER, params, 1), ROW(SCALING, NUMBER, mfu, 1e-3),
-    ROW(SCALING, NUMBER, served, 0), ROW(SCALING, NUMBER, loss, 0)};
+    ROW(SCALING, NUMBER, served, 0), ROW(SCALING, NUMBER, loss, 0),
+    ROW(PREPARE, WORD, log, 0), ROW(PREPARE, SIZE, hosts, 1), ROW(PREPARE, SIZE, cores, 1),
+    ROW(PREPARE, SIZE, parts, 1), ROW(PREPARE, SIZE, bands, 1), ROW(PREPARE, NUMBER, io, 1e-3), ROW(PREPARE, NUMBER, ram, 1e-3),
+    ROW(PREPARE, NUMBER, unit, 0.01)};
 #undef ROW
 enum { OPTIONS = sizeof option / sizeof *option, NOT_GIVEN = -1 };
 
@@ -305,6 +319,25 @@ static double or_else(double given, double otherwise)
     return given == NOT_GIVEN ? otherwise : given;
 }
 
+static int given_or(int given, int otherwise)
+{
+    return given == NOT_GIVEN ? otherwise : given;
+}
+
+static void set_prepare(PlanOptions *o, const Given *g)
+{
+    char *end = NULL;
+    if (!g->log) die("plan prepare: no --log FILE (what mpiexec -n 2 build/prepare RECIPE.toml printed, 2>&1)");
+    if (g->tokens == NOT_GIVEN) die("plan prepare: no --tokens N (of the whole corpus; 15e12 for a LLaMA-3)");
+    if (g->price && (strtod(g->price, &end) < 0 || end == g->price || *end))
+        die("--price: %s (dollars an hour of a host)", g->price);
+    o->prepare = (PlanPrepare){.log = g->log, .tokens = g->tokens, .hosts = given_or(g->hosts, 1000),
+        .cores = given_or(g->cores, 64), .parts = given_or(g->parts, 1), .bands = given_or(g->bands, 0),
+        .io = 1e9 * or_else(g->io, 1.25), .ram = 1e9 * or_else(g->ram, 256), .unit = 1048576 * or_else(g->unit, 128),
+        .restart = or_else(g->restart, 600), .mean = 3600 * or_else(g->mtbf, 0),
+        .price = g->price ? strtod(g->price, NULL) : 0};
+}
+
 void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
 {
     Given g;
@@ -325,6 +358,11 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     }
     if (needs_config && !o->config) die("plan %s: no configuration (write a file or a preset, as llama3-8b)", argv[1]);
     if (!needs_config && n > 1) die("%s: plan %s takes no configuration and no keys", for_config[1], argv[1]);
+    if (!strcmp(argv[1], "prepare")) {
+        set_prepare(o, &g);
+        o->json = g.json, o->explain = g.explain;
+        return;
+    }
     set_machine(o, &g);
     config_defaults(&o->cfg);
     if (o->config) {

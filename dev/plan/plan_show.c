@@ -625,6 +625,9 @@ bool plan_show(int argc, char **argv, FILE *out)
         plan_options_read(&o, argc, argv, false);
         if (what[0] == 's') show_scaling(&o, out);
         else show_approach(o.json, out);
+    } else if (!strcmp(what, "prepare")) {
+        plan_options_read(&o, argc, argv, false);
+        plan_prepare_print(&o.prepare, o.json, o.explain, out);
     } else return false;
     return true;
 }

@@ -457,6 +457,14 @@ int disk_folder_lock(const char *path)
     return fd;
 }
 
+int disk_folder_join(const char *path, int lock)
+{
+    int fd = lock >= 0 ? lock : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) != 0)
+        die("%s: %s", path, fd >= 0 && errno == EWOULDBLOCK ? "another preparation is at work there" : strerror(errno));
+    return fd;
+}
+
 static const char aside[] = "new.tmp", mark[] = "unfinished";
 
 char *disk_folder_begin(const char *path)

@@ -81,6 +81,9 @@ void disk_folder_check_outside(const char *input, const char *out, const char *o
 // Locks the folder itself against a second preparation; there is no lock file. close() or the end of the process
 // releases the lock.
 int disk_folder_lock(const char *path);
+// Makes a lock of that kind one that several processes hold (lock: its descriptor, of the first process; -1: of one
+// more). A second preparation is locked out until the last of them ends. Returns the descriptor.
+int disk_folder_join(const char *path, int lock);
 // Makes an empty folder inside it, for the new files. free() the returned name.
 char *disk_folder_begin(const char *path);
 // Dies when disk_folder_replace could not remove a file whose name is_old() accepts (a folder, or no permission).

@@ -136,10 +136,11 @@ void supervisor_done(Heartbeat *b)
 
 // ---- the messages
 
-// "at step 31 (save)", or before there is a step "at the start"
+// "at step 31 (save)", or before there is a step "at the start", or where there are no steps "in exact"
 static void when(const Heartbeat *b, char *text, size_t n)
 {
-    if (b->phase[0]) snprintf(text, n, "at step %lld (%s)", (long long)b->step + 1, b->phase);
+    if (b->phase[0] && b->step < 0) snprintf(text, n, "in %s", b->phase);
+    else if (b->phase[0]) snprintf(text, n, "at step %lld (%s)", (long long)b->step + 1, b->phase);
     else snprintf(text, n, "at the start");
 }
 

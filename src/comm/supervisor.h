@@ -36,7 +36,7 @@ Heartbeat *supervisor_start(void);
 
 // All of these take NULL and do nothing.
 
-// The rank enters a phase, after `step` updates: progress.
+// The rank enters a phase, after `step` updates (-1: the program has no steps): progress.
 void supervisor_phase(Heartbeat *beat, int64_t step, const char *phase);
 // A call of a group begins; the rank waits for it; the rank continues: progress.
 void supervisor_call(Heartbeat *beat, const char *group, const char *kind, unsigned number);

@@ -3,7 +3,7 @@
 //     [source.books]
 //     path = "books.jsonl.zst"        # relative to the folder of this file
 //     weight = 2.5                    # its share is weight / sum of weights
-//     format = jsonl                  # auto, text, jsonl, parquet
+//     format = jsonl                  # auto, text, jsonl, parquet, warc
 //     field = "content"
 //
 // Invariant: a manifest is read completely or not at all: an unknown key, one that is set twice, or a value out of
@@ -75,8 +75,8 @@ static char *read_value(const Manifest *m, bool *quoted)
 
 static bool find_format(const char *name, SourceFormat *format)
 {
-    static const char *const names[] = {"auto", "text", "jsonl", "parquet"};
-    for (int i = 0; i < 4; i++)
+    static const char *const names[] = {"auto", "text", "jsonl", "parquet", "warc"};
+    for (int i = 0; i < 5; i++)
         if (strcmp(name, names[i]) == 0) {
             *format = (SourceFormat)i;
             return true;
@@ -193,7 +193,7 @@ static int read_key(void *user, const char *section, const char *name, const cha
     }
     if (key == KEY_FORMAT) {
         if (!find_format(value, &s->format))
-            die("%s:%d: format: %s (auto, text, jsonl or parquet)", m->path, m->number, value);
+            die("%s:%d: format: %s (auto, text, jsonl, parquet or warc)", m->path, m->number, value);
     }
     if (key == KEY_PATH || key == KEY_WEIGHT || key == KEY_FORMAT) free(value);
     return 1;
@@ -231,7 +231,7 @@ void sources_free(Sources *sources)
 SourceFormat sources_format(const char *name)
 {
     SourceFormat format;
-    if (!find_format(name, &format)) die("format: '%s': not known (auto, text, jsonl or parquet)", name);
+    if (!find_format(name, &format)) die("format: '%s': not known (auto, text, jsonl, parquet or warc)", name);
     return format;
 }
 
@@ -262,4 +262,15 @@ bool sources_is_jsonl(const char *path)
 bool sources_is_parquet(const char *path)
 {
     return ends_with(path, unpacked_name(path), ".parquet");
+}
+
+bool sources_is_warc(const char *path)
+{
+    size_t n = unpacked_name(path);
+    return ends_with(path, n, ".warc") || ends_with(path, n, ".wet");
+}
+
+bool sources_is_list(const char *path)
+{
+    return ends_with(path, unpacked_name(path), ".paths");
 }

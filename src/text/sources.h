@@ -8,16 +8,19 @@ extern "C" {
 #endif
 
 typedef enum {
-    SOURCE_AUTO,   // by name, in any case, .gz and .zst aside: .jsonl, .ndjson, .json are JSONL, .parquet Parquet, all
-                   // else text (or Parquet, by its first bytes: corpus_format)
+    SOURCE_AUTO,   // by name, in any case, .gz and .zst aside: .jsonl, .ndjson, .json are JSONL, .parquet Parquet,
+                   // .warc, .wet WARC, all else text (or Parquet or WARC, by the first bytes: corpus_format)
     SOURCE_TEXT,   // a file is one document, or several with separators between them
     SOURCE_JSONL,  // every line an object; one of its fields is the document
-    SOURCE_PARQUET // a table; one of its columns holds the documents
+    SOURCE_PARQUET, // a table; one of its columns holds the documents
+    SOURCE_WARC    // a web archive; its pages are the documents
 } SourceFormat;
 
-SourceFormat sources_format(const char *name); // "auto", "text", "jsonl", "parquet"; dies on any other
+SourceFormat sources_format(const char *name); // "auto", "text", "jsonl", "parquet", "warc"; dies on any other
 bool sources_is_jsonl(const char *path);       // by its name, as SOURCE_AUTO
 bool sources_is_parquet(const char *path);     // likewise
+bool sources_is_warc(const char *path);        // likewise
+bool sources_is_list(const char *path);        // by its name: .paths, a list of files to read (corpus.h)
 bool sources_is_packed(const char *path);      // by its name: .gz or .zst
 
 // A source of a mixture: what to read, and its share.

@@ -326,6 +326,24 @@ static void join_counters(TokenizerTrainer *trainer)
     }
 }
 
+size_t tokenizer_trainer_words(TokenizerTrainer *trainer)
+{
+    join_counters(trainer);
+    return trainer->counter[0].words.n;
+}
+
+TokenizerText tokenizer_trainer_word(const TokenizerTrainer *trainer, size_t i, int64_t *times)
+{
+    const Counter *c = &trainer->counter[0];
+    *times = c->count[i];
+    return (TokenizerText){c->words.bytes + c->words.word[i].at, c->words.word[i].n};
+}
+
+void tokenizer_trainer_add_word(TokenizerTrainer *trainer, TokenizerText word, int64_t times)
+{
+    count_word(&trainer->counter[0], word.bytes, word.n, times);
+}
+
 Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
 {
     if (vocab_size < 257)
@@ -359,11 +377,16 @@ Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
     vocab.special[eot] = true;
     vocab.eot = vocab.bos = (int32_t)eot;
     vocab.has_bos = true;
-    free_counter(all);
+    tokenizer_trainer_free(trainer);
+    return tokenizer_new(vocab);
+}
+
+void tokenizer_trainer_free(TokenizerTrainer *trainer)
+{
+    for (size_t i = 0; i < trainer->n_counters; i++) free_counter(&trainer->counter[i]);
     free(trainer->counter);
     free(trainer->pattern);
     free(trainer);
-    return tokenizer_new(vocab);
 }
 
 // ---- encoding ----

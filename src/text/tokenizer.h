@@ -62,7 +62,13 @@ void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n
 // Adds several texts on n_threads (1 or more) threads. Texts and threads change the speed and the memory, never the
 // merges. Memory: a table of the different words for each thread, and one more for all.
 void tokenizer_trainer_add_texts(TokenizerTrainer *trainer, const TokenizerText *text, size_t n_texts, int n_threads);
+// The different words so far, counted on all threads; number i of them, and how often it was seen. Those of another
+// trainer, in another process, are added with tokenizer_trainer_add_word: then this one has seen the texts of both.
+size_t tokenizer_trainer_words(TokenizerTrainer *trainer);
+TokenizerText tokenizer_trainer_word(const TokenizerTrainer *trainer, size_t i, int64_t *times);
+void tokenizer_trainer_add_word(TokenizerTrainer *trainer, TokenizerText word, int64_t times);
 Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size); // frees the trainer
+void tokenizer_trainer_free(TokenizerTrainer *trainer); // without a vocabulary
 
 // Appends the ids of text (n_bytes, any bytes) to `out`. Special tokens are never made from text: the string
 // "<|endoftext|>" in a document encodes as ordinary text. Added tokens that are not special are. Dies on a byte without
