@@ -14,8 +14,8 @@
 #     metrics.jsonl has each step from 1 to s once, with the tokens that belong to it
 #
 # and goodput = (steps that were kept x seconds of a step) / seconds. The prediction is that of build/plan cluster, for
-# the measured seconds of a step, of a save, of a failure (from the kill to the first new step, and the stop when the
-# host comes back), and between failures.
+# the measured seconds of a save and of kept steps between two (a stop to grow saves, too), of a failure (from the kill
+# to the first new step, and the stop when the host comes back), and between failures.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build} launcher=${LAUNCHER:-mpiexec} kills=${1:-30} mean=${MEAN:-4} down=2 save_every=20
@@ -157,7 +157,8 @@ measure() {
             if (runs) stop[++stops] = t # else it failed while it stopped to grow
             runs = 0
         }
-        /"event":"train"/ { kept++; if (number("save_ms") > 1) { saves++; saving += number("save_ms") / 1000 } }
+        /"event":"save"/ { saves++; saved = 1 } # the next step says how long it took; the last of an attempt is a stop
+        /"event":"train"/ { kept++; if (saved) saving += number("save_ms") / 1000; saved = 0 }
         END {
             if (failures != kills || attempts != stops + 1) {
                 print "drill: " kills " failures made, " failures " seen; " stops " stops, " attempts " attempts" >"/dev/stderr"
@@ -178,6 +179,7 @@ measure() {
             print "lost", lost
             print "step", step
             print "save", saving / saves
+            print "interval", kept * step / saves
             print "detection", seen / kills
             print "restart", down / kills
             print "between", trains / kills
@@ -190,17 +192,16 @@ of() { # NAME: a measured value
 }
 
 report() {
-    local predicted interval
-    interval=$(awk -v n=$save_every -v s="$(of step)" 'BEGIN { print n * s }')
-    plan=("$BUILD/plan" cluster tiny --model.vocab=512 --gpus 1 --jitter 0 --days 0.1 --interval "$interval"
+    local predicted
+    plan=("$BUILD/plan" cluster tiny --model.vocab=512 --gpus 1 --jitter 0 --days 0.1 --interval "$(of interval)"
         --save "$(of save)" --restart "$(of restart)" --mtbf "$(awk -v m="$(of between)" 'BEGIN { print m / 3600 }')")
     predicted=$("${plan[@]}" --json | awk 'match($0, /"by formula": *"?[0-9.]*/) { sub(/.*: *"?/, "", $0); printf "%.2f", $0 }')
     printf '%s\n' '' "| failures | ranks killed | hangs | hosts | stops to grow | seconds | steps kept | steps lost |" \
         "|---|---|---|---|---|---|---|---|" \
         "| $(($(of kills) + $(of hangs) + $(of hosts))) | $(of kills) | $(of hangs) | $(of hosts) | $(of grown) | $(of seconds) | $(of kept) | $(of lost) |"
-    printf '%s\n' '' "| a step | a save | noticed after | trains again after | between failures | goodput, measured | plan |" \
-        "|---|---|---|---|---|---|---|" \
-        "| $(of step) s | $(of save) s | $(of detection) s | $(of restart) s | $(of between) s | $(of goodput)% | $predicted% |"
+    printf '%s\n' '' "| a step | between saves | a save | noticed after | trains again after | between failures | goodput, measured | plan |" \
+        "|---|---|---|---|---|---|---|---|" \
+        "| $(of step) s | $(of interval) s | $(of save) s | $(of detection) s | $(of restart) s | $(of between) s | $(of goodput)% | $predicted% |"
     printf '%s\n' '' "${plan[*]}"
 }
 

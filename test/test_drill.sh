@@ -14,7 +14,7 @@ drilled() {
     [ $status = 0 ]
     grep -q '^step [0-9]*: the bytes of the run without a failure; each step and its samples once$' "$work/drill"
     row=$(grep -A2 'goodput, measured' "$work/drill" | tail -n 1 | tr -d '%')
-    close_to "$(cut -d'|' -f7 <<<"$row" | tr -d ' ')" "$(cut -d'|' -f8 <<<"$row" | tr -d ' ')" 0.08
+    close_to "$(cut -d'|' -f8 <<<"$row" | tr -d ' ')" "$(cut -d'|' -f9 <<<"$row" | tr -d ' ')" 0.08
 }
 
 passes 'a drill of thirty failures' drilled

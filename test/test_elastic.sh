@@ -12,7 +12,7 @@ export EVERY=0.3 REST=100 PAUSE=0.1 TRIES=3
 elastic() {
     local hosts=$1 name=$2
     shift 2
-    timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --mpiexec "$launcher" --probe "$work/probe" "$BUILD/train" \
+    timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --ppn "${ppn:-1}" --mpiexec "$launcher" --probe "$work/probe" "$BUILD/train" \
         "$work/twelve.toml" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
 }
 
@@ -31,6 +31,14 @@ goes_on_without_it() {
     [ "$(events smaller start step)" = "$(printf -- '-1\n20')" ]
     grep -q '"event":"failure",.*"why":"signal","rank":2,"host":"c","rest":100,"step":29,"saved":20}' "$runs/smaller/elastic.jsonl"
     [ ! -e "$runs/smaller/failure.json" ]
+}
+
+# Two ranks a host: rank 2 is b's first.
+two_ranks_a_host() {
+    ppn=2 elastic a,b pairs --run.fault=kill:rank=2,step=30 --run.save_every=20
+    [ "$(events pairs start ranks) $(events pairs failure host)" = "$(printf '4\n2 b')" ]
+    [ "$(events pairs start hosts)" = "$(printf 'a b\na')" ]
+    same_state straight pairs 40
 }
 
 # Hosts that do not answer are left out, and taken in again as soon as they do: the job saves and starts anew.
@@ -140,6 +148,7 @@ mkdir "$work/down"
 printf '%s\n' '#!/bin/sh' "[ ! -e \"$work/down/\$1\" ]" >"$work/probe"
 chmod +x "$work/probe"
 passes 'goes on without the host that failed' goes_on_without_it
+passes 'two ranks a host' two_ranks_a_host
 passes 'takes hosts in that answer again' takes_them_back
 rm -f "$work/down"/*
 passes 'waits for hosts' waits_for_hosts
