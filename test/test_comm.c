@@ -77,6 +77,39 @@ static void test_barrier(void **state)
     }
 }
 
+// ---- hosts
+
+// Of six ranks, those of the machines 4, 0, 4, 0, 0, 7: the world's numbers, and a group's own.
+static void on_machines(Comm *comm, void *arg)
+{
+    CommCase *cc = arg;
+    const int machine[] = {4, 0, 4, 0, 0, 7}, world[] = {0, 1, 0, 1, 1, 2}, odd[] = {0, 0, 1};
+    int host[6];
+    comm->machine = machine[comm->rank];
+    comm_hosts(comm, host);
+    expect(cc, comm, !memcmp(host, world, sizeof world));
+    Comm *half = comm_split(comm, comm->rank % 2, comm->rank, "half");
+    comm_hosts(half, host);
+    if (comm->rank % 2) expect(cc, comm, !memcmp(host, odd, sizeof odd)); // ranks 1, 3, 5
+}
+
+static void test_hosts(void **state)
+{
+    (void)state;
+    CommCase cc = {0};
+    comm_threads_run(6, on_machines, &cc);
+    assert_int_equal(cc.failed, 0);
+    const struct {
+        int n, host[6], each;
+    } rows[] = {
+        {1, {0}, 1}, {4, {0, 0, 0, 0}, 4}, {4, {0, 0, 1, 1}, 2}, {6, {0, 0, 1, 1, 2, 2}, 2}, {3, {0, 1, 2}, 1},
+        {3, {0, 0, 1}, 0}, {4, {0, 1, 0, 1}, 0}, {6, {0, 0, 1, 1, 1, 1}, 0}, {6, {0, 0, 1, 1, 0, 0}, 0},
+        {5, {0, 0, 1, 1, 2}, 0}, {6, {0, 0, 0, 0, 1, 1}, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (comm_host_ranks(rows[i].host, rows[i].n) != rows[i].each) fail_msg("row %zu", i);
+}
+
 // ---- memory
 
 static void sealed(Comm *comm, void *arg)
@@ -359,7 +392,7 @@ static void test_even(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_self), cmocka_unit_test(test_threads), cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_hosts), cmocka_unit_test(test_self), cmocka_unit_test(test_threads), cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_memory), cmocka_unit_test(test_slow), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_counts), cmocka_unit_test(test_algorithms), cmocka_unit_test(test_types),
         cmocka_unit_test(test_even),

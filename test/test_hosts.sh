@@ -35,7 +35,7 @@ layout() { # LIKE PER-HOST RANKS CONFIG NAME [OPTION...]: a run whose bits are t
     on_hosts "${@:2}" || status=$?
     cat "$work/$name.err"
     [ $status = 0 ]
-    [ ! -s "$work/$name.err" ]
+    [ -z "$(sed '/^warning: tp group/d' "$work/$name.err")" ]
     same_state "$like" "$name" 6
     history "$name" | cmp - <(history "$like")
     grep -qE "^rank $((n - 1)): process [0-9]+ on h$(((n - 1) / per + 1))\$" "$work/$name.out"
@@ -50,6 +50,35 @@ calls() { # every call of comm.h and every algorithm, in groups on a host and ac
 ends_well() {
     local i hosts_limit=20
     for ((i = 0; i < 10; i++)); do on_hosts 2 4 gpt "well$i" --parallel.zero=3 --run.stop_at=1; done
+}
+
+# Within hosts, between them, within them: the order of a sum, and so the bits, are those of nodes of two, and not those
+# of a ring. In deterministic mode they are the bits of one process.
+by_hosts() {
+    local name
+    layout one 2 4 gpt hier --comm.all_reduce=hierarchical
+    for name in nodes=0 nodes=2 nodes=4; do
+        on_hosts 2 4 gpt "$name" --numerics.deterministic=false --comm.all_reduce=hierarchical --comm.node="${name#*=}"
+    done
+    same_state nodes=0 nodes=2 6
+    if same_state nodes=0 nodes=4 6; then return 1; fi
+}
+
+uneven() { # two ranks on the first host, one on the second
+    local status=0
+    on_hosts 2 3 gpt uneven --comm.all_reduce=hierarchical --batch.tokens=384 --batch.micro=4 || status=$?
+    cat "$work/uneven.err"
+    [ $status != 0 ]
+    grep -q '^rank 0: error: comm.all_reduce=hierarchical: hosts do not have equal numbers .* of 3 the first has 2' \
+        "$work/uneven.err"
+}
+
+spans() { # the matrices of a layer across hosts are worth a line, within a host none
+    on_hosts 2 4 gpt spans --parallel.tp=4 --run.stop_at=1
+    [ "$(grep -c . "$work/spans.err")" = 1 ]
+    grep -qE '^warning: tp group of ranks 0 to 3 spans hosts \(ranks 1 and 2\): .*parallel.tp' "$work/spans.err"
+    on_hosts 2 4 gpt within --parallel.tp=2 --run.stop_at=1
+    [ ! -s "$work/within.err" ]
 }
 
 # ends SECONDS WORDS HOST...: what is running ends within the time, on every host; mpiexec fails; on each of these hosts
@@ -155,7 +184,9 @@ deeper passes 'ten runs end' ends_well
 deeper passes 'ZeRO' layout one 2 4 gpt zero3 --parallel.zero=3
 deeper passes 'ZeRO within a host, copies across' layout one 2 4 gpt hybrid --parallel.zero=3 --parallel.shard=2
 deeper passes 'stages across, matrices within a host' layout one 2 4 gpt grid --parallel.tp=2 --parallel.pp=2
-deeper passes 'a hierarchical sum' layout one 2 4 gpt hier --comm.all_reduce=hierarchical --comm.node=2
+deeper passes 'a hierarchical sum' by_hosts
+deeper passes 'uneven hosts' uneven
+deeper passes 'a group that spans hosts' spans
 deeper passes 'by MPI alone' by_mpi layout one 2 4 gpt mpi --parallel.zero=3
 if [ -n "${TEST_LONG:-}" ]; then
     train llama moe "${options[@]}" "${experts[@]}"

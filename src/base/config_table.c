@@ -334,8 +334,8 @@ static const ConfigKey TABLE[] = {
     CHOICE(comm, all_reduce, "mpi", "mpi|ring|tree|halving|hierarchical", "parallel.zero=0",
         "how gradients are added over the ranks: as MPI (or NCCL) does it, or by hand; hierarchical: within nodes, "
         "between them, within them"),
-    INT(comm, node, "2", "[2, 65536]", "replicas", "comm.all_reduce=hierarchical",
-        "neighbouring replicas that a node has; divides their number"),
+    INT(comm, node, "0", "[0, 65536]", "replicas", "comm.all_reduce=hierarchical",
+        "neighbouring replicas that a node has; divides their number; 0: as many as a host has"),
     INT(comm, bucket, "26214400", "[0, inf)", "bytes", "parallel.zero=0",
         "gradients that are added in one call, at least"),
     BOOL(comm, checked, "false", "compare every call over the ranks before it runs; slow"),

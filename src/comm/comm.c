@@ -180,7 +180,7 @@ Comm *comm_create(const CommOps *ops, const char *name)
 Comm *comm_split(Comm *comm, int color, int key, const char *name)
 {
     Comm *child = allocate(1, sizeof *child);
-    child->ops = comm->ops, child->ordered = comm->ordered, child->share = comm->share;
+    child->ops = comm->ops, child->ordered = comm->ordered, child->share = comm->share, child->machine = comm->machine;
     child->family = comm->family; // a backend may die while it splits
     memcpy(child->algorithm, comm->algorithm, sizeof child->algorithm);
     if (comm->ops->split(comm, child, color, key)) {
@@ -199,6 +199,30 @@ Comm *comm_host(Comm *comm)
 Comm *comm_root(const Comm *comm)
 {
     return comm->family->first;
+}
+
+void comm_hosts(Comm *comm, int *host)
+{
+    int N = comm->size, n_hosts = 0;
+    int32_t own = comm->machine, all[N];
+    size_t one[N];
+    for (int r = 0; r < N; r++) one[r] = 1;
+    CommRequest gather = comm_all_gather(comm, all, &own, one, COMM_INT32);
+    comm_wait(comm, &gather);
+    for (int r = 0; r < N; r++) {
+        int first = 0;
+        while (all[first] != all[r]) first++;
+        host[r] = first < r ? host[first] : n_hosts++;
+    }
+}
+
+int comm_host_ranks(const int *host, int n)
+{
+    int each = 0;
+    while (each < n && host[each] == 0) each++;
+    for (int r = 0; r < n; r++)
+        if (host[r] != r / each || n % each) return 0;
+    return each;
 }
 
 void comm_free(Comm *comm)

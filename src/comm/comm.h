@@ -123,6 +123,7 @@ struct Comm {
     char name[COMM_NAME]; // "world", "dp"
     CommAlgorithm algorithm[COMM_KINDS];
     int node; // of COMM_HIERARCHICAL
+    int machine; // set by the backend: the same number on two ranks when they are on one machine
     bool ordered;
     bool shared; // set by the backend: native does NATIVE and DIRECT, of any length, in place, sums in the tree's order
     CommCount count[COMM_KINDS];
@@ -147,6 +148,10 @@ Comm *comm_split(Comm *comm, int color, int key, const char *name);
 Comm *comm_host(Comm *comm);
 // The group that all of the family were split from.
 Comm *comm_root(const Comm *comm);
+// host[r] (size): the machine of rank r, numbered from 0 in the order of their first ranks. Collective, on host memory.
+void comm_hosts(Comm *comm, int *host);
+// Of the host[n] of comm_hosts: how many neighbouring ranks each host has; 0 where that is not the same number for all.
+int comm_host_ranks(const int *host, int n);
 // Frees the whole family: every group split from this one. Requests must be finished.
 void comm_free(Comm *comm);
 

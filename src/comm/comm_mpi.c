@@ -57,7 +57,6 @@ typedef struct {
     bool world;
     bool several;             // machines have the job's ranks
     bool shares;              // some machine has a segment
-    int machine;              // the job's number of this machine's first rank
     int neighbours, cores;    // of the world
 } State;
 
@@ -242,7 +241,7 @@ static void share(Comm *comm, Shared *segment)
     State *state = comm->state;
     int N = comm->size, ranks[N], lowest = comm->rank, here = 0;
     uint64_t rooms[N];
-    Where all[N], own = {state->machine, segment ? comm_shared_rank(segment) : -1};
+    Where all[N], own = {comm->machine, segment ? comm_shared_rank(segment) : -1};
     must(comm, MPI_Allgather(&own, 2, MPI_INT, all, 2, MPI_INT, state->channel[0]), "MPI_Allgather");
     for (int r = N - 1; r >= 0; r--) {
         ranks[r] = all[r].machine == own.machine ? all[r].rank : -1;
@@ -267,7 +266,7 @@ static bool mpi_split(Comm *comm, Comm *child, int color, int key)
     if (group == MPI_COMM_NULL) return false;
     adopt(child, group);
     State *own = child->state;
-    own->machine = state->machine, own->shares = state->shares;
+    own->shares = state->shares;
     if (own->shares) share(child, state->segment);
     return true;
 }
@@ -388,10 +387,10 @@ static void meet_the_machine(Comm *world)
     MPI_Comm machine;
     uint64_t set_hash;
     int here, any;
-    state->cores = cores(&set_hash), state->world = true, state->machine = world->rank;
+    state->cores = cores(&set_hash), state->world = true, world->machine = world->rank;
     must(world, MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine), "machine");
     must(world, MPI_Comm_size(machine, &here), "MPI_Comm_size");
-    must(world, MPI_Bcast(&state->machine, 1, MPI_INT, 0, machine), "MPI_Bcast");
+    must(world, MPI_Bcast(&world->machine, 1, MPI_INT, 0, machine), "MPI_Bcast");
     state->several = here < world->size;
     state->neighbours = neighbours(world, machine, here, set_hash);
     Shared *segment = open_segment(world, machine, here);

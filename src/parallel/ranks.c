@@ -548,6 +548,41 @@ static Comm *again(Comm *group, const char *name)
     return comm;
 }
 
+// The replicas of a node: as many as are on each host, unless the configuration says. Collective.
+static int node_of(const Config *cfg, Comm *replicas)
+{
+    int n = replicas->size, node = (int)cfg->comm.node, host[n], on_first = 0;
+    if (node && n % node)
+        die("comm.node = %d does not divide the %d replicas of the model (try another number)", node, n);
+    if (node) return node;
+    comm_hosts(comm_host(replicas), host);
+    node = comm_host_ranks(host, n);
+    for (int r = 0; r < n; r++) on_first += host[r] == 0;
+    if (!node)
+        die("comm.all_reduce=hierarchical: hosts do not have equal numbers of neighbouring replicas: of %d the first "
+            "has %d (start as many ranks on each host, or set comm.node, or another algorithm)", n, on_first);
+    return node;
+}
+
+// Says which of the groups that communicate in every layer have ranks on several hosts. Collective.
+static void look_at_hosts(MeshShape shape, Comm *world)
+{
+    static const MeshGroup inner[] = {MESH_TP, MESH_CP};
+    int host[world->size], members[world->size];
+    comm_hosts(comm_host(world), host);
+    for (size_t g = 0; world->rank == 0 && g < sizeof inner / sizeof *inner; g++)
+        for (int r = 0; r < world->size; r++) {
+            int n = mesh_members(shape, r, inner[g], members), other = 0;
+            while (other < n && host[members[other]] == host[members[0]]) other++;
+            if (other == n) continue;
+            const char *name = mesh_group_name(inner[g]);
+            fprintf(stderr, "warning: %s group of ranks %d to %d spans hosts (ranks %d and %d): what every layer "
+                    "exchanges goes over the network (try a parallel.%s that divides the ranks of a host)\n", name,
+                    members[0], members[n - 1], members[other - 1], members[other], name);
+            break; // the others of its kind are alike
+        }
+}
+
 // Compared and slowed down are the calls that carry arrays.
 static void make_groups(Ranks *r, Comm *world)
 {
@@ -558,12 +593,8 @@ static void make_groups(Ranks *r, Comm *world)
     for (int g = 0; g < MESH_GROUPS; g++)
         if (r->mesh.group[g]) comm_set_ordered(r->mesh.group[g], cfg->numerics.deterministic);
     Comm *replicas = r->mesh.group[MESH_REPLICAS];
-    if (cfg->comm.all_reduce == COMM_HIERARCHICAL) {
-        if (replicas->size % (int)cfg->comm.node)
-            die("comm.node = %ld does not divide the %d replicas of the model (try another number)", cfg->comm.node,
-                replicas->size);
-        comm_set_node(replicas, (int)cfg->comm.node);
-    }
+    if (world->size > 1) look_at_hosts(r->shape, world);
+    if (cfg->comm.all_reduce == COMM_HIERARCHICAL) comm_set_node(replicas, node_of(cfg, replicas));
     comm_set_algorithm(replicas, COMM_ALL_REDUCE, cfg->comm.all_reduce);
     r->control = again(world, "control");
     r->replicas = again(r->mesh.group[MESH_REPLICAS], "control replicas");
