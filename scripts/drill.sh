@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build} launcher=${LAUNCHER:-mpiexec} kills=${1:-30} mean=${MEAN:-4} down=2 save_every=20
 work=${WORK:-$(mktemp -d "${TMPDIR:-/tmp}/drill.XXXXXX")} || exit 1
 RANDOM=${SEED:-1}
-export OMP_WAIT_POLICY=passive EVERY=0.5 REST=1 PAUSE=0.1 TRIES=20
+export OMP_WAIT_POLICY=passive EVERY=0.5 REST=1 PAUSE=0.1 TRIES=20 LEAVE=20
 loop='' watcher=''
 leave() {
     [ -z "$watcher" ] || kill "$watcher" 2>/dev/null

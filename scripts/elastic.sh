@@ -17,6 +17,7 @@
 #                       --mpiexec 'COMMAND': the launcher with options of its own; it must know -hosts, -ppn and -n
 #                       --probe 'COMMAND': succeeds when the host, its last word, is healthy (ssh HOST true)
 #     environment       EVERY=10 REST=60 PAUSE=1: seconds;  TRIES=5
+#                       LEAVE=600: seconds for a job that is asked to save and end; then it is killed
 #
 # Before another start it waits PAUSE seconds, twice as long after each failure that brought no new checkpoint. TRIES
 # of those in a row end it, with the status of the last: a mistake in the program would fail for ever. Status 0 is the
@@ -28,7 +29,7 @@
 set -u
 usage="error: usage: $0 --hosts A,B,... [--local] [--ppn N] [--min N] [--mpiexec COMMAND] [--probe COMMAND] build/train CONFIG \
 --run.name=NAME [--key=value ...]"
-every=${EVERY:-10} rest=${REST:-60} pause=${PAUSE:-1} tries=${TRIES:-5}
+every=${EVERY:-10} rest=${REST:-60} pause=${PAUSE:-1} tries=${TRIES:-5} patience=${LEAVE:-600}
 hosts=() ppn=1 min=1 mpiexec=mpiexec probe='' here=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -154,7 +155,7 @@ trains() {
         ! tail -n 1 "$run/metrics.jsonl" | grep -qE '"event":"(start|resume)"'
 }
 
-# Until the job has ended: sets `status`, and `grows` when it was asked to end because more ranks fit. A launcher that
+# Until the job has ended: sets `status`, and `grows` (the second) when it was asked to end because more ranks fit. A launcher that
 # is still there long after the report waits for a host that does not answer, and is ended.
 watch() {
     local timer who reported=''
@@ -166,12 +167,13 @@ watch() {
         status=$?
         [ "${who:-}" = "$job" ] && break # a signal to this script ends the wait, too
         if [ -n "$reported" ]; then kill -KILL -- "-$job" 2>/dev/null; fi
+        if [ -n "$grows" ] && [ $((SECONDS - grows)) -ge "$patience" ]; then kill -KILL -- "-$job" 2>/dev/null; fi
         if [ -e "$run/failure.json" ]; then reported=1; continue; fi
         if [ -n "$asked$grows" ] || [ ${#active[@]} = ${#hosts[@]} ] || ! trains; then continue; fi
         ask_hosts
         most "${fresh[@]}"
         [ $size -gt "$ranks" ] || continue
-        grows=1
+        grows=$SECONDS
         say grow "\"hosts\":\"${fresh[*]}\"" "${fresh[*]} answer: saves, and starts again with them"
         kill -USR1 "$job"
     done

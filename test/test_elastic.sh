@@ -61,6 +61,24 @@ takes_them_back() {
     well_formed larger 200
 }
 
+# A job that does not end when it is asked to is killed, and starts again with all hosts from its newest checkpoint.
+does_not_leave() {
+    touch "$work/down/a"
+    printf '%s\n' '#!/bin/bash' 'trap : USR1' "$launcher \"\$@\" &" 'while kill -0 $! 2>/dev/null; do wait $!; done' >"$work/deaf"
+    chmod +x "$work/deaf"
+    (
+        until grep -qs '"step":30,' "$runs/deaf/metrics.jsonl"; do sleep 0.05; done
+        rm "$work/down/a"
+    ) &
+    local back=$!
+    launcher=$work/deaf LEAVE=1 elastic a,b deaf --run.steps=400 --run.stop_at=200 --optim.decay_steps=40 --run.save_every=20
+    wait "$back"
+    cat "$work/deaf.err"
+    [ "$(events deaf start hosts | tail -n 1)" = 'a b' ]
+    [ "$(events deaf failure status | head -n 1)" = 137 ]
+    well_formed deaf 200
+}
+
 waits_for_hosts() {
     touch "$work/down/a"
     (
@@ -151,6 +169,7 @@ passes 'goes on without the host that failed' goes_on_without_it
 passes 'two ranks a host' two_ranks_a_host
 passes 'takes hosts in that answer again' takes_them_back
 rm -f "$work/down"/*
+passes 'a job that does not leave' does_not_leave
 passes 'waits for hosts' waits_for_hosts
 passes 'the number of ranks divides the batch' sizes_that_divide
 passes 'gives up without progress' gives_up
