@@ -6,7 +6,7 @@
 #
 # Hosts that answer take part: mpiexec -hosts HOSTS -ppn N -n RANKS, with the largest number of ranks that the batch
 # divides by (build/plan memory CONFIG --ranks N says so); tensor, pipeline and context parallelism stay as they are.
-# When the job ends with a failure, RUN/failure.json names the rank (supervisor.c), and rank / ppn is its host. That
+# When the job ends with a failure, RUN/failure.jsonl names the rank (supervisor.c), and rank / ppn is its host. That
 # host rests: REST seconds after its first failure, twice as long after each further one until it has been part of a
 # checkpoint. The others go on from the newest checkpoint. A host that does not answer is left out without being
 # blamed. While hosts are missing they are asked every EVERY seconds; when more ranks fit again, SIGUSR1 lets the job
@@ -69,8 +69,8 @@ say() { # EVENT JSON WORDS: to the screen, and to RUN/elastic.jsonl
     printf '{"event":"%s","t":%s%s}\n' "$1" "$EPOCHREALTIME" "${2:+,$2}" >>"$run/elastic.jsonl"
 }
 
-field() { # KEY: of the supervisor's report
-    sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$run/failure.json" 2>/dev/null
+field() { # KEY: of the first supervisor's report
+    sed -n "1s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$run/failure.jsonl" 2>/dev/null
 }
 
 newest() { # the step of the newest checkpoint, -1: none
@@ -139,7 +139,7 @@ start() {
     local where=(-n "$ranks") IFS=,
     [ -n "$here" ] || where=(-hosts "${active[*]}" -ppn "$ppn" -n "$ranks")
     IFS=' '
-    rm -f "$run/failure.json"
+    rm -f "$run/failure.jsonl"
     attempt=$((attempt + 1)) before=$(newest)
     say start "\"attempt\":$attempt,\"ranks\":$ranks,\"hosts\":\"${active[*]}\",\"step\":$before" \
         "$ranks ranks on ${active[*]}, from $([ "$before" -lt 0 ] && echo the start || echo "step $before")"
@@ -168,7 +168,7 @@ watch() {
         [ "${who:-}" = "$job" ] && break # a signal to this script ends the wait, too
         if [ -n "$reported" ]; then kill -KILL -- "-$job" 2>/dev/null; fi
         if [ -n "$grows" ] && [ $((SECONDS - grows)) -ge "$patience" ]; then kill -KILL -- "-$job" 2>/dev/null; fi
-        if [ -e "$run/failure.json" ]; then reported=1; continue; fi
+        if [ -e "$run/failure.jsonl" ]; then reported=1; continue; fi
         if [ -n "$asked$grows" ] || [ ${#active[@]} = ${#hosts[@]} ] || ! trains; then continue; fi
         ask_hosts
         most "${fresh[@]}"

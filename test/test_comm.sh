@@ -157,7 +157,7 @@ no_spinning() {
 
 programs_without_mpi() { # what needs no communication does not load it
     local name
-    for name in diff plan prepare; do
+    for name in diff plan; do
         if ldd "$BUILD/$name" | grep -q libmpi; then echo "$name is linked to MPI"; return 1; fi
     done
     ldd "$program" | grep -q libmpi

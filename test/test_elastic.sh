@@ -30,7 +30,7 @@ goes_on_without_it() {
     [ "$(events smaller start hosts)" = "$(printf 'a b c d\na b d')" ]
     [ "$(events smaller start step)" = "$(printf -- '-1\n20')" ]
     grep -q '"event":"failure",.*"why":"signal","rank":2,"host":"c","rest":100,"step":29,"saved":20}' "$runs/smaller/elastic.jsonl"
-    [ ! -e "$runs/smaller/failure.json" ]
+    [ ! -e "$runs/smaller/failure.jsonl" ]
 }
 
 # Two ranks a host: rank 2 is b's first.
@@ -146,9 +146,9 @@ asked_to_stop() {
 # The program itself removes the report of an earlier job.
 an_old_report() {
     mkdir -p "$runs/old"
-    echo '{"rank":7}' >"$runs/old/failure.json"
+    echo '{"rank":7}' >"$runs/old/failure.jsonl"
     ranks 2 twelve old --run.steps=1
-    [ ! -e "$runs/old/failure.json" ]
+    [ ! -e "$runs/old/failure.jsonl" ]
 }
 
 drilled() {

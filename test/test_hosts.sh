@@ -130,16 +130,24 @@ killed() { # HOST
 
 lost='waits in [a-z_]+ [0-9]+ of group [a-z ]+ for a rank that has not come, on another host .*no progress for [56] s'
 
-loses_its_cable() { # HOST: the line of the host that mpiexec cannot reach is lost with it
+reported() { # HOST...: exactly these have written why they ended
+    local host
+    for host; do grep -c "\"host\":\"$host\",\"why\":\"waits\"" "$runs/end/failure.jsonl" | grep -qx 1; done
+    [ "$(wc -l <"$runs/end/failure.jsonl")" = $# ]
+}
+
+loses_its_cable() { # HOST: the line of the host that mpiexec cannot reach does not come to the screen
     endless
     hosts_cut "$1"
     ends 12 "$lost" h1
+    reported h1 h2
 }
 
 loses_power() { # HOST; mpiexec is on the first
     endless
     hosts_kill "$1"
     if [ "$1" = 1 ]; then ends 12 "$lost"; else ends 12 "$lost" h1; fi
+    reported h$((3 - $1))
 }
 
 # A cable that is back before run.hang_timeout: TCP sends again what was lost.

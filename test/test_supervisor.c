@@ -288,7 +288,7 @@ static void test_a_machine_speaks_once(void **state)
 {
     (void)state;
     int ends[2], status[2], boards = count_boards();
-    char text[1000] = "", *path = in_dir("failure.json");
+    char text[1000] = "", *path = in_dir("failure.jsonl");
     setenv("TEST_RECORD", path, 1);
     pid_t rank[2];
     How how[2] = {KILLED, TELLS_ITS_PROCESS};

@@ -26,7 +26,7 @@
 // supervisor reports it after T seconds, and names the call in which the others wait. If that supervisor is stopped
 // too, another one reports it after T + 2 seconds.
 //
-// The speaker also writes the report as a JSON object into a file that the rank has named (RUN/failure.json), for the
+// The speaker also writes the report as a JSON object into a file that the rank has named (RUN/failure.jsonl), for the
 // program that starts the job again (scripts/elastic.sh).
 //
 // The invariant: a rank never answers requests. A supervisor reads shared memory and the child's status, so the
@@ -315,12 +315,13 @@ static void say(const char *line)
     usleep(LAST_WORDS); // time for the launcher to read the report before it learns of the end
 }
 
-// The same for programs. Another machine's supervisor may be the first: its report stays.
+// The same for programs, a line for each machine: on one that the launcher does not reach any more, this line is all
+// that is left of the report.
 static void write_record(const Watch *w, int status)
 {
     char line[400];
     const Heartbeat *b = &w->board->beat[w->mine];
-    int fd = b->file[0] ? open(b->file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    int fd = b->file[0] ? open(b->file, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
     if (fd < 0) return;
     supervisor_record(w->board->beat, w->n, w->mine, status, w->host, line, sizeof line);
     disk_write(fd, line, strlen(line));

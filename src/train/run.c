@@ -365,12 +365,12 @@ static void build_model(Run *run)
     loads_tell(&run->loads, run->model);
 }
 
-// The supervisors write to DIR/failure.json from here on; that of an earlier job is removed.
+// The supervisors write to DIR/failure.jsonl from here on; that of an earlier job is removed.
 static void report_failures(Run *run)
 {
     char path[SUPERVISOR_PATH];
     Heartbeat *beat = run->replicas.world ? comm_heartbeat(run->replicas.world) : NULL;
-    if ((size_t)snprintf(path, sizeof path, "%s/failure.json", run->dir) >= sizeof path) return;
+    if ((size_t)snprintf(path, sizeof path, "%s/failure.jsonl", run->dir) >= sizeof path) return;
     if (run->replicas.rank == 0) unlink(path);
     supervisor_file(beat, path);
 }
