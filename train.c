@@ -29,6 +29,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "comm/launch.h"
+#include "comm/links.h"
 #include "dev/check/dev_check.h"
 #include "dev/check/override.h"
 #include "dev/draw/trace.h"
@@ -317,11 +318,14 @@ int main(int argc, char **argv)
     config_resolve(&cfg);
     launch_agree(world, &cfg);
     Devices devices = open_devices(&cfg, world);
+    Link link[LINKS_KINDS];
+    if (cfg.comm.measure) links_measure(world, link); // before comm.slow_alpha is in front of the ranks
     run_open(&run, &cfg, devices.both ? devices.both : devices.own, ranks_join(&cfg, devices.ranks, 0));
     if (run_wants_timing(&run)) run_reset(&run, time_steps(&run));
     run_begin(&run);
     add_observers(&run);
     launch_places(world, stdout);
+    if (cfg.comm.measure && world->rank == 0) links_report(link, run.dir);
     listen_to_signals();
 
     bool stopped = false;

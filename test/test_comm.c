@@ -3,6 +3,7 @@
 #include "dev/check/comm_threads.h"
 #include "comm_case.h"
 #include "base/clock.h"
+#include "comm/links.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,6 +109,34 @@ static void test_hosts(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (comm_host_ranks(rows[i].host, rows[i].n) != rows[i].each) fail_msg("row %zu", i);
+}
+
+// A link of each kind, where there are two such ranks; every rank has the same numbers.
+static void on_links(Comm *comm, void *arg)
+{
+    CommCase *cc = arg;
+    const int machine[] = {0, 1, 0};
+    Link link[LINKS_KINDS], first[LINKS_KINDS];
+    comm->machine = machine[comm->rank];
+    links_measure(comm, link);
+    for (int kind = 0; kind < LINKS_KINDS; kind++) {
+        bool any = comm->size > (kind == LINKS_INSIDE ? 2 : 1);
+        expect(cc, comm, (link[kind].alpha > 0) == any && (link[kind].bandwidth > 0) == any);
+    }
+    memcpy(first, link, sizeof link);
+    CommRequest q = comm_broadcast(comm, first, sizeof first, COMM_BYTE, 0);
+    comm_wait(comm, &q);
+    expect(cc, comm, !memcmp(first, link, sizeof link));
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        CommCase cc = {0};
+        comm_threads_run(n, on_links, &cc);
+        assert_int_equal(cc.failed, 0);
+    }
 }
 
 // ---- memory
@@ -395,7 +424,7 @@ int main(void)
         cmocka_unit_test(test_hosts), cmocka_unit_test(test_self), cmocka_unit_test(test_threads), cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_memory), cmocka_unit_test(test_slow), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_counts), cmocka_unit_test(test_algorithms), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_even),
+        cmocka_unit_test(test_even), cmocka_unit_test(test_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,6 +96,21 @@ spans() { # the matrices of a layer across hosts are worth a line, within a host
     [ ! -s "$work/within.err" ]
 }
 
+measured() { # DELAY RATE: comm.measure finds what the network was given, within a factor of 2
+    local links=$runs/measured/links.json
+    [ ! -e "$runs/slow/links.json" ]
+    on_hosts 2 4 gpt measured --comm.measure=true --run.stop_at=1
+    cat "$work/measured.err" "$links"
+    grep '^link ' "$work/measured.out"
+    grep -qE '^link inside a host: [0-9.]+ us a message, [0-9.e+-]+ GB/s$' "$work/measured.out"
+    grep -qE '^link between hosts: [0-9.]+ us a message, [0-9.e+-]+ GB/s$' "$work/measured.out"
+    awk -F '[:,}]' -v delay="$1" -v rate="$2" '
+        function near(x, y) { return x > y / 2 && x < 2 * y }
+        /"inside"/ { alpha = $3; bandwidth = $5 }
+        /"between"/ { if (near($3, delay) && near($5, rate) && alpha < $3 && bandwidth > $5) right = 1 }
+        END { exit !right }' "$links"
+}
+
 # ends SECONDS WORDS HOST...: what is running ends within the time, on every host; mpiexec fails; on each of these hosts
 # a line of one error with the words, and no other
 ends() {
@@ -201,7 +216,7 @@ no_trace() {
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 train gpt one "${options[@]}"
 network 2
-passes 'two hosts, two ranks each' layout one 2 4 gpt ddp
+passes 'two hosts, two ranks each' layout one 2 4 gpt ddp --comm.measure=true
 deeper passes 'hosts that start one command each' meet
 deeper passes 'every call' calls
 deeper passes 'ten runs end' ends_well
@@ -215,6 +230,11 @@ deeper passes 'by MPI alone' by_mpi layout one 2 4 gpt mpi --parallel.zero=3
 if [ -n "${TEST_LONG:-}" ]; then
     train llama moe "${options[@]}" "${experts[@]}"
     passes 'experts across hosts' layout moe 2 4 llama moe4 "${experts[@]}" --parallel.ep=4
+    network 2 0.002 20e6
+    passes 'a slow network' layout one 2 4 gpt slow
+    passes 'links are measured' measured 0.002 20e6
+    network 2 0.0005 20e6 0.01
+    passes 'a network that loses packets' layout one 2 4 gpt lossy --parallel.tp=4
     hosts_down
     passes 'a killed rank' killed 2
     passes 'a killed rank beside mpiexec' killed 1
@@ -224,10 +244,6 @@ if [ -n "${TEST_LONG:-}" ]; then
     passes "mpiexec's host loses power" loses_power 1
     passes 'a cable is pulled and put back' rejoins
     passes 'hosts end with their shell' no_trace
-    network 2 0.002 20e6
-    passes 'a slow network' layout one 2 4 gpt slow
-    network 2 0.0005 20e6 0.01
-    passes 'a network that loses packets' layout one 2 4 gpt lossy --parallel.tp=4
     network 4
     passes 'four hosts' layout one 1 4 gpt four --parallel.zero=2
 fi

@@ -335,6 +335,41 @@ static void test_fits(void **state)
     json_decref(root);
 }
 
+static void put_links(const char *name, const char *text)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+// A file's links take the place of the table's. Two nodes of 8 sum P = 497759232 bytes: 2 7/8 P / 4e9 in each and
+// 2 1/2 P/8 / 2e7 between them, in s, 2 ms and 14 us for the messages. A part of a data sheet's rate is not taken.
+static void test_links(void **state)
+{
+    (void)state;
+    static const char *const no_links[] = {"", "[1]", "{\"within\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}}",
+                                           "{\"inside\": {\"alpha\": 1e-6}}",
+                                           "{\"between\": {\"alpha\": 1e-6, \"bandwidth\": -1}}"};
+    put_links("both", "{\"inside\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}, "
+                      "\"between\": {\"alpha\": 1e-3, \"bandwidth\": 2e7}}");
+    put_links("one", "{\"inside\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}}");
+    assert_int_equal(run("traffic gpt2-124m --gpus 16 --links both"), 0);
+    has("measured inside, measured between"), has("| 497759232 | 14932776960 | 3331 | hierarchical |");
+    assert_int_equal(run("time gpt2-124m --gpus 16 --links one --link hdr"), 0);
+    has("measured inside, hdr between");
+    assert_int_equal(run("time gpt2-124m --gpus 16 --links both --link hdr"), 1);
+    has("--link hdr: --links has a link between hosts too");
+    for (size_t i = 0; i < sizeof no_links / sizeof *no_links; i++) {
+        put_links("none", no_links[i]);
+        if (run("time gpt2-124m --gpus 16 --links none") != 1) fail_msg("%s: %s", no_links[i], output);
+        has("error: --links none: ");
+        assert_ptr_equal(strchr(output, '\n'), output + strlen(output) - 1);
+    }
+}
+
 // What is refused: the words of the line, and the exit status.
 static const struct {
     const char *arguments, *words;
@@ -357,6 +392,7 @@ static const struct {
     {"time llama3-8b --attention slow", "--attention: 'slow'", 1},
     {"time llama3-8b --recompute half", "--recompute: 'half'", 1},
     {"time llama3-8b --schedule best", "--schedule: 'best'", 1},
+    {"time llama3-8b --links no/such", "--links no/such: ", 1},
     {"time llama3-8b --link string", "--link: 'string'", 1},
     {"time llama3-8b --sp --no-sp", "choose one", 1},
     {"time llama3-8b --model.channel=3", "model.channel", 1},
@@ -409,7 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
         cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_cut),     cmocka_unit_test(test_fits),
+        cmocka_unit_test(test_cut),     cmocka_unit_test(test_fits),  cmocka_unit_test(test_links),
         cmocka_unit_test(test_flops),   cmocka_unit_test(test_presets),
         cmocka_unit_test(test_approach), cmocka_unit_test(test_questions),
     };

@@ -34,6 +34,7 @@
 #include "base/config.h"
 
 #include <ctype.h>
+#include <jansson.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,31 @@ Machine machines_find(const char *name)
     }
     die("--gpu: '%s' is no accelerator of the table (did you mean %s? plan machines lists them)", name,
         table[best].m.name);
+}
+
+// False: the file has no such link.
+static bool read_link(const json_t *root, const char *key, const char *path, MachineLink *link)
+{
+    const json_t *value = json_object_get(root, key);
+    if (!value) return false;
+    double alpha = json_number_value(json_object_get(value, "alpha"));
+    double bandwidth = json_number_value(json_object_get(value, "bandwidth"));
+    if (!(alpha > 0 && bandwidth > 0))
+        die("--links %s: %s has no alpha (seconds) and bandwidth (bytes/s) above 0", path, key);
+    *link = (MachineLink){"measured", "by comm.measure", alpha, bandwidth, NULL};
+    return true;
+}
+
+void machines_links(Machine *m, const char *path)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!root) die("--links %s: %s (wants the links.json of a run with comm.measure=true)", path, error.text);
+    bool inside = read_link(root, "inside", path, &m->inside);
+    if (!read_link(root, "between", path, &m->between) && !inside)
+        die("--links %s: neither \"inside\" nor \"between\" (wants the links.json of a run with comm.measure=true)",
+            path);
+    json_decref(root);
 }
 
 Machine machines_tf32(Machine m)

@@ -13,7 +13,7 @@ extern "C" {
 typedef struct {
     const char *name, *what;
     double alpha, bandwidth; // seconds a message; bytes/s of one accelerator
-    const char *source;
+    const char *source; // NULL: measured; bandwidth is what messages reach, and not a data sheet's
 } MachineLink;
 
 typedef struct {
@@ -38,6 +38,9 @@ Machine machines_find(const char *name);
 // The same accelerator with both rates those of TF32; dies where the table has none.
 Machine machines_tf32(Machine machine);
 MachineLink machines_link(const char *name);
+// Replaces machine's links inside and between nodes by those that the file has, which comm.measure wrote: {"inside":
+// {"alpha": seconds, "bandwidth": bytes/s}, "between": {...}}, one of them at least. Dies for any other file.
+void machines_links(Machine *machine, const char *path);
 // Dollars an hour of the accelerator, by its full name, at a cloud (aws, gcp, azure, lambda); dies where none is known.
 double machines_price(const char *cloud, const char *machine);
 // This CPU: the best sgemm (dev_cpu_peak of square matrices) and a copy of memory, `seconds` each.

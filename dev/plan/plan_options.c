@@ -37,6 +37,7 @@ const char *const plan_options_help =
     "  --attention KIND    fused, plain (all T x T scores in memory)\n"
     "  --overlap LIST      none, or some of tp,pp,dp (pp,dp)\n"
     "  --link NAME         between nodes (plan machines lists them)\n"
+    "  --links FILE        links that a run with comm.measure=true measured: its links.json\n"
     "of these and of scaling:\n"
     "  --gpu NAME          accelerator: H100 (default), A100-80, A100-40, H200, B200, V100, A10G, A10, cpu (measured "
     "here)\n"
@@ -67,7 +68,7 @@ typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 typedef struct {
     int gpus, tp, pp, cp, dp, ep, vpp, zero, shard, micro, batch, seed, sp, no_sp, json, explain;
     double tokens, save, restart, interval, mtbf, flops, params, served, loss, mfu, jitter, days;
-    const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *write;
+    const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *links, *write;
     int hosts, cores, parts, bands; // of plan prepare, with the next line
     double io, ram, unit;
     const char *log;
@@ -92,7 +93,7 @@ static const struct {
     ROW(JOB, SIZE, micro, 1),
     ROW(JOB, SIZE, batch, 1), ROW(JOB, FLAG, sp, 0), {"no-sp", FLAG, offsetof(Given, no_sp), 0, JOB},
     ROW(JOB, WORD, schedule, 0), ROW(JOB, WORD, recompute, 0), ROW(JOB, WORD, attention, 0), ROW(JOB, WORD, overlap, 0),
-    ROW(JOB, WORD, link, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY | PREPARE, WORD, price, 0),
+    ROW(JOB, WORD, link, 0), ROW(JOB, WORD, links, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY | PREPARE, WORD, price, 0),
     ROW(MONEY | PREPARE, NUMBER, tokens, 1),
     ROW(ANY | PREPARE, FLAG, explain, 0), ROW(ANY | APPROACH | PREPARE, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
     ROW(RUN | PREPARE, NUMBER, restart, 0), ROW(RUN | PREPARE, NUMBER, mtbf, 1e-6),
@@ -307,6 +308,8 @@ static void set_machine(PlanOptions *o, const Given *g)
     job->machine = machines_find(g->gpu ? g->gpu : "H100");
     bool cpu = !strcmp(job->machine.name, "cpu");
     job->x_bytes = cpu ? 4 : 2;
+    if (g->links) machines_links(&job->machine, g->links);
+    if (g->link && !job->machine.between.source) die("--link %s: --links has a link between hosts too", g->link);
     if (g->link) job->machine.between = machines_link(g->link);
     char *end = NULL;
     o->price = g->price ? strtod(g->price, &end) : job->machine.price;

@@ -84,7 +84,8 @@ PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group)
     int node = job->machine.node, model = l->tp * l->cp * l->pp;
     int cp = least(l->cp, l->ep), dp = l->ep / cp; // ep ranks along cp, then along dp
     int cut = at_least_one(least(l->cp, l->shard)); // and those of a shard
-    g.in.bandwidth *= k.inside, g.out.bandwidth *= k.between;
+    if (g.in.source) g.in.bandwidth *= k.inside;
+    if (g.out.source) g.out.bandwidth *= k.between;
     switch (group) {
     case MESH_TP: g.size = l->tp, g.inside = least(l->tp, node); break;
     case MESH_CP: g.size = l->cp, g.inside = least(l->cp, at_least_one(node / l->tp)); break;

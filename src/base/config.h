@@ -211,7 +211,7 @@ typedef struct {
         ConfigBackend backend;
         CommAlgorithm all_reduce; // one of the first five
         long bucket, node;
-        bool checked;
+        bool checked, measure;
         double slow_alpha, slow_beta;
     } comm;
     struct {

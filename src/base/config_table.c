@@ -338,6 +338,8 @@ static const ConfigKey TABLE[] = {
         "neighbouring replicas that a node has; divides their number; 0: as many as a host has"),
     INT(comm, bucket, "26214400", "[0, inf)", "bytes", "parallel.zero=0",
         "gradients that are added in one call, at least"),
+    BOOL(comm, measure, "false",
+        "at the start measure the links inside a host and between hosts, and write them to links.json of the run"),
     BOOL(comm, checked, "false", "compare every call over the ranks before it runs; slow"),
     NUM(comm, slow_alpha, "0", "[0, inf)", "seconds", "",
         "for experiments: a slow network in front of every rank, so long for a message"),
