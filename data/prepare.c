@@ -603,6 +603,9 @@ int main(int argc, char **argv)
     }
     Options o = read_options(argc, argv);
     if (!o.command) return do_recipe(argc, argv);
+    Comm *world = launch_start(argv);
+    if (world->size > 1) die("prepare %s: runs in one process, not on %d ranks (a RECIPE.toml does)", argv[1], world->size);
+    launch_stop(world);
     int status = o.command == TOKENS  ? do_tokens(&o)
                  : o.command == TRAIN ? do_train_tokenizer(&o)
                  : o.command == SHOW  ? do_show(&o)

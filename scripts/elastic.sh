@@ -31,14 +31,18 @@ usage="error: usage: $0 --hosts A,B,... [--local] [--ppn N] [--min N] [--mpiexec
 --run.name=NAME [--key=value ...]"
 every=${EVERY:-10} rest=${REST:-60} pause=${PAUSE:-1} tries=${TRIES:-5} patience=${LEAVE:-600}
 hosts=() ppn=1 min=1 mpiexec=mpiexec probe='' here=
+refuse() { echo "error: elastic.sh: $*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
+    case $1 in --local) ;; --hosts | --ppn | --min | --mpiexec | --probe) [ $# -gt 1 ] || refuse "$1: no value" ;; esac
     case $1 in
+    --help) echo "${usage#error: }"; exit 0 ;;
     --hosts) IFS=, read -ra hosts <<<"${2:-}" ;;
     --ppn) ppn=${2:-} ;;
     --min) min=${2:-} ;;
     --mpiexec) mpiexec=${2:-} ;;
     --probe) probe=${2:-} ;;
     --local) here=1; shift; continue ;;
+    -*) refuse "$1: no such option ($usage)" ;;
     *) break ;;
     esac
     shift; [ $# -gt 0 ] && shift
@@ -47,6 +51,13 @@ if [ ${#hosts[@]} = 0 ] || [ $# = 0 ] || ! [ "$ppn" -gt 0 ] 2>/dev/null || ! [ "
     echo "$usage" >&2
     exit 2
 fi
+
+for setting in EVERY=$every REST=$rest PAUSE=$pause TRIES=$tries LEAVE=$patience; do
+    [[ ${setting#*=} =~ ^[0-9]+(\.[0-9]+)?$ ]] || refuse "$setting: a number is wanted"
+done
+[ -z "$(printf '%s\n' "${hosts[@]}" | sort | uniq -d)" ] && [[ " ${hosts[*]} " != *"  "* ]] ||
+    refuse "--hosts ${hosts[*]}: a name is empty or there twice"
+command -v "$1" >/dev/null || refuse "$1: no such program"
 
 name='' dir=runs
 for argument; do
@@ -57,7 +68,7 @@ for argument; do
         [ -r "$argument" ] && dir=$(sed -n '/^\[run\]/,/^\[/s/^dir *= *"\(.*\)".*/\1/p' "$argument" | grep . || echo runs) ;;
     esac
 done
-[ -n "$name" ] || { echo "error: elastic.sh: --run.name=NAME is missing: the run needs a folder of its own" >&2; exit 2; }
+[ -n "$name" ] || refuse '--run.name=NAME is missing: the run needs a folder of its own'
 run=$dir/$name
 mkdir -p "$run" || exit 1
 

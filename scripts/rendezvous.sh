@@ -25,10 +25,13 @@ whole() { case $2 in '' | *[!0-9]*) die "$1 is '$2' (a whole number is wanted)" 
 
 ranks=${LOCAL_WORLD_SIZE:-1}
 [ "${1:-}" = -n ] && { ranks=${2:-}; shift 2 || shift; }
+case ${1:-} in -*) die "$1: no such option (-n RANKS)" ;; esac
 [ $# -gt 0 ] || die 'no program (usage: scripts/rendezvous.sh [-n RANKS] PROGRAM [ARGUMENT...])'
 host=${RANK:-} hosts=${WORLD_SIZE:-} limit=${RENDEZVOUS_TIMEOUT:-600} port=${RENDEZVOUS_PORT:-${MASTER_PORT:-29500}}
 whole RANK "$host" && whole WORLD_SIZE "$hosts" && whole RENDEZVOUS_TIMEOUT "$limit"
 whole MASTER_PORT "$port" && whole 'number of ranks' "$ranks"
+[ "$port" -le 65535 ] || die "MASTER_PORT is $port (at most 65535)"
+[ "$hosts" -gt 0 ] || die "WORLD_SIZE is $hosts (1 or more)"
 if [ -n "${LOCAL_RANK:-}" ]; then # torchrun's
     [ "$LOCAL_RANK" = 0 ] || exit 0
     [ $((hosts % ranks)) = 0 ] || die "WORLD_SIZE $hosts is no multiple of $ranks processes a host"
@@ -146,5 +149,6 @@ if [ "$host" = 0 ]; then
     wait "$output"
     exit $status
 fi
-[ "$(cat "$work/status" 2>/dev/null | wc -l)" = "$ranks" ] || exit 1 # a rank was killed before it ended
-exit "$(sort -n "$work/status" | tail -n 1)"
+[ "$(cat "$work/status" 2>/dev/null | wc -l)" = "$ranks" ] && exit "$(sort -n "$work/status" | tail -n 1)"
+say "error: of $ranks ranks here $(cat "$work/status" 2>/dev/null | wc -l) came to an end (one was killed, or host 0 has another -n)"
+exit 1

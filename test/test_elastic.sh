@@ -121,6 +121,12 @@ mistakes() {
     [ ! -e "$runs/wrong/elastic.jsonl" ]
     fails_with 2 'usage: ' scripts/elastic.sh --ppn 1 "$BUILD/train" tiny --run.name=x
     fails_with 2 'usage: ' scripts/elastic.sh --hosts a --ppn x "$BUILD/train" tiny --run.name=x
+    fails_with 2 'elastic.sh: --bogus: no such option' scripts/elastic.sh --hosts a --bogus 3 "$BUILD/train" tiny --run.name=x
+    fails_with 2 'elastic.sh: --probe: no value' scripts/elastic.sh --hosts a --probe
+    fails_with 2 'elastic.sh: --hosts a a: a name is empty or there twice' scripts/elastic.sh --hosts a,a "$BUILD/train" tiny --run.name=x
+    fails_with 2 'elastic.sh: --hosts a  b: a name is empty or there twice' scripts/elastic.sh --hosts a,,b "$BUILD/train" tiny --run.name=x
+    fails_with 2 'elastic.sh: build/trian: no such program' scripts/elastic.sh --hosts a build/trian tiny --run.name=x
+    fails_with 2 'elastic.sh: EVERY=abc: a number is wanted' env EVERY=abc scripts/elastic.sh --hosts a "$BUILD/train" tiny --run.name=x
     fails_with 2 'elastic.sh: --run.name=NAME is missing' scripts/elastic.sh --hosts a "$BUILD/train" tiny
 }
 

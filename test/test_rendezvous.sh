@@ -86,6 +86,12 @@ statuses() { # of a program that fails on one rank: on both hosts
     wait
     ended 0 137 || ended 0 9
     if ended 1 0; then return 1; fi
+    MASTER_PORT=$(free_port) # another number of ranks than host 0 says
+    host 0 -n 2 true
+    host 1 true
+    wait
+    ended 0 0 && ended 1 1
+    grep -qx 'rendezvous: error: of 1 ranks here 2 came to an end (one was killed, or host 0 has another -n)' "$work/1.err"
 }
 
 interrupted() { # a signal to any host's command reaches its rank, which saves; then all go
@@ -130,6 +136,9 @@ nonsense() {
     refused "RANK is 'one' (a whole number is wanted)" RANK=one
     refused "RANK is '' (a whole number is wanted)" RANK=
     refused 'RANK is 2, WORLD_SIZE 2 (0 to 1)' RANK=2 WORLD_SIZE=2
+    refused 'WORLD_SIZE is 0 (1 or more)' WORLD_SIZE=0
+    refused 'MASTER_PORT is 99999 (at most 65535)' MASTER_PORT=99999
+    program=-m refused '-m: no such option (-n RANKS)'
     refused 'no MASTER_ADDR (host 0, as this one reaches it), and no RENDEZVOUS_FILE' MASTER_ADDR=
     refused "$work/none/file: cannot be written" MASTER_ADDR= RENDEZVOUS_FILE="$work/none/file"
     program='' refused 'no program (usage: scripts/rendezvous.sh [-n RANKS] PROGRAM [ARGUMENT...])'
