@@ -329,13 +329,15 @@ static void write_record(const Watch *w, int status)
 }
 
 // Ends this process, and with it the job unless the status is 0: by a signal, except where the rank has had MPI end the
-// job. Hydra ends the ranks of other hosts only for a process that died by one; an exit status ends those of its host.
+// job, or has left MPI with all others and fails by its status alone. Hydra ends the ranks of other hosts only for a
+// process that died by one; an exit status ends those of its host.
 static void leave(Watch *w, int status)
 {
     sigset_t all;
     int number = status > 128 ? status - 128 : SIGKILL;
     if (w->child > 0) kill(w->child, SIGKILL), waitpid(w->child, NULL, 0);
-    if (!status || w->board->beat[w->mine].leaving) _exit(status);
+    const Heartbeat *b = &w->board->beat[w->mine];
+    if (!status || b->leaving || b->done) _exit(status);
     prctl(PR_SET_DUMPABLE, 0); // a core of this process would tell nothing
     signal(number, SIG_DFL);
     sigfillset(&all);
