@@ -459,12 +459,12 @@ static void print_file(const char *path, FILE *f)
 
 void recipe_stage_check_file(const char **listing, const char *path)
 {
-    char *line;
+    char *line = NULL;
     size_t n;
     FILE *f = open_memstream(&line, &n);
     if (!f) die("memory: no room for a file name");
     print_file(path, f);
-    if (fclose(f) != 0) die("memory: no room for a file name");
+    if (fclose(f) != 0 || !line) die("memory: no room for a file name"); // glibc's may succeed and leave NULL
     const char *found = strstr(*listing, line);
     if (!found) die("%s: changed while the input was read (start again when it is complete)", path);
     *listing = found + n;
@@ -473,7 +473,7 @@ void recipe_stage_check_file(const char **listing, const char *path)
 
 char *recipe_stage_files(const char *path)
 {
-    char *text;
+    char *text = NULL;
     size_t n, n_files;
     FILE *f = open_memstream(&text, &n);
     if (!f) die("memory: no room for file names");
@@ -481,7 +481,7 @@ char *recipe_stage_files(const char *path)
     const CorpusFile *file = corpus_all_files(r, &n_files);
     for (size_t i = 0; i < n_files; i++) print_file(file[i].path, f);
     corpus_close(r);
-    if (fclose(f) != 0) die("memory: no room for file names");
+    if (fclose(f) != 0 || !text) die("memory: no room for file names");
     return text;
 }
 
