@@ -273,7 +273,7 @@ static char *list_tokenizer(const char *dir, const char *eot)
         fputs(line, f);
         free(line);
     }
-    if (fclose(f) != 0) die("memory: no room for file names");
+    if (fclose(f) != 0 || !text) die("memory: no room for file names");
     return text;
 }
 

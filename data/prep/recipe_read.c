@@ -257,7 +257,7 @@ static char *settings_of(const RecipeRun *run)
         fputs(files, f);
         free(files);
     }
-    if (fclose(f) != 0) die("memory: no room for settings");
+    if (fclose(f) != 0 || !text) die("memory: no room for settings");
     return text;
 }
 

@@ -248,7 +248,7 @@ void recipe_remove_contaminated(RecipeRun *run)
     FILE *f = open_memstream(&settings, &n);
     if (!f) die("memory: no room for settings");
     fprintf(f, "%ld %ld %s\n%s", r->contamination_ngram, r->contamination_min_grams, r->contamination_field, files);
-    if (fclose(f) != 0) die("memory: no room for settings");
+    if (fclose(f) != 0 || !settings) die("memory: no room for settings");
     RecipeStage stage = recipe_stage_begin(run, "contamination", settings);
     free(settings);
     if (stage.done) {

@@ -268,12 +268,12 @@ void recipe_report_write(RecipeRun *run, FILE *out)
     for (size_t s = 0; s < run->n_sources; s++)
         fprintf(f, "[source.%s]\npath = \"shards/%s/train_*.bin\"\nweight = %.15g\n", run->source[s].name,
                 run->source[s].name, run->source[s].weight);
-    if (fclose(f) != 0) die("memory: no room for a report");
+    if (fclose(f) != 0 || !text) die("memory: no room for a report");
     replace(run, "train.toml", text, n);
     free(text);
     if (!(f = open_memstream(&text, &n))) die("memory: no room for a report");
     print_page(&r, f);
-    if (fclose(f) != 0) die("memory: no room for a report");
+    if (fclose(f) != 0 || !text) die("memory: no room for a report");
     replace(run, "report.html", text, n);
     free(text);
     json_t *json = to_json(&r);

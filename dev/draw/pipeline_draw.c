@@ -253,7 +253,7 @@ void pipeline_draw_trace(const PipelineTimeline *line, double us, const char *pa
                 s->action.micro, s->action.chunk, s->action.slot);
     }
     fputs("\n]}\n", f);
-    if (ferror(f) || fclose(f)) die("%s: no memory for the trace", path);
+    if (ferror(f) || fclose(f) || !text) die("%s: no memory for the trace", path);
     if (!disk_replace_file(path, text, n_bytes)) die("%s: cannot be written: %s", path, strerror(errno));
     free(text);
 }

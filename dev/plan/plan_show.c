@@ -301,7 +301,7 @@ static void show_layout(PlanOptions *o, FILE *out)
     FILE *text = open_memstream(&paragraph, &n);
     if (!text) die("plan: no memory");
     layout_search_explain(&s, text);
-    if (fclose(text)) die("plan: no memory");
+    if (fclose(text) || !paragraph) die("plan: no memory");
     paragraph[strcspn(paragraph, "\n")] = 0;
     Report *r = report_begin(out, o->json, o->explain);
     show_refused(r, &s);

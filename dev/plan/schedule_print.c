@@ -333,7 +333,7 @@ void schedule_print_svg(const Schedule *schedule, const Ramp *ramp, long steps, 
     put_text(f, 24, 74, "start", "#66727f", line);
     put_panels(f, &s);
     fputs("</svg>\n", f);
-    if (ferror(f) || fclose(f)) die("%s: no memory for the picture", path);
+    if (ferror(f) || fclose(f) || !text) die("%s: no memory for the picture", path);
     if (!disk_replace_file(path, text, n_bytes)) die("%s: cannot be written: %s", path, strerror(errno));
     free(text);
 }

@@ -55,7 +55,7 @@ void svg_write(const char *path, int width, int height, const char *title, void 
     fputs("</svg>\n", f);
     uselocale(before);
     freelocale(c);
-    if (ferror(f) || fclose(f)) die("svg: no memory for %s", path);
+    if (ferror(f) || fclose(f) || !text) die("svg: no memory for %s", path);
     if (!disk_is_special(path) && realpath(path, real)) path = real; // a link is followed
     if (!disk_replace_file(path, text, n_bytes))
         die("svg: cannot write %s: %s (is the disk full?)", path, strerror(errno));

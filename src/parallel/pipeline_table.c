@@ -561,7 +561,7 @@ void pipeline_table_write(const PipelineTable *t, const char *path)
             fprintf(f, "%d,%d,%s,%d,%d,%d\n", s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk,
                     t->piece[s][a->chunk]);
         }
-    if (ferror(f) || fclose(f)) die("%s: no memory for the table", path);
+    if (ferror(f) || fclose(f) || !text) die("%s: no memory for the table", path);
     if (!disk_replace_file(path, text, n_bytes)) die("%s: cannot be written: %s", path, strerror(errno));
     free(text);
 }

@@ -770,7 +770,7 @@ bool page_write(const char *dir, const char *path)
     put_page(f, &p);
     uselocale(before);
     freelocale(c);
-    if (ferror(f) || fclose(f)) die("page: no memory");
+    if (ferror(f) || fclose(f) || !text) die("page: no memory");
     const char *to = path ? path : own;
     if (!disk_is_special(to) && realpath(to, real)) to = real; // a link is followed
     bool written = disk_replace_file(to, text, n_bytes);

@@ -649,7 +649,7 @@ void vocab_save_gpt2(const Vocab *v, const char *dir)
             fprintf(f, "%s%c", spelled, k ? '\n' : ' ');
         }
     }
-    if (fclose(f) != 0) die("%s: no memory to write the tokenizer", dir);
+    if (fclose(f) != 0 || !merges) die("%s: no memory to write the tokenizer", dir);
     snprintf(path, sizeof path, "%s/merges.txt", dir);
     replace_file(path, merges, n_merges);
     free(merges);

@@ -81,7 +81,7 @@ void vocab_save_ranks(const Vocab *v, const char *path)
         write_base64(f, v->token.bytes + v->token.word[i].at, v->token.word[i].n);
         fprintf(f, " %zu\n", i);
     }
-    if (fclose(f) != 0) die("%s: no memory to write it", path);
+    if (fclose(f) != 0 || !text) die("%s: no memory to write it", path);
     if (!disk_replace_file(path, text, n_text))
         die("%s: %s (does the folder exist, may you write there, is the disk full?)", path, strerror(errno));
     free(text);

@@ -596,7 +596,7 @@ static char *compose(const CkptState *state, const CkptManifest *m, size_t *n_te
         ok = put(out, i ? ",\n" : "],\n\"tensors\": [\n", tensor_json(&m->tensor[i], m->file), "") && ok;
     fputs("]}\n", out);
     ok = !ferror(out) && ok;
-    if (fclose(out) == 0 && ok) return text;
+    if (fclose(out) == 0 && text && ok) return text;
     free(text);
     return NULL;
 }
