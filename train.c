@@ -234,7 +234,9 @@ static Devices open_devices(const Config *cfg, Comm *world)
     dev_cpu_blas_room(threads, !kind && !cfg->run.peak);
     Devices d = {.cpu = dev_cpu_create(threads), .ranks = world};
     if (kind) {
-        int number = launch_device(world, cfg->run.device, kind->count());
+        int host[world->size];
+        comm_hosts(world, host);
+        int number = launch_device(host, world->rank, cfg->run.device, kind->count());
         d.own = kind->open(cfg, number, d.cpu->threads);
         d.own->deterministic = cfg->numerics.deterministic;
         if (world->size > 1) d.ranks = kind->ranks(cfg, world, number, d.own);

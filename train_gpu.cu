@@ -38,7 +38,7 @@ static void watch_ranks(void *arg)
 
 static Comm *join_ranks(const Config *cfg, Comm *world, int device, Dev *dev)
 {
-    bool own = launch_own_device(world, device), nccl = cfg->comm.backend == CONFIG_BACKEND_NCCL;
+    bool own = launch_own_device(world, dev_cuda_id(device).text), nccl = cfg->comm.backend == CONFIG_BACKEND_NCCL;
     if (cfg->comm.backend == CONFIG_BACKEND_AUTO) nccl = own && comm_nccl_built();
     Comm *ranks = nccl ? comm_nccl_start(world, device) : comm_staged_start(world, device);
     comm_staged_order(ranks, dev_cuda_stream(dev));

@@ -9,25 +9,24 @@
 #include "expect_die.h"
 #include "comm/launch.h"
 
-// Ranks 0 to 3 of a job take the devices of the list in turn; all of the machine where there is none.
+// The ranks of a machine take the devices of the list in turn; all of the machine where there is none.
 static void test_device(void **state)
 {
     (void)state;
     static const struct {
         const char *list;
-        int n, want[4];
-    } row[] = {{"", 1, {0, 0, 0, 0}}, {"", 3, {0, 1, 2, 0}}, {"0,2", 3, {0, 2, 0, 2}}, {"1", 2, {1, 1, 1, 1}}};
+        int n, host[4], want[4];
+    } row[] = {{"", 1, {0}, {0, 0, 0, 0}}, {"", 3, {0}, {0, 1, 2, 0}}, {"0,2", 3, {0}, {0, 2, 0, 2}},
+               {"1", 2, {0}, {1, 1, 1, 1}}, {"", 2, {0, 0, 1, 1}, {0, 1, 0, 1}}, {"", 2, {0, 1, 0, 1}, {0, 0, 1, 1}},
+               {"3,1", 4, {0, 1, 0, 1}, {3, 3, 1, 1}}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        for (int r = 0; r < 4; r++) {
-            Comm world = {.rank = r, .size = 4};
-            assert_int_equal(launch_device(&world, row[i].list, row[i].n), row[i].want[r]);
-        }
+        for (int r = 0; r < 4; r++)
+            assert_int_equal(launch_device(row[i].host, r, row[i].list, row[i].n), row[i].want[r]);
 }
 
 static int take_device(void *list)
 {
-    Comm world = {.rank = 0, .size = 1};
-    return launch_device(&world, list, 2);
+    return launch_device((int[]){0}, 0, list, 2);
 }
 
 static void test_wrong_device(void **state)
@@ -40,7 +39,7 @@ static void test_wrong_device(void **state)
 
 // What each rank has taken, and whether that is one for each.
 typedef struct {
-    int device[3];
+    const char *device[3];
     bool own, said[3];
 } Taken;
 
@@ -53,8 +52,8 @@ static void ask(Comm *world, void *arg)
 static void test_own_device(void **state)
 {
     (void)state;
-    Taken row[] = {{.device = {0, 1, 2}, .own = true}, {.device = {2, 0, 1}, .own = true}, {.device = {0, 1, 0}},
-                   {.device = {1, 0, 0}}, {.device = {3, 3, 3}}};
+    Taken row[] = {{.device = {"a0", "a1", "b0"}, .own = true}, {.device = {"b", "c", "a"}, .own = true},
+                   {.device = {"a", "b", "a"}}, {.device = {"b", "a", "a"}}, {.device = {"d", "d", "d"}}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         comm_threads_run(3, ask, &row[i]);
         for (int r = 0; r < 3; r++) assert_int_equal(row[i].said[r], row[i].own);

@@ -102,10 +102,10 @@ int launch_threads(const Comm *world, long asked)
     return asked || world->size == 1 ? (int)asked : comm_mpi_threads(world);
 }
 
-int launch_device(const Comm *world, const char *list, int n)
+int launch_device(const int *host, int rank, const char *list, int n)
 {
     enum { MOST = 64 };
-    int device[MOST], n_devices = 0;
+    int device[MOST], n_devices = 0, before = 0; // ranks of this machine before this one
     char *end;
     for (const char *p = list; *list; p = end + 1) {
         long k = strtol(p, &end, 10);
@@ -114,27 +114,25 @@ int launch_device(const Comm *world, const char *list, int n)
         device[n_devices++] = (int)k;
         if (!*end) break;
     }
-    return n_devices ? device[world->rank % n_devices] : world->rank % n;
+    for (int r = 0; r < rank; r++) before += host[r] == host[rank];
+    return n_devices ? device[before % n_devices] : before % n;
 }
 
-bool launch_own_device(Comm *world, int device)
+bool launch_own_device(Comm *world, const char *id)
 {
-    typedef struct {
-        char machine[256];
-        int device;
-    } Place;
+    enum { LONGEST = 64 };
     int N = world->size;
     size_t counts[N];
-    Place mine = {.device = device}, *all = calloc((size_t)N, sizeof *all);
-    if (!all) die("launch: no memory for the places of %d ranks", N);
-    if (gethostname(mine.machine, sizeof mine.machine - 1)) die("launch: this machine has no name (gethostname)");
-    for (int r = 0; r < N; r++) counts[r] = sizeof mine;
-    CommRequest request = comm_all_gather(world, all, &mine, counts, COMM_BYTE);
+    char mine[LONGEST] = "", *all = calloc((size_t)N, LONGEST);
+    if (!all) die("launch: no memory for the devices of %d ranks", N);
+    snprintf(mine, LONGEST, "%s", id);
+    for (int r = 0; r < N; r++) counts[r] = LONGEST;
+    CommRequest request = comm_all_gather(world, all, mine, counts, COMM_BYTE);
     comm_wait(world, &request);
     bool own = true;
     for (int a = 0; a < N; a++)
         for (int b = 0; b < a; b++)
-            if (all[a].device == all[b].device && !strcmp(all[a].machine, all[b].machine)) own = false;
+            if (!strcmp(all + a * LONGEST, all + b * LONGEST)) own = false;
     free(all);
     return own;
 }

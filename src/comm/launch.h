@@ -16,11 +16,12 @@ Comm *launch_start(char **argv);
 void launch_agree(Comm *world, const Config *cfg);
 // Threads of this rank: `asked`, or where that is 0 its part of the machine's cores; 0: all (dev_cpu_create).
 int launch_threads(const Comm *world, long asked);
-// Which of a machine's n devices this rank takes: the entries of `list` ("0,2"; empty: all), in turn. Dies where the
-// list names others.
-int launch_device(const Comm *world, const char *list, int n);
-// Whether every rank has a device of its own: no two on one machine have taken the same. Collective.
-bool launch_own_device(Comm *world, int device);
+// Which of its machine's n devices the rank takes: ranks of one machine take the entries of `list` ("0,2"; empty: all)
+// in turn, however the launcher has numbered them. host: of comm_hosts. Dies where the list names other devices.
+int launch_device(const int *host, int rank, const char *list, int n);
+// Whether every rank has a device of its own. id: of this rank's, the same on two ranks only where the device is; a
+// number is not, for each rank may see another one as its device 0. Collective.
+bool launch_own_device(Comm *world, const char *id);
 // On rank 0 of several one line for each: its process and machine. Collective.
 void launch_places(Comm *world, FILE *out);
 // Ends what launch_start began. Collective.

@@ -49,6 +49,16 @@ int dev_cuda_count(void)
     return n;
 }
 
+DevCudaId dev_cuda_id(int device)
+{
+    cudaDeviceProp prop;
+    DevCudaId id = {};
+    GPU_CHECK(cudaGetDeviceProperties(&prop, device));
+    for (size_t i = 0; i < sizeof prop.uuid.bytes; i++)
+        snprintf(id.text + 2 * i, 3, "%02x", (unsigned char)prop.uuid.bytes[i]);
+    return id;
+}
+
 static void check_gpu(int device, bool fp8)
 {
     int n = dev_cuda_count(), major = 0, minor = 0;
@@ -85,6 +95,7 @@ Dev *dev_cuda_create(DevCudaOptions o)
     matmul_cuda_open(dev);
     if (o.fp8) fp8_cuda_open(d, o.scaling, o.history);
     dev->fp8_error = GPU_FP8_ERROR;
+    dev->dgelu_error = GPU_DGELU_ERROR;
     dev->tf32 = o.tf32;
     dev->tf32_error = GPU_TF32_ERROR;
     dev->raw_alloc = gpu_alloc;

@@ -31,6 +31,11 @@ typedef struct {
 
 // GPUs of this machine; dies with a line when there is none.
 int dev_cuda_count(void);
+// What no other GPU is called, anywhere (its uuid in hexadecimal digits).
+typedef struct {
+    char text[33];
+} DevCudaId;
+DevCudaId dev_cuda_id(int device);
 // Stops with a line when there is no such GPU, or one before compute capability 8.0 (fp8: 8.9).
 Dev *dev_cuda_create(DevCudaOptions options);
 void dev_cuda_free(Dev *dev);
