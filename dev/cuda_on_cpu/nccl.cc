@@ -368,14 +368,19 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
         return fail(ncclInvalidArgument, format("ncclCommSplit: color %d", color));
     if (c->finalized || c->aborted)
         return fail(ncclInvalidUsage, "ncclCommSplit: the communicator was finalized or aborted");
+    if (c->pending || c->promise)
+        return fail(ncclInvalidArgument, "ncclCommSplit: the communicator is still busy (ncclInProgress)");
     stream_library_flush();
     run({{make_call(SPLIT, 0, 0, -1, -1, c->id, {file, line}), c, nullptr, nullptr, 0}});
     MPI_Comm mpi;
     MPI_Comm_split(c->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi);
-    *newcomm = new_comm(mpi, c->mpi, {file, line});
-    if (*newcomm) state.live.push_back(*newcomm), (*newcomm)->blocking = c->blocking;
-    later(*newcomm);
-    return later(c);
+    ncclComm *made = new_comm(mpi, c->mpi, {file, line});
+    if (made) state.live.push_back(made), made->blocking = c->blocking;
+    later(made);
+    *newcomm = c->blocking ? made : nullptr;
+    c->promised = made, c->promise = c->blocking ? nullptr : newcomm;
+    later(c);
+    return ncclSuccess; // not "in progress" (seen with NCCL 2.28): the parent must be asked, which is when the child comes
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm, FROM)
@@ -429,6 +434,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error, FROM)
     if (c->untold && !--c->untold) c->error = ncclRemoteError;
     *error = c->error ? c->error : c->pending ? ncclInProgress : ncclSuccess;
     if (c->pending) c->pending--;
+    else if (c->promise) *c->promise = c->promised, c->promise = nullptr;
     return ncclSuccess;
 }
 

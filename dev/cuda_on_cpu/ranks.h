@@ -18,6 +18,7 @@ struct ncclComm {
     bool finalized, aborted;
     bool blocking; // false: `pending` more questions are answered by ncclInProgress, and calls until then are wrong
     int pending;
+    ncclComm **promise, *promised; // a child that ncclCommSplit has made, and where it is written when `pending` is over
     ncclResult_t error; // that ncclCommGetAsyncError gives
     int untold;         // after so many more questions
 };

@@ -380,9 +380,12 @@ static bool nccl_split(Comm *comm, Comm *child, int color, int key)
 {
     ncclComm_t made = nullptr;
     bool member = comm_staged_split(comm, child, color, key);
-    if (nccl_of(comm))
-        must(comm, ncclCommSplit(nccl_of(comm), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, nullptr),
-             "ncclCommSplit");
+    if (nccl_of(comm)) {
+        // It returns success at once; a thread of NCCL's writes `made` later, before the parent is ready again.
+        ncclResult_t result = ncclCommSplit(nccl_of(comm), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, nullptr);
+        must(comm, result == ncclSuccess ? ncclInProgress : result, "ncclCommSplit");
+        if (!made && color >= 0) fail(comm, ncclInternalError, "ncclCommSplit");
+    }
     if (!member) return false;
     StagedGroup *g = staged_group(child);
     open_group(g);
