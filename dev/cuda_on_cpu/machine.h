@@ -59,6 +59,8 @@ struct Settings { // from the environment, see README.md
     unsigned timeout;       // seconds that a launch may take; 0: any time
     int gpus, capability;   // that the machine says it has: one memory and one set of streams in any case; 90: 9.0
     bool image;             // the program holds kernels for them
+    uint64_t blas;          // not 0: the seed of what cuBLASLt's heuristic does not have, and offers in vain
+    int first;              // the number that device 0 of this process has among the machine's
 };
 
 // ---- fibers: a stack that one waiting thread keeps
@@ -152,7 +154,7 @@ struct Launch {
     void (*invoke)(const void *kernel, void *args);
     const void *kernel;
     std::vector<char> args;
-    bool cooperative;
+    bool cooperative, opted; // opted: cudaFuncAttributeMaxDynamicSharedMemorySize was set
     unsigned id, next, finished, n; // blocks begun, finished, in all
     std::vector<unsigned> order;
     std::vector<Thread *> grid_waiting;

@@ -146,6 +146,11 @@ void *shared(const void *tag, size_t bytes, size_t align, const char *name, Site
     for (SharedArray &s : b->shared)
         if (s.tag == tag) return s.at;
     size_t fixed = b->shared_bytes - b->launch->dynamic + bytes;
+    if (!b->launch->opted && b->launch->dynamic && b->shared_bytes + bytes > SHARED_STATIC)
+        report("shared-size", site,
+               "%s brings shared memory to %zu bytes fixed and %zu dynamic: above %u in all "
+               "cudaFuncAttributeMaxDynamicSharedMemorySize must be set",
+               name, fixed, b->launch->dynamic, SHARED_STATIC);
     if (fixed > SHARED_STATIC || b->shared_bytes + bytes > SHARED_MAX)
         report("shared-size", site,
                "%s brings shared memory to %zu bytes fixed and %zu dynamic (at most %u fixed, %u in all)", name,

@@ -265,6 +265,8 @@ Machine &machine_get()
     s.gpus = (int)setting("EMU_GPUS", 1, 0, 64);
     s.capability = (int)setting("EMU_CAPABILITY", 90, 10, 99);
     s.image = setting("EMU_IMAGE", 1, 0, 1);
+    s.blas = setting("EMU_BLAS", 0, 0, ~0ul);
+    s.first = (int)setting("EMU_FIRST_GPU", 0, 0, 63);
     m->random = s.seed;
     machine_now = m;
     catch_signals();

@@ -241,9 +241,9 @@ cudaError_t launch(const char *name, Site site, const void *kernel, void (*invok
     if (!machine().set.image) return fail(cudaErrorNoKernelImageForDevice);
     size_t threads = (size_t)block.x * block.y * block.z;
     if (!threads || threads > MAX_THREADS || block.x > 1024 || block.y > 1024 || block.z > 64)
-        return fail(cudaErrorInvalidConfiguration);
+        return fail(cudaErrorInvalidValue); // before CUDA 13: cudaErrorInvalidConfiguration
     if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
-        return fail(cudaErrorInvalidConfiguration);
+        return fail(cudaErrorInvalidValue); // before CUDA 13: cudaErrorInvalidConfiguration
     auto limit = runtime().dynamic_limit.find(kernel);
     if (dynamic > (limit == runtime().dynamic_limit.end() ? (size_t)SHARED_STATIC : limit->second))
         return fail(cudaErrorInvalidValue);
@@ -263,6 +263,7 @@ cudaError_t launch(const char *name, Site site, const void *kernel, void (*invok
     l.kernel = kernel;
     l.args.assign((const char *)args, (const char *)args + args_bytes);
     l.cooperative = cooperative;
+    l.opted = limit != runtime().dynamic_limit.end();
     enqueue(stream, name, site, [l]() mutable {
         run_launch(&l);
     });
@@ -486,6 +487,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
     if (!is_device(device)) return fail(cudaErrorInvalidDevice);
     *prop = {};
     snprintf(prop->name, sizeof prop->name, "CUDA on the CPU");
+    snprintf(prop->uuid.bytes, sizeof prop->uuid.bytes, "emulated %d", machine().set.first + device);
     size_t unused;
     cudaMemGetInfo(&unused, &prop->totalGlobalMem);
     prop->sharedMemPerBlock = SHARED_STATIC;

@@ -192,10 +192,8 @@ void norm_backward_launch(DevCuda *d, unsigned blocks, E *dinp, float *partial, 
                           const E *inp, const float *mean, const float *rstd, const E *weight, size_t N, size_t C,
                           bool centred)
 {
-    size_t bytes = 2 * C * sizeof(float);
-    if (bytes > 48 << 10)
-        GPU_CHECK(cudaFuncSetAttribute(norm_backward_kernel<E, W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       (int)bytes));
+    size_t bytes = 2 * C * sizeof(float); // the kernel has static shared memory too, so 48 KiB may be passed earlier
+    GPU_CHECK(cudaFuncSetAttribute(norm_backward_kernel<E, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     LAUNCH((norm_backward_kernel<E, W>), blocks, (unsigned)d->threads, bytes, d->stream, dinp, partial, dout, dresid,
            inp, mean, rstd, weight, (int)N, (int)C, centred);
 }
@@ -238,9 +236,8 @@ void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout, const 
     if (rows == 0) return;
     while (warps > 1 && warps * D * sizeof(float) > 48 << 10) warps /= 2;
     size_t bytes = warps * D * sizeof(float);
-    if (bytes > 48 << 10)
-        GPU_CHECK(cudaFuncSetAttribute(head_norm_backward_kernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       (int)bytes));
+    GPU_CHECK(cudaFuncSetAttribute(head_norm_backward_kernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   (int)bytes));
     size_t most = (size_t)d->processors * 4, blocks = (rows + warps - 1) / warps;
     if (blocks > most) blocks = most;
     size_t sums = blocks * warps;

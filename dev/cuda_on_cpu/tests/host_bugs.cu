@@ -139,7 +139,7 @@ static const Bug BUGS[] = {
          GPU_CHECK(cudaStreamDestroy(a));
          LAUNCH(set_all, 1, 32, 0, a, device_floats(1, true), 5.0f, 1); // @dead_stream
      }},
-    {"too_many_threads", "cudaErrorInvalidConfiguration", "plain", "", "", "",
+    {"too_many_threads", "cudaErrorInvalidValue", "plain", "", "", "",
      [] { RUN(set_all, 1, 2048, device_floats(1, true), 5.0f, 1); }}, // @too_many_threads
 };
 

@@ -419,11 +419,11 @@ static void test_streams()
 static void test_refusals()
 {
     Array<float> x(4);
-    EXPECT(LAUNCH_TRY(scale_kernel, 1, 1025, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
-    EXPECT(LAUNCH_TRY(scale_kernel, 0, 32, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
+    EXPECT(LAUNCH_TRY(scale_kernel, 1, 1025, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidValue);
+    EXPECT(LAUNCH_TRY(scale_kernel, 0, 32, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidValue);
     dim3 tall(1, 70000);
-    EXPECT(LAUNCH_TRY(scale_kernel, tall, 32, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
-    EXPECT(LAUNCH_TRY(scale_kernel, 1, dim3(1, 1, 65), 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
+    EXPECT(LAUNCH_TRY(scale_kernel, tall, 32, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidValue);
+    EXPECT(LAUNCH_TRY(scale_kernel, 1, dim3(1, 1, 65), 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidValue);
     EXPECT(LAUNCH_TRY(sum_kernel, 1, 32, 64 * 1024, nullptr, x.device, x.device, 0) == cudaErrorInvalidValue);
     GPU_CHECK(cudaFuncSetAttribute(sum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024));
     EXPECT(LAUNCH_TRY(sum_kernel, 1, 32, 64 * 1024, nullptr, x.device, x.device, 0) == cudaSuccess);
