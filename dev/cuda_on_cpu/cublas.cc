@@ -342,6 +342,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return preference && value ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
+enum { REFUSED = 7 }; // in an algorithm that cublasLtMatmul does not take
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t Adesc, cublasLtMatrixLayout_t Bdesc,
                                               cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
@@ -354,15 +355,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     Product p;
     cublasStatus_t status = from_layouts(p, desc, nullptr, Adesc, nullptr, Bdesc, nullptr, Cdesc, nullptr, Ddesc);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    results[0] = {};
-    *returned = 1;
+    uint64_t seed = machine().set.blas;
+    int chance = seed ? (int)((seed * 0x9e3779b97f4a7c15u + (uint64_t)(p.m + 3 * p.n + 7 * p.k + p.epilogue)) >> 13) % 4 : -1;
+    if (chance > 0 && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        return chance == 1   ? CUBLAS_STATUS_NOT_SUPPORTED
+               : chance == 2 ? CUBLAS_STATUS_INVALID_VALUE
+                             : CUBLAS_STATUS_SUCCESS; // and none
+    if (chance > 1 && requested > 1) results[*returned] = {}, results[(*returned)++].algo.data[0] = REFUSED;
+    results[(*returned)++] = {};
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *A,
                               cublasLtMatrixLayout_t Adesc, const void *B, cublasLtMatrixLayout_t Bdesc,
                               const void *beta, const void *C, cublasLtMatrixLayout_t Cdesc, void *D,
-                              cublasLtMatrixLayout_t Ddesc, const cublasLtMatmulAlgo_t *, void *workspace,
+                              cublasLtMatrixLayout_t Ddesc, const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream, FROM)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -370,6 +377,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     Product p;
     cublasStatus_t status = from_layouts(p, desc, A, Adesc, B, Bdesc, C, Cdesc, D, Ddesc);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (algo && algo->data[0] == REFUSED) return CUBLAS_STATUS_NOT_SUPPORTED;
     p.alpha = scalar(alpha, "cublasLtMatmul", "alpha", {file, line});
     p.beta = scalar(beta, "cublasLtMatmul", "beta", {file, line});
     if (workspace_bytes) memory_need(workspace, workspace_bytes, "cublasLtMatmul: workspace", {file, line});

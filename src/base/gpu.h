@@ -108,6 +108,12 @@ inline void gpu_check(cudaError_t error, const char *what, const char *file, int
 #define GPU_FP8_ERROR 0
 #endif
 
+// Bound on the error of gelu' in cuBLASLt's DGELU: its tanh is not correctly rounded. Measured by
+// dev/cuda_on_cpu/tests/blas.cu on an H100 (cuBLAS 13.1): 2^-16.0 at 3.5; GELU itself 2^-17.5. Both bounds are twice
+// that. The emulation has an error of the same size.
+#define GPU_DGELU_ERROR 0x1p-15
+#define GPU_GELU_ERROR 0x1p-16
+
 // The same of TF32. The specification rounds an operand x to nearest even; a tensor core may cut x off instead, which
 // is at most a unit of the last of 10 bits apart, 2^-10 |x|: so a product is at most 2 2^-10 + 2^-19 of |a b| apart.
 // The emulation rounds as the specification does.

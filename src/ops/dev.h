@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 8 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 9 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -130,6 +130,7 @@ struct Dev {
     bool tf32; // X_FP32: matmul_* and experts_* round the operands of their products to TF32; no other entry does
     bool embed_fp32; // embed_forward reads tables of fp32, whatever X is
     double tf32_error; // bound on the extra error of such a sum, relative to sum |a b| (GPU_TF32_ERROR)
+    double dgelu_error; // bound on the extra error of gelu' in matmul_gelu_backward_input (GPU_DGELU_ERROR)
     void *state;
     struct Fp8 *fp8;  // scales of a device whose products run in fp8 (fp8.h); NULL for others
     double fp8_error; // bound on the extra error of a sum of 8-bit products, relative to sum |a b| (GPU_FP8_ERROR)

@@ -28,8 +28,9 @@ struct Fp8Gpu {
     float *known;  // (n) what the scale follows from; 0: the tensor itself
     uint32_t *now; // (n) the largest magnitude since, as its pattern
     uint32_t *own; // (2) of the call's operands
-    float *inverse; // (2) 1 / scale of these
+    float *inverse; // (2, INVERSE) 1 / scale of these, the first of each row
 };
+enum { INVERSE = 4 }; // cuBLASLt refuses a scale that does not begin at a multiple of 16 bytes
 
 enum { TILE = 32, TILE_ROWS = 8 };
 
@@ -150,7 +151,7 @@ void fp8_cuda_open(DevCuda *d, Fp8Scaling scaling, int history)
     g->scales->fetch = fetch, g->scales->fetch_arg = &d->dev;
     g->changes = -1;
     GPU_CHECK(cudaMalloc(&g->own, 2 * sizeof *g->own));
-    GPU_CHECK(cudaMalloc(&g->inverse, 2 * sizeof *g->inverse));
+    GPU_CHECK(cudaMalloc(&g->inverse, 2 * INVERSE * sizeof *g->inverse));
     d->fp8 = g;
 }
 
@@ -194,7 +195,7 @@ const float *fp8_cuda_operand(DevCuda *d, void *out, int number, int site, Fp8Ro
     Fp8Gpu *g = d->fp8;
     if (g->changes != g->scales->changes) renew(d);
     size_t tensor = (size_t)site * FP8_ROLES + role, n = rows * cols;
-    Cast c = {g->known + tensor, g->now + tensor, g->inverse + number, formats_max(fp8_format(role))};
+    Cast c = {g->known + tensor, g->now + tensor, g->inverse + INVERSE * number, formats_max(fp8_format(role))};
     if (!(fp8_known(g->scales, site, role) > 0)) {
         uint32_t *own = g->own + number;
         GPU_CHECK(cudaMemsetAsync(own, 0, sizeof *own, d->stream));

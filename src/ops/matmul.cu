@@ -30,17 +30,16 @@
 #include <cublasLt.h>
 #include <array>
 #include <map>
+#include <vector>
 
 typedef std::array<int64_t, 16> Shape;
 struct MatmulCuda {
     cublasLtHandle_t lt;
     cublasLtMatmulPreference_t preference;
     void *workspace;
-    struct Choice {
-        bool found;
-        cublasLtMatmulAlgo_t algo;
-    };
-    std::map<Shape, Choice> *choices;
+    std::map<Shape, std::vector<cublasLtMatmulAlgo_t>> *choices; // the best first; none: no algorithm
+    void *bias; // room for a bias that has to be moved
+    size_t bias_bytes;
 };
 static const size_t WORKSPACE = (size_t)32 << 20;
 
@@ -105,7 +104,8 @@ static Description describe(const Product &p, bool tf32)
     return x;
 }
 
-static MatmulCuda::Choice choose(MatmulCuda *m, const Description &x, const Shape &shape)
+static std::vector<cublasLtMatmulAlgo_t> choose(MatmulCuda *m, const Description &x, const Shape &shape,
+                                                cublasLtEpilogue_t epilogue)
 {
     const cublasLtMatmulPreferenceAttributes_t names[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -114,38 +114,48 @@ static MatmulCuda::Choice choose(MatmulCuda *m, const Description &x, const Shap
         uint32_t bytes = (uint32_t)shape[(size_t)i];
         BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, names[i], &bytes, sizeof bytes));
     }
-    cublasLtMatmulHeuristicResult_t result;
+    enum { MOST = 8 };
+    cublasLtMatmulHeuristicResult_t result[MOST];
     int n = 0;
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(m->lt, x.op, x.a, x.b, x.d, x.d, m->preference, 1, &result,
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(m->lt, x.op, x.a, x.b, x.d, x.d, m->preference, MOST, result,
                                                            &n);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) BLAS_CHECK(status);
-    MatmulCuda::Choice choice = {};
-    if (status == CUBLAS_STATUS_SUCCESS && n > 0) choice.found = true, choice.algo = result.algo;
-    return choice;
+    // Whatever it says of an epilogue that it does not have for this shape and type: a kernel takes its place.
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && epilogue == CUBLASLT_EPILOGUE_DEFAULT) BLAS_CHECK(status);
+    std::vector<cublasLtMatmulAlgo_t> algos;
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < n; i++)
+        if (result[i].state == CUBLAS_STATUS_SUCCESS) algos.push_back(result[i].algo);
+    return algos;
 }
 
-// Returns false without doing anything when cuBLASLt has no algorithm.
+// Returns false without doing anything when cuBLASLt has no algorithm. The heuristic also offers algorithms that
+// cublasLtMatmul then refuses (seen on an H100, with 8-bit operands): the next one is taken, from then on.
 static bool product(DevCuda *dev, const Product &p)
 {
     if (p.m == 0 || p.n == 0) return true;
     MatmulCuda *m = dev->matmul;
-    bool tf32 = dev->options.tf32 && p.in == CUDA_R_32F && !p.exact;
-    Shape shape = {alignment(p.a), alignment(p.b), alignment(p.beta != 0 ? p.c : p.d), alignment(p.d),
+    bool tf32 = dev->options.tf32 && p.in == CUDA_R_32F && !p.exact, done = false;
+    const void *c = p.beta != 0 ? p.c : p.d;
+    Shape shape = {alignment(p.a), alignment(p.b), alignment(c), alignment(p.d),
                    (int64_t)p.m, (int64_t)p.n, (int64_t)p.k, (int64_t)p.lda, (int64_t)p.ldb, (int64_t)p.ldd,
                    p.in + 100 * p.in_b + 10000 * tf32, p.to, p.ta + 2 * p.tb, p.beta != 0, p.epilogue, 0};
     // The bias and the matrix beside it are part of the choice too.
     shape[15] = alignment(p.bias) * 1000 + alignment(p.aux);
     Description x = describe(p, tf32);
     auto found = m->choices->find(shape);
-    if (found == m->choices->end()) found = m->choices->emplace(shape, choose(m, x, shape)).first;
-    if (found->second.found)
-        BLAS_CHECK(cublasLtMatmul(m->lt, x.op, &p.alpha, p.a, x.a, p.b, x.b, &p.beta, p.beta != 0 ? p.c : p.d, x.d, p.d,
-                                  x.d, &found->second.algo, m->workspace, WORKSPACE, dev->stream));
+    if (found == m->choices->end()) found = m->choices->emplace(shape, choose(m, x, shape, p.epilogue)).first;
+    for (auto &algos = found->second; !done && !algos.empty();) {
+        cublasStatus_t status = cublasLtMatmul(m->lt, x.op, &p.alpha, p.a, x.a, p.b, x.b, &p.beta, c, x.d, p.d, x.d,
+                                               &algos[0], m->workspace, WORKSPACE, dev->stream);
+        done = status == CUBLAS_STATUS_SUCCESS;
+        if (done) break;
+        if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) BLAS_CHECK(status);
+        algos.erase(algos.begin());
+    }
     BLAS_CHECK(cublasLtMatrixLayoutDestroy(x.a));
     BLAS_CHECK(cublasLtMatrixLayoutDestroy(x.b));
     BLAS_CHECK(cublasLtMatrixLayoutDestroy(x.d));
     BLAS_CHECK(cublasLtMatmulDescDestroy(x.op));
-    return found->second.found;
+    return done;
 }
 
 static void product_or_stop(DevCuda *dev, const Product &p)
@@ -228,6 +238,22 @@ template <class E> struct AddBias {
     }
 };
 
+// A copy that begins at a multiple of 16 bytes. The heuristic knows no alignment of a bias, and its kernels may read 16
+// bytes at a time.
+const void *moved_bias(DevCuda *d, const X *bias, size_t n_bytes)
+{
+    MatmulCuda *m = d->matmul;
+    if (m->bias_bytes < n_bytes) {
+        dev_cuda_wait(&d->dev);
+        GPU_CHECK(cudaFree(m->bias));
+        if (cudaMalloc(&m->bias, n_bytes) != cudaSuccess)
+            die("cuda: no %zu bytes left on GPU %d for a bias", n_bytes, d->options.device);
+        m->bias_bytes = n_bytes;
+    }
+    GPU_CHECK(cudaMemcpyAsync(m->bias, bias, n_bytes, cudaMemcpyDeviceToDevice, d->stream));
+    return m->bias;
+}
+
 template <class E>
 void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC,
                     int site)
@@ -236,10 +262,13 @@ void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bi
     Product p = {};
     p.in = p.in_b = p.to = type_of<E>(), p.ta = true, p.m = OC, p.n = N, p.k = C;
     p.a = weight, p.b = inp, p.d = out, p.lda = C, p.ldb = C, p.ldd = OC, p.alpha = 1;
-    p.epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, p.bias = bias;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_INP);
-    if (product(d, p)) return;
-    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.bias = nullptr;
+    if (bias) {
+        p.epilogue = CUBLASLT_EPILOGUE_BIAS, p.bias = aligned(bias) ? bias : moved_bias(d, bias, OC * sizeof(E));
+        if (product(d, p)) return;
+        p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.bias = nullptr;
+    }
     product_or_stop(d, p);
     if (bias) elements<WIDE<E>>(d, N * OC, aligned(out), AddBias<E>{ops_as<E>(out), ops_as<E>(bias), OC});
 }
@@ -345,7 +374,7 @@ void matmul_cuda_open(Dev *dev)
                                                     sizeof bytes));
     BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                     &reduction, sizeof reduction));
-    m->choices = new std::map<Shape, MatmulCuda::Choice>;
+    m->choices = new std::map<Shape, std::vector<cublasLtMatmulAlgo_t>>;
     dev_cuda(dev)->matmul = m;
 }
 
@@ -355,6 +384,7 @@ void matmul_cuda_close(Dev *dev)
     BLAS_CHECK(cublasLtMatmulPreferenceDestroy(m->preference));
     BLAS_CHECK(cublasLtDestroy(m->lt));
     GPU_CHECK(cudaFree(m->workspace));
+    GPU_CHECK(cudaFree(m->bias));
     delete m->choices;
     delete m;
 }
