@@ -23,7 +23,7 @@ builds() {
 }
 program=${TRAIN_GPU:-$bin/train_gpu_on_cpu}
 emulated() { [ -z "${TRAIN_GPU:-}" ]; }
-[ -n "${TRAIN_GPU:-}" ] && cores=1 # one after the other: one GPU
+[ -n "${TRAIN_GPU:-}" ] && cores=${JOBS:-1} # one after the other: one GPU
 emulated && step 'train_gpu builds for the emulation' builds
 all_built
 built= # the corpus is asked for by all
