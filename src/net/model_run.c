@@ -291,10 +291,10 @@ double model_chunk_forward(Model *m, int chunk, int slot, X *out, bool train)
     UnitContext ctx = context(m, NULL);
     Batch batch = current(m, m->batch.B, m->batch.T, 0, train);
     Activations *acts = &m->chunk[chunk].slot[slot];
-    // Backward runs sequence by sequence, and must find its rows: of each sequence those that this rank has (acts->
-    // sharers), and in one piece those of its experts. Dropout and a dump must find the samples' numbers.
-    bool numbers = batch.samples && (batch.dropout > 0 || m->hooks.saw);
-    if (train && m->dev->deterministic && (acts->sharers > 1 || m->shape.experts.n || numbers)) {
+    // Sequence by sequence, as backward runs (part_of_batch), and so recomputation: the bits of a product by a BLAS
+    // depend on its shape. And backward finds its rows: of each sequence those that this rank has (acts->sharers), and
+    // in one piece those of its experts; dropout and a dump find the samples' numbers.
+    if (train && m->dev->deterministic) {
         for (size_t b = 0; b < batch.B; b++) {
             Batch one = one_sequence(&batch, b);
             run_forward(acts, &ctx, out, b * batch.T, &one);
