@@ -197,10 +197,10 @@ static void finish_ldmatrix(Lanes *l)
     }
 }
 
-static void need_aligned(const void *p, const char *what, Site site)
+static void need_aligned(const void *p, const char *what, Site site, unsigned to = 16)
 {
-    if ((uintptr_t)p % 16)
-        report("misaligned", site, "%s: %p is not a multiple of 16 (%s)", what, p, memory_describe(p).c_str());
+    if ((uintptr_t)p % to)
+        report("misaligned", site, "%s: %p is not a multiple of %u (%s)", what, p, to, memory_describe(p).c_str());
 }
 
 void ldmatrix(uint32_t *out, int matrices, const void *row, bool transposed, Site site)
@@ -220,17 +220,17 @@ void ldmatrix(uint32_t *out, int matrices, const void *row, bool transposed, Sit
 void copy_async(void *dst, const void *src, unsigned bytes, unsigned from_src, Site site)
 {
     Thread *t = thread_now();
-    if (!t) report("host", site, "cp_async16 is called by the host");
-    need_aligned(dst, "cp_async16: destination", site);
-    need_aligned(src, "cp_async16: source", site);
+    if (!t) report("host", site, "cp_async is called by the host");
+    need_aligned(dst, "cp_async: destination", site, bytes);
+    need_aligned(src, "cp_async: source", site, bytes);
     if (from_src > bytes)
-        report("out-of-bounds", site, "cp_async16 of %u bytes from the source (at most %u)", from_src, bytes);
-    memory_need(dst, bytes, "cp_async16: destination", site);
+        report("out-of-bounds", site, "cp_async of %u bytes from the source (at most %u)", from_src, bytes);
+    memory_need(dst, bytes, "cp_async: destination", site);
     if (memory_is_device(dst))
-        report("foreign-pointer", site, "cp_async16 writes shared memory; %p is device memory", dst);
-    if (from_src) memory_need(src, from_src, "cp_async16: source", site);
+        report("foreign-pointer", site, "cp_async writes shared memory; %p is device memory", dst);
+    if (from_src) memory_need(src, from_src, "cp_async: source", site);
     if (from_src && !memory_is_device(src))
-        report("foreign-pointer", site, "cp_async16 reads device memory; %p is shared", src);
+        report("foreign-pointer", site, "cp_async reads device memory; %p is shared", src);
     if (machine().hooks.access) {
         machine().hooks.access(dst, bytes, true, site);
         machine().hooks.forget(dst, bytes);

@@ -151,6 +151,18 @@ __device__ inline void cp_async16(void *shared_dst, const void *src, unsigned fr
 #endif
 }
 
+// The same of 4 bytes, aligned to 4; `there`: false: zero.
+__device__ inline void cp_async4(void *shared_dst, const void *src, bool there GPU_SITE)
+{
+#ifdef __CUDACC__
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(GPU_SHARED_ADDRESS(shared_dst)), "l"(src),
+                 "r"(there ? 4 : 0)
+                 : "memory");
+#else
+    emu::copy_async(shared_dst, src, 4, there ? 4 : 0, {file, line});
+#endif
+}
+
 __device__ inline void cp_async_commit()
 {
 #ifdef __CUDACC__
@@ -224,6 +236,18 @@ __device__ inline void ldmatrix_x4_trans(uint32_t *out, const void *row GPU_SITE
                  : "memory");
 #else
     emu::ldmatrix(out, 4, row, true, {file, line});
+#endif
+}
+
+// ---- 2^x by the special function unit: within 2^-22 of it, and 0 below the normal numbers
+__device__ inline float exp2_approx(float x)
+{
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
 #endif
 }
 

@@ -11,7 +11,8 @@
 //
 // The two kernels of backward are one template: the roles of the operands change, the arithmetic does not. P and dS are
 // accumulators of one product and operands of the next. Both have the same layout (gpu.h), so the values stay in their
-// lane; they are rounded to X there, and all sums are fp32.
+// lane; they are rounded to X there, and all sums are fp32. An operand of a product is 16 bytes of shared memory a lane,
+// as much time as two products take: so the rows' operands stay in registers, and a warp may have 32 rows instead of 16.
 // A tile's row is stored in pieces of 8 numbers (16 bytes), permuted by the row's number (a swizzle), so that the 8
 // rows that ldmatrix reads at once lie in 8 different groups of 4 banks.
 // The invariant: P = 0 exactly for keys that a query does not see, and keys beyond the last one in use are zero, so no
@@ -101,15 +102,16 @@ template <class X> __device__ inline void round_to_left(uint32_t *a, const float
     a[2] = pack(c[1][0], c[1][1], X()), a[3] = pack(c[1][2], c[1][3], X());
 }
 
-// sum (16, D) += a (16, 16) rows row .. row + 15 of the tile
-template <int D, class X>
-__device__ inline void add_product(float sum[D / 8][4], const uint32_t *a, X *tile, int row, int lane)
+// M times: sum (16, D) += a (16, 16) rows row .. row + 15 of the tile
+template <int D, int M, class X>
+__device__ inline void add_product(float sum[][D / 8][4], const uint32_t a[][4], X *tile, int row, int lane)
 {
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
         uint32_t b[4];
         right_over_rows<D>(b, tile, row, k, lane);
-        mma(sum[2 * k], a, b, X()), mma(sum[2 * k + 1], a, b + 2, X());
+#pragma unroll
+        for (int m = 0; m < M; m++) mma(sum[m][2 * k], a[m], b, X()), mma(sum[m][2 * k + 1], a[m], b + 2, X());
     }
 }
 
@@ -248,9 +250,9 @@ __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
                                                       (size_t)(k0 + n * 8 + lane % 4 * 2 + i % 2));
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
-            uint32_t p[4];
-            round_to_left<X>(p, score + 2 * n);
-            add_product<D>(sum, p, keys + N * D, n * 16, lane);
+            uint32_t p[1][4];
+            round_to_left<X>(p[0], score + 2 * n);
+            add_product<D, 1>(&sum, p, keys + N * D, n * 16, lane);
         }
     }
 #pragma unroll
@@ -265,37 +267,70 @@ __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
 }
 
 // ---- backward
-// 16 rows by 16 columns, as two accumulators: S and dP to P (with dropout: P * K) and dS.
+// Of the pairs of a lane's piece: log2 of the softmax's denominator, and delta times the scale. They belong to the
+// query: to the lane's two rows, or to its four columns (KEYS).
+template <bool KEYS> struct Query {
+    float lse[KEYS ? 4 : 2], delta[KEYS ? 4 : 2];
+};
+
+// 16 rows by 16 columns, as two accumulators: S and dP to P (with dropout: P * K) and dS. Every pair is one that its
+// query sees.
+template <bool KEYS>
+__device__ inline void backward_piece(float p[2][4], float ds[2][4], const Query<KEYS> &of, float scale)
+{
+    const float by = scale * LOG2_E;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int at = KEYS ? i / 4 * 2 + i % 2 : i % 4 / 2;
+        float &pi = p[i / 4][i % 4], &di = ds[i / 4][i % 4];
+        pi = exp2_approx(fmaf(pi, by, -of.lse[at]));
+        di = pi * fmaf(di, scale, -of.delta[at]);
+    }
+}
+
+// The same where a query may not see a key, and with dropout.
 template <bool KEYS, bool PART>
-__device__ inline void backward_piece(float p[2][4], float ds[2][4], const AttnShape &s, size_t b, size_t h, int row,
-                                      int column, const float *lse, const float *delta)
+__device__ inline void backward_edge(float p[2][4], float ds[2][4], const Query<KEYS> &of, const AttnShape &s, size_t b,
+                                     size_t h, int row, int column)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2, t = KEYS ? c : r, j = KEYS ? r : c;
+        const int at = KEYS ? i / 4 * 2 + i % 2 : i % 4 / 2;
         float &pi = p[i / 4][i % 4], &di = ds[i / 4][i % 4];
         if (t >= (int)s.Tq || !attention_sees<PART>(s, b, t, j)) {
             pi = di = 0;
             continue;
         }
-        size_t at = attention_stat(s, b, h, (size_t)t);
         float keep = s.drop.p > 0 ? attention_keep<PART>(s, b, h, (size_t)t, (size_t)j) : 1;
-        float e = exp2f(LOG2_E * (s.scale * pi - lse[at]));
+        float e = exp2_approx(fmaf(pi, s.scale * LOG2_E, -of.lse[at]));
         pi = e * keep;
-        di = s.scale * e * (di * keep - delta[at]);
+        di = e * (di * keep * s.scale - of.delta[at]);
     }
+}
+
+// Whether each of the rows r .. r + n - 1 has a pair with each of the columns c .. c + N - 1. Of the whole warp.
+template <bool KEYS, bool PART, int N>
+__device__ inline bool all_seen(const AttnShape &s, size_t b, int r, int n, int c, int lane)
+{
+    int t0 = KEYS ? c : r, queries = KEYS ? N : n, j0 = KEYS ? r : c, keys = KEYS ? n : N;
+    bool seen = s.drop.p == 0 && t0 + queries <= (int)s.Tq;
+    for (int i = lane; seen && i < queries; i += LANES)
+        seen = attention_first<PART>(s, b, (size_t)(t0 + i)) <= j0 && attention_end<PART>(s, (size_t)(t0 + i)) >= j0 + keys;
+    return __all_sync(0xffffffffu, seen);
 }
 
 // KEYS: rows are keys of one key/value head, columns the queries of all heads of its group, one head after the other.
 // Otherwise rows are queries of one head, and columns keys. O as above: gradients of pieces have no gaps between rows.
-template <class X, class O, int D, int N, bool KEYS>
-__global__ void __launch_bounds__(MOST_THREADS)
+// A warp has 16 M rows: each operand that it reads of the columns serves M products.
+template <class X, class O, int D, int N, int M, bool KEYS>
+__global__ void __launch_bounds__(MOST_THREADS, 2)
     flash_backward_kernel(O *dq, O *dk, O *dv, const X *dout, const float *lse, const float *delta, const X *q,
                           const X *k, const X *v, AttnShape s)
 {
-    constexpr bool PART = sizeof(O) == sizeof(float);
-    DYN_SHARED(X, memory); // the rows of Q and dO (K and V), and twice N of K and V (Q and dO)
-    int lane = (int)threadIdx.x % LANES, rows = (int)blockDim.x / 2, row = (int)threadIdx.x / LANES * 16;
+    constexpr bool PART = sizeof(O) == sizeof(float), HELD = D <= 64; // the rows' operands stay in registers
+    DYN_SHARED(X, memory); // the rows of Q and dO (K and V), twice N of K and V (Q and dO), with lse and delta of these
+    int lane = (int)threadIdx.x % LANES, rows = (int)blockDim.x / 2 * M, row = (int)threadIdx.x / LANES * 16 * M;
     size_t b = blockIdx.z, group = KEYS ? s.H / s.G : 1, h = blockIdx.y * group, ldo = s.H * s.D;
     int r0 = (int)(KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * rows,
         valid = min(rows, (int)(KEYS ? s.Tk : s.Tq) - r0);
@@ -305,14 +340,21 @@ __global__ void __launch_bounds__(MOST_THREADS)
                   : attention_end<PART>(s, (size_t)(r0 + valid - 1));
     int tiles = max(0, (c1 - c0 + N - 1) / N);
     X *const own[2] = {memory, memory + rows * D}, *const tile = memory + 2 * rows * D;
+    float *const stats = (float *)(tile + 4 * N * D);
 
-    auto load_columns = [&](X *to, int number) {
+    auto load_columns = [&](int now, int number) {
         size_t head = h + (size_t)(number / tiles);
         int c = c0 + number % tiles * N, left_over = c1 - c;
         size_t kv = attention_kv(s, b, head, (size_t)c), qo = attention_q(s, b, head, (size_t)c);
+        X *to = tile + now * 2 * N * D;
         load_tile<D>(to, KEYS ? q + qo : k + kv, KEYS ? s.ldq : s.ldkv, N, left_over, s.D);
         load_tile<D>(to + N * D, KEYS ? dout + attention_out(s, b, head, (size_t)c) : v + kv, KEYS ? ldo : s.ldkv,
                      N, left_over, s.D);
+        for (int i = (int)threadIdx.x; KEYS && i < N; i += (int)blockDim.x) {
+            size_t at = attention_stat(s, b, head, (size_t)(i < left_over ? c + i : c));
+            cp_async4(stats + 2 * N * now + i, lse + at, i < left_over);
+            cp_async4(stats + 2 * N * now + N + i, delta + at, i < left_over);
+        }
         cp_async_commit();
     };
     size_t kv = attention_kv(s, b, h, (size_t)r0), qo = attention_q(s, b, h, (size_t)r0);
@@ -321,50 +363,81 @@ __global__ void __launch_bounds__(MOST_THREADS)
         load_tile<D>(own[0], KEYS ? k + kv : q + qo, KEYS ? s.ldkv : s.ldq, rows, valid, s.D);
         load_tile<D>(own[1], KEYS ? v + kv : dout + attention_out(s, b, h, (size_t)r0), KEYS ? s.ldkv : ldo, rows,
                      valid, s.D);
-        load_columns(tile, 0);
+        load_columns(0, 0);
+    }
+    Query<KEYS> of[KEYS ? 1 : M];
+#pragma unroll
+    for (int i = 0; !KEYS && i < 2 * M; i++) {
+        int t = row + lane / 4 + 8 * i;
+        size_t at = attention_stat(s, b, h, (size_t)(r0 + (t < valid ? t : 0)));
+        of[i / 2].lse[i % 2] = LOG2_E * lse[at], of[i / 2].delta[i % 2] = s.scale * delta[at];
     }
 
-    float sum_s[D / 8][4] = {}, sum_p[KEYS ? D / 8 : 1][4] = {}; // dK (dQ); dV
+    float sum_s[M][D / 8][4] = {}, sum_p[KEYS ? M : 1][D / 8][4] = {}; // dK (dQ); dV
+    uint32_t held[2][M][HELD ? D / 16 : 1][4];
+    GPU_NO_UNROLL
     for (int number = 0, now = 0; number < all; number++, now ^= 1) {
         cp_async_wait<0>();
         __syncthreads();
         X *columns = tile + now * 2 * N * D;
-        if (number + 1 < all) load_columns(tile + (now ^ 1) * 2 * N * D, number + 1);
+        if (number + 1 < all) load_columns(now ^ 1, number + 1);
+        if (HELD && number == 0)
+#pragma unroll
+            for (int i = 0; i < 2 * M * (D / 16); i++)
+                left<D>(held[i % 2][i / 2 % M][i / 2 / M], own[i % 2], row + 16 * (i / 2 % M), i / 2 / M, lane);
         size_t head = h + (size_t)(number / tiles);
         int c = c0 + number % tiles * N;
+        bool whole = all_seen<KEYS, PART, N>(s, b, r0 + row, 16 * M, c, lane);
+        GPU_NO_UNROLL
         for (int n = 0; n < N; n += 16) {
-            // Above the diagonal, for the whole warp. (What a warp alone does not see of the block's window is masked: to
-            // skip it too would take registers that this kernel has not left.)
-            if (KEYS ? c + n + 15 < (int)attention_first_query<PART>(s, (size_t)(r0 + row))
-                     : c + n >= attention_end<PART>(s, (size_t)(r0 + row + 15)))
+            // Above the diagonal, for the whole warp.
+            if (!whole && (KEYS ? c + n + 15 < (int)attention_first_query<PART>(s, (size_t)(r0 + row))
+                                : c + n >= attention_end<PART>(s, (size_t)(r0 + row + 16 * M - 1))))
                 continue;
-            float p[2][4] = {}, ds[2][4] = {};
+            float p[M][2][4] = {}, ds[M][2][4] = {};
 #pragma unroll
             for (int i = 0; i < D / 16; i++) {
-                uint32_t a[4], x[4];
-                left<D>(a, own[0], row, i, lane), right<D>(x, columns, n, i, lane);
-                mma(p[0], a, x, X()), mma(p[1], a, x + 2, X());
-                left<D>(a, own[1], row, i, lane), right<D>(x, columns + N * D, n, i, lane);
-                mma(ds[0], a, x, X()), mma(ds[1], a, x + 2, X());
+                uint32_t a[4], x[4], y[4];
+                right<D>(x, columns, n, i, lane), right<D>(y, columns + N * D, n, i, lane);
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+                    if (!HELD) left<D>(a, own[0], row + 16 * m, i, lane);
+                    const uint32_t *rows_s = HELD ? held[0][m][HELD ? i : 0] : a;
+                    mma(p[m][0], rows_s, x, X()), mma(p[m][1], rows_s, x + 2, X());
+                    if (!HELD) left<D>(a, own[1], row + 16 * m, i, lane);
+                    const uint32_t *rows_p = HELD ? held[1][m][HELD ? i : 0] : a;
+                    mma(ds[m][0], rows_p, y, X()), mma(ds[m][1], rows_p, y + 2, X());
+                }
             }
-            backward_piece<KEYS, PART>(p, ds, s, b, head, r0 + row + lane / 4, c + n + lane % 4 * 2, lse, delta);
-            uint32_t a[4];
-            round_to_left<X>(a, ds);
-            add_product<D>(sum_s, a, columns, n, lane);
-            if constexpr (KEYS) {
-                round_to_left<X>(a, p);
-                add_product<D>(sum_p, a, columns + N * D, n, lane);
+            if constexpr (KEYS)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float *at = stats + 2 * N * now + n + lane % 4 * 2 + i / 2 * 8 + i % 2;
+                    of[0].lse[i] = LOG2_E * at[0], of[0].delta[i] = s.scale * at[N];
+                }
+            uint32_t to_s[M][4], to_p[M][4];
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                const Query<KEYS> &query = of[KEYS ? 0 : m];
+                if (whole) backward_piece<KEYS>(p[m], ds[m], query, s.scale);
+                else
+                    backward_edge<KEYS, PART>(p[m], ds[m], query, s, b, head, r0 + row + 16 * m + lane / 4,
+                                              c + n + lane % 4 * 2);
+                round_to_left<X>(to_s[m], ds[m]);
+                if (KEYS) round_to_left<X>(to_p[m], p[m]);
             }
+            add_product<D, M>(sum_s, to_s, columns, n, lane);
+            if constexpr (KEYS) add_product<D, M>(sum_p, to_p, columns + N * D, n, lane);
         }
     }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int i = row + lane / 4 + 8 * r;
-        if (i >= valid) continue;
-        size_t t = (size_t)(r0 + i), at = KEYS ? attention_kv(s, b, h, t) : attention_q(s, b, h, t);
+    for (int i = 0; i < 2 * M; i++) {
+        int line = row + lane / 4 + 8 * i;
+        if (line >= valid) continue;
+        size_t t = (size_t)(r0 + line), at = KEYS ? attention_kv(s, b, h, t) : attention_q(s, b, h, t);
         if (PART) at = KEYS ? ((b * s.Tk + t) * s.G + blockIdx.y) * s.D : attention_out(s, b, h, t);
-        store_half<D>((KEYS ? dk : dq) + at, sum_s, r, 1, lane, s.D);
-        if constexpr (KEYS) store_half<D>(dv + at, sum_p, r, 1, lane, s.D);
+        store_half<D>((KEYS ? dk : dq) + at, sum_s[i / 2], i % 2, 1, lane, s.D);
+        if constexpr (KEYS) store_half<D>(dv + at, sum_p[i / 2], i % 2, 1, lane, s.D);
     }
 }
 
@@ -405,17 +478,18 @@ template <class X, class O, int D, int N>
 static void backward(O *dq, O *dk, O *dv, const float *delta, const X *dout, const float *lse, const X *q, const X *k,
                      const X *v, AttnShape s, int warps, cudaStream_t stream)
 {
-    int bytes = (32 * warps + 4 * N) * D * (int)sizeof(X);
+    constexpr int MQ = D <= 64 ? 2 : 1, MK = 1; // as many as leave registers for two blocks a multiprocessor
+    int tiles = 4 * N * D * (int)sizeof(X) + 4 * N * (int)sizeof(float), own = 32 * warps * D * (int)sizeof(X);
     unsigned threads = (unsigned)(warps * LANES);
-    auto queries = flash_backward_kernel<X, O, D, N, false>, keys = flash_backward_kernel<X, O, D, N, true>;
-    GPU_CHECK(cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    GPU_CHECK(cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    auto queries = flash_backward_kernel<X, O, D, N, MQ, false>, keys = flash_backward_kernel<X, O, D, N, MK, true>;
+    GPU_CHECK(cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, tiles + MQ * own));
+    GPU_CHECK(cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, tiles + MK * own));
     if (s.Tq)
-        LAUNCH(queries, grid_of(s.Tq, warps, s.H, s.B), threads, (size_t)bytes, stream, dq, dk, dv, dout, lse, delta, q,
-               k, v, s);
+        LAUNCH(queries, grid_of(s.Tq, warps * MQ, s.H, s.B), threads, (size_t)(tiles + MQ * own), stream, dq, dk, dv,
+               dout, lse, delta, q, k, v, s);
     if (s.Tk)
-        LAUNCH(keys, grid_of(s.Tk, warps, s.G, s.B), threads, (size_t)bytes, stream, dq, dk, dv, dout, lse, delta, q, k,
-               v, s);
+        LAUNCH(keys, grid_of(s.Tk, warps * MK, s.G, s.B), threads, (size_t)(tiles + MK * own), stream, dq, dk, dv, dout,
+               lse, delta, q, k, v, s);
 }
 
 // Calls function<X, O, D, N> for the head size and N of the call: D is the next of 32, 64, 128, filled up with zeros.
