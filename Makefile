@@ -3,9 +3,11 @@
 ## make                   build everything that needs no CUDA
 ## make run               corpus, tokenizer, training, samples, plot; TEXT=FILE_OR_FOLDER trains on your own text
 ## make test              every component and every acceptance path once; ends with "N passed, N failed"
-## make test-long         what is deeper: more layouts, orders, kills, compilers, and the sanitizers
+## make test-long         what is deeper: more layouts, orders, kills, compilers, and the sanitizers (test/README.md)
+## make test-docs         the documents, the book and the guides: generated tables, commands, links, pages
+## make test-course       the graders of the course, on empty, right and wrong answers (doc/course.md)
+## make test-hosts        hosts as network namespaces, Open MPI, SLURM (as root, where they are installed)
 ### make check-headers     each header alone as C11 and C++17, layers, names, file sizes
-### make test-course       the graders of the course, on empty, right and wrong answers (doc/course.md)
 ### make asan              the whole suite again under AddressSanitizer and UBSan, in build/asan
 ### make tsan              what has threads, under ThreadSanitizer (clang and its OpenMP library)
 ### make test-arm          built for AArch64 and tested in an emulation: gcc-aarch64-linux-gnu and qemu-user (test/arm.sh)
@@ -95,7 +97,8 @@ STAMP = $(subst ','\'',$(CC) $(FLAGS) $(LDLIBS) $(MPI_LIBS) $(CPU))
 $(B)/flags: FORCE
 	@mkdir -p $(B)
 	@printf '%s\n' '$(STAMP)' | cmp -s - $@ || printf '%s\n' '$(STAMP)' >$@
-# What is missing on this machine is installed before the first file is compiled.
+# What is missing on this machine is installed before the first file is compiled. The stamp is included below: where make
+# had to renew it, it reads this file again, and the flags are those of a machine that has the libraries.
 $(B)/setup: scripts/setup.sh $(B)/flags
 	@CC='$(CC)' EXTRA_CFLAGS='$(EXTRA_CFLAGS)' EXTRA_LDFLAGS='$(EXTRA_LDFLAGS)' scripts/setup.sh
 	@touch $@
@@ -206,15 +209,19 @@ run: START := $(shell date +%s)
 run: $(B)/stories $(B)/prepare $(B)/train
 	@START=$(START) BUILD=$(B) scripts/run.sh "$$TEXT"
 # A test that does not compile counts as failed; the others still run.
-test: $(BIN) $(B)/course
-	@$(MAKE) -k --no-print-directory $(TESTS) $(FUZZ) || true
-	@BUILD=$(B) test/run.sh
-test-course: $(BIN) $(B)/course
-	@BUILD=$(B) $(B)/course check
+# Programs are built in the recipe, so that what this took is counted.
+tests-built = $(MAKE) --no-print-directory all && { $(MAKE) -k --no-print-directory test-programs || true; }; times >$(B)/times
+test:
+	@$(tests-built)
+	@BUILD=$(B) test/run.sh --built $(B)/times
+test-programs: $(TESTS) $(FUZZ)
+# Documents, the book and the guides; the course; hosts and launchers: each in all its depth (test/README.md).
+test-docs test-course test-hosts: $(BIN) $(B)/course $(B)/test/mpi_comm $(B)/test/test_schema
+	@BUILD=$(B) test/run.sh --long --circle $(@:test-%=%)
 # What is deeper: more layouts, every order of the emulation, more kills, and the unit tests under the sanitizers.
-test-long: $(BIN) $(B)/course
-	@$(MAKE) -k --no-print-directory $(TESTS) || true
-	@status=0; BUILD=$(B) test/run.sh --long || status=1; $(MAKE) --no-print-directory asan-units || status=1; exit $$status
+test-long:
+	@$(tests-built)
+	@status=0; BUILD=$(B) test/run.sh --long --built $(B)/times || status=1; $(MAKE) --no-print-directory asan-units || status=1; exit $$status
 
 # ---- checks and tables
 check-headers:
@@ -292,10 +299,13 @@ help: # with ALL=1 those with three marks too
 clean:
 	rm -rf $(B)
 
+ifneq ($(or $(filter-out help clean print-%,$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
+-include $(B)/setup
+endif
 -include $(wildcard $(B)/*.d $(B)/steps/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
-.PHONY: all run test test-course test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
+.PHONY: all run test test-programs test-docs test-course test-hosts test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
     layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs book \
     help clean FORCE

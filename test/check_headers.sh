@@ -2,7 +2,10 @@
 # test/check_headers.sh: the project's rules that a compiler does not check. Prints "ok NAME", "not ok
 # NAME" and "warn ..." lines.
 #
-# 1. Every header of a room (src/ROOM, data/ROOM, dev/ROOM) compiles alone, as C11 (-pedantic) and as C++17, without a warning.
+# deeper: each header alone
+#
+# 1. The headers of the rooms (src/ROOM, data/ROOM, dev/ROOM) compile as C11 (-pedantic) and as C++17 without a warning:
+#    a room's together, and each alone (deeper).
 # 2. An include names its room, and who may include whom is fixed: base <- text, ops, comm, record <- net <- train <-
 #    parallel <- train.c, train <- models. data/ uses base, text and comm, dev/ uses anything, and src/ uses neither.
 # 3. A public function is named after its file: NAME_something is declared in NAME.h or defined in
@@ -40,19 +43,27 @@ warn='-Wall -Wextra -Wno-unused-function -Werror -fopenmp -fsyntax-only' # inlin
 mkdir "$tmp/aux"
 list= # gcc lists every declaration it saw, with its file: for 3
 : | $cc -x c -aux-info "$tmp/none" -fsyntax-only - >/dev/null 2>&1 && list=yes
-# shellcheck disable=SC2086
-for header in $rooms; do
+# A room's together, as C11 in the order of their names and as C++17 in the opposite one; each alone: deeper.
+[ -n "$cxx" ] && command -v "${cxx%% *}" >/dev/null 2>&1 || { cxx=; echo 'skip headers as C++17 (no C++ compiler)'; }
+together() { printf '#include "%s"\n' "$@"; }
+for room in $(dirname $rooms | sort -u); do
     # shellcheck disable=SC2086
-    $cc -x c -std=c11 -pedantic -include stddef.h ${list:+-aux-info "$tmp/aux/${header##*/}"} $warn $includes "$header" >"$tmp/log" 2>&1 ||
-        [ -s "$tmp/log" ] || echo "$cc failed" >"$tmp/log"
+    together stddef.h "$room"/*.h | $cc -x c -std=c11 -pedantic ${list:+-aux-info "$tmp/aux/${room//\//_}"} $warn $includes - \
+        >"$tmp/log" 2>&1 || [ -s "$tmp/log" ] || echo "$cc failed" >"$tmp/log"
+    verdict "the headers of $room as C11" "$tmp/log"
+    [ -z "$cxx" ] && continue
+    # shellcheck disable=SC2086
+    together "$room"/*.h | tac | $cxx -x c++ -std=c++17 $warn $includes - >"$tmp/log" 2>&1 || [ -s "$tmp/log" ] || echo "$cxx failed" >"$tmp/log"
+    verdict "the headers of $room as C++17" "$tmp/log"
+done
+[ -z "${TEST_LONG:-}" ] || for header in $rooms; do
+    # shellcheck disable=SC2086
+    $cc -x c -std=c11 -pedantic -include stddef.h $warn $includes "$header" >"$tmp/log" 2>&1 || [ -s "$tmp/log" ] || echo "$cc failed" >"$tmp/log"
     verdict "$header alone as C11" "$tmp/log"
-    if [ -n "$cxx" ] && command -v "${cxx%% *}" >/dev/null 2>&1; then
-        # shellcheck disable=SC2086
-        $cxx -x c++ -std=c++17 $warn $includes "$header" >"$tmp/log" 2>&1 || [ -s "$tmp/log" ] || echo "$cxx failed" >"$tmp/log"
-        verdict "$header alone as C++17" "$tmp/log"
-    else
-        echo "skip $header alone as C++17 (no C++ compiler)"
-    fi
+    [ -z "$cxx" ] && continue
+    # shellcheck disable=SC2086
+    $cxx -x c++ -std=c++17 $warn $includes "$header" >"$tmp/log" 2>&1 || [ -s "$tmp/log" ] || echo "$cxx failed" >"$tmp/log"
+    verdict "$header alone as C++17" "$tmp/log"
 done
 
 # ---- 2: rooms
@@ -76,11 +87,10 @@ verdict 'includes follow the order of the rooms' "$tmp/log"
 
 # ---- 3: names
 if [ -n "$list" ]; then
-    for header in $rooms; do
-        [ -f "$tmp/aux/${header##*/}" ] && awk -v header="$header" '
-            index($0, "/* " header ":") == 1 && / extern / && match($0, /[A-Za-z_0-9]+ \(/) {
-                print header, substr($0, RSTART, RLENGTH - 2) }' "$tmp/aux/${header##*/}"
-    done | sort -u >"$tmp/public"
+    awk -v rooms="$(echo $rooms)" 'BEGIN { split(rooms, name, " "); for (i in name) ours[name[i]] }
+        / extern / && match($0, /[A-Za-z_0-9]+ \(/) {
+            called = substr($0, RSTART, RLENGTH - 2); of = $2; sub(/:.*/, "", of); sub(/^[.][/]/, "", of)
+            if (of in ours) print of, called }' "$tmp"/aux/* | sort -u >"$tmp/public"
     # A function may be called after the longest NAME of a src/NAME.c that it begins with, if that defines it. The
     # small list type of the tokenizer is the exception.
     awk '

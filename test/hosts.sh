@@ -123,9 +123,10 @@ hosts_in() { # K COMMAND...
 hosts_run() {
     local all bound=(setpriv --pdeathsig KILL)
     all=$(cd "$hosts" && printf '10.77.0.%s,' first.* | sed 's/first\.//g; s/,$//')
-    HYDRA_LAUNCHER_AUTOFORK=0 "${bound[@]}" timeout -k 5 "${hosts_limit:-120}" "${bound[@]}" \
+    # "enter" is found in PATH: mpiexec splits its launcher's name at spaces, which $hosts may have.
+    PATH=$hosts:$PATH HYDRA_LAUNCHER_AUTOFORK=0 "${bound[@]}" timeout -k 5 "${hosts_limit:-120}" "${bound[@]}" \
         nsenter -t "$(<"$hosts/first.1")" -n -u -i -- env -u TMPDIR "$launcher" -launcher rsh \
-        -launcher-exec "$hosts/enter" -iface eth0 -hosts "$all" "$@"
+        -launcher-exec enter -iface eth0 -hosts "$all" "$@"
 }
 
 hosts_cut() { _hosts_switch ip link set "p$1" down; }

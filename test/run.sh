@@ -2,20 +2,42 @@
 # test/run.sh: runs every test and counts. One line a program, with its seconds by the clock and of processors; the
 # whole output of what failed; last line "N passed, N failed".
 #
-# Programs: $BUILD/test/test_* (cmocka; BUILD is build unless set), built by `make test`. Scripts:
-# test/check_headers.sh and test/test_*.sh, which print a line "ok NAME", "not ok NAME" or "skip NAME" per
-# test. All run from the repository root, JOBS at a time (default: one a core), scripts first, for they are longer. A
-# program that crashes, runs past TEST_TIMEOUT seconds (900), ends without running its tests, or leaves a file in its
-# own TMPDIR counts as one failed test more. The exit status is 0 only when something ran and nothing failed.
+# Programs: $BUILD/test/test_* (cmocka; BUILD is build unless set), built by `make test`. Scripts: test/check_headers.sh
+# and test/test_*.sh, which print a line "ok NAME", "not ok NAME" or "skip NAME (WHY)" per test. All run from the
+# repository root, JOBS at a time (default: one a core), scripts first, for they are longer. A program that crashes, runs
+# past TEST_TIMEOUT seconds (900), ends without running its tests, or leaves a file in its own TMPDIR counts as one
+# failed test more. The exit status is 0 only when something ran and nothing failed.
 #
-# A script with a line "# long: ..." in its head runs only with --long, or when it is named; one with "# deeper: ..." does
-# more where TEST_LONG is set. --long sets it, and runs the scripts of both kinds. --units: the programs alone. A line
-# "# limit: N s" gives a script more time, or less.
+# Lines in a script's head: "# circle: NAME" (docs, course, hosts) takes it out of `make test` and `make test-long`; "# long:
+# WHY" out of what runs without --long; "# deeper: WHAT" says that it does more where TEST_LONG is set; "# limit: N s" gives it more time,
+# or less. test/README.md has what each circle proves and costs.
 #
-# usage: test/run.sh [--long | --units] [NAME...]     NAME: test_rng, check_headers, ...; none: all
+# usage: test/run.sh [OPTION...] [NAME...]     NAME: test_rng, check_headers, ...; none: all of the chosen circle
+#   --long           with TEST_LONG; without names: the scripts with "long" or "deeper" in their heads
+#   --circle NAME    the scripts of that circle; --long --circle NAME: in all their depth
+#   --units          the programs alone
+#   --list           prints the names, and runs nothing
+#   --seconds N      starts no test after that; says which it did not start, and leaves them uncounted
+#   --built FILE     what `times` wrote after the build: its processors' seconds are added to the last lines
+#   --steady N       each test N times under each of five conditions: test/steady.sh
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
+long='' units='' circle='' list='' until='' built=''
+while [ $# != 0 ]; do
+    case $1 in
+    --long) long=1; export TEST_LONG=1 ;;
+    --circle) circle=${2:?--circle NAME}; shift ;;
+    --units) units=1 ;;
+    --list) list=1 ;;
+    --seconds) until=${2:?--seconds N}; shift ;;
+    --built) built=${2:?--built FILE}; shift ;;
+    --steady) shift; exec test/steady.sh "$@" ;;
+    -*) echo "error: test/run.sh: no such option: $1" >&2; exit 1 ;;
+    *) break ;;
+    esac
+    shift
+done
 # Waiting threads sleep: where several programs share the cores, threads that spin would keep them from those that work,
 # and a test of a second would take a minute.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
@@ -26,10 +48,7 @@ limit=${TEST_TIMEOUT:-900} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
 trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
-passed=0 failed=0 skipped=0 begun=0
-long='' units=''
-[ "${1:-}" = --long ] && { long=1; shift; export TEST_LONG=1; }
-[ "${1:-}" = --units ] && { units=1; shift; }
+passed=0 failed=0 skipped=0 begun=0 left=()
 
 # The sum of the numbers in lines like "[  PASSED  ] 3 test(s)." of one cmocka program (it may run several
 # groups).
@@ -51,14 +70,19 @@ cpu_seconds() { # FILE: what `times` wrote; of the processes that this shell sta
     awk 'NR == 2 { gsub(/[ms]/, " "); $0 = $0; printf "%.1f", 60 * ($1 + $3) + $2 + $4 }' "$1"
 }
 
-run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many passed, failed and were skipped
-    local name log=$work/log status began=$SECONDS why='' own p f s total limit=$limit
+skips() { # LOG: a line for each test that was skipped, with its reason
+    sed -n 's/^skip //p; s/^\[  SKIPPED \] \([^0-9].*\)/\1/p' "$1" | sort -u
+}
+
+run_one() { # PROGRAM KIND: writes its lines, and what is counted of it into the files "count" and "skips"
+    local name log=$work/log status began=$SECONDS why='' own p f s total cpu limit=$limit
     name=$(basename "$1" .sh)
     mkdir "$work/tmp"
     [ "$2" = script ] && own=$(sed -n '2,25s/^# limit: \([0-9]*\) s.*/\1/p' "$1") && [ -n "$own" ] && limit=$own
     { TMPDIR=$work/tmp timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # not the shell's own "Aborted"
     status=$?
     times >"$work/times"
+    cpu=$(cpu_seconds "$work/times")
     "count_$2" "$log"
     if [ $status = 124 ] || [ $status = 137 ]; then why="stopped after $limit s"
     elif [ $status != 0 ] && [ "$f" = 0 ]; then why="exit status $status"
@@ -67,10 +91,11 @@ run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many
     elif [ "$f" = 0 ] && [ -n "$(ls -A "$work/tmp")" ]; then why="left behind: $(ls -A "$work/tmp" | paste -sd ' ')"
     fi
     [ -n "$why" ] && f=$((f + 1))
-    echo "$p $f $s" >"$work/count"
+    echo "$p $f $s $cpu $((SECONDS - began)) $name" >"$work/count"
+    skips "$log" | sed "s/^/$name: /" >"$work/skips"
     if [ "$f" = 0 ]; then
         printf 'ok    %-28s %4d passed%s %5d s %7s s of processors\n' "$name" "$p" \
-            "$([ "$s" = 0 ] || printf ', %d skipped' "$s")" $((SECONDS - began)) "$(cpu_seconds "$work/times")"
+            "$([ "$s" = 0 ] || printf ', %d skipped' "$s")" $((SECONDS - began)) "$cpu"
         grep '^warn ' "$log"
     else
         printf 'FAIL  %-28s %4d passed, %d failed%s\n' "$name" "$p" "$f" "${why:+ ($why)}"
@@ -83,19 +108,28 @@ run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many
 
 # Prints and counts what has ended since the last call.
 collect() {
-    local done p f s
+    local done p f s rest
     for done in "$out"/*/done; do
         [ -f "$done" ] || continue
         cat "$done"
-        read -r p f s <"${done%done}count"
+        read -r p f s rest <"${done%done}count"
         passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+        echo "$rest" >>"$out/costs"
+        cat "${done%done}skips" >>"$out/skipped"
         rm -r "${done%/done}"
     done
 }
 
 start() { # PROGRAM KIND
+    if [ -n "$list" ]; then basename "$1" .sh; return; fi
+    if [ "$2" = cmocka ] && [ ! -x "$1" ]; then
+        echo "FAIL  ${1##*/}: $1 is not built (run make test)"
+        failed=$((failed + 1))
+        return
+    fi
     if [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; then wait -n; fi
     collect
+    if [ -n "$until" ] && [ $SECONDS -ge "$until" ]; then left+=("$(basename "$1" .sh)"); return; fi
     work=$out/$((++begun))
     mkdir "$work"
     (
@@ -105,44 +139,39 @@ start() { # PROGRAM KIND
     ) &
 }
 
-wanted() { # NAME [NAME...]: is the first among the others, or are there no others?
-    local name=$1 other
-    shift
-    [ $# = 0 ] && return 0
-    for other; do [ "$name" = "$other" ] && return 0; done
-    return 1
+# Whether a script belongs to this run, which names none.
+chosen() { # SCRIPT
+    local of kind
+    [ -f "$1" ] && [ -z "$units" ] || return 1
+    of=$(sed -n '2,25s/^# circle: *//p' "$1")
+    [ "$of" = "$circle" ] || return 1
+    kind=$(sed -n '2,25s/^# \(long\|deeper\):.*/\1/p' "$1" | head -n 1)
+    if [ -z "$long" ]; then [ "$kind" != long ]; else [ -n "$circle$kind" ]; fi
 }
 
-[ $# = 0 ] || for name; do
+for name; do
     [ -f "test/$name.c" ] || [ -f "test/$name.sh" ] && continue
     echo "error: test/run.sh: no such test: $name (they are in test/)" >&2
     exit 1
 done
-# Whether a script belongs to this run: one of those that were named, or of its kind.
-chosen() { # SCRIPT [NAME...]
-    local kind
-    [ -z "$units" ] || return 1
-    [ $# = 1 ] || { wanted "$(basename "$1" .sh)" "${@:2}"; return; }
-    kind=$(sed -n '2,25s/^# \(long\|deeper\):.*/\1/p' "$1" | head -n 1)
-    if [ -n "$long" ]; then [ -n "$kind" ]; else [ "$kind" != long ]; fi
-}
-for script in test/check_headers.sh test/test_*.sh; do
-    [ -f "$script" ] && chosen "$script" "$@" && start "$script" script
+for name; do # in the order in which they were named; a name may be a script's and a program's
+    [ -f "test/$name.sh" ] && [ -z "$units" ] && start "test/$name.sh" script
+    [ -f "test/$name.c" ] && start "$BUILD/test/$name" cmocka
 done
-for source in test/test_*.c; do
-    [ -f "$source" ] || continue
-    name=$(basename "$source" .c)
-    if [ $# = 0 ]; then [ -z "$long" ] || continue; else wanted "$name" "$@" || continue; fi
-    if [ -x "$BUILD/test/$name" ]; then start "$BUILD/test/$name" cmocka
-    else
-        echo "FAIL  $name: $BUILD/test/$name is not built (run make test)"
-        failed=$((failed + 1))
-    fi
-done
+if [ $# = 0 ]; then
+    for script in test/check_headers.sh test/test_*.sh; do chosen "$script" && start "$script" script; done
+    [ -n "$long$circle" ] || for source in test/test_*.c; do start "$BUILD/test/$(basename "$source" .c)" cmocka; done
+fi
 wait
+[ -z "$list" ] || exit 0
 collect
 
 [ $((passed + failed)) = 0 ] && echo 'no test was run'
-[ $skipped != 0 ] && echo "$skipped skipped"
+[ ${#left[@]} = 0 ] || echo "not started, after $until s: ${left[*]}"
+[ $skipped = 0 ] || { echo "$skipped skipped:"; sort -u "$out/skipped" | sed 's/^/    /'; }
+touch "$out/costs"
+echo "slowest, in seconds of processors: $(sort -rn "$out/costs" | awk '$1 >= 0.1 { printf "%s%s %s", n++ ? ", " : "", $3, $1 } n == 4 { exit }')"
+awk -v clock=$SECONDS -v build="${built:+$(cpu_seconds "$built")}" '{ sum += $1 } END {
+    printf "%d s of the clock, %.0f s of processors%s\n", clock, sum + build, build == "" ? "" : sprintf(" (%.0f of them for building)", build) }' "$out/costs"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed != 0 ]

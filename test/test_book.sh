@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: docs
 # test/test_book.sh: the book of scripts/book.sh (doc/book.md).
 # deeper: 1,000 random settings of the pages that compute, in place of 100
 #

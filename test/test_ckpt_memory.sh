@@ -2,6 +2,7 @@
 # test/test_ckpt_memory.sh: ckpt.memory_every: a host that is lost with its memory costs the steps since the last
 # checkpoint in memory, not since the last file; lost neighbours, damage, and another run's memory cost no more than
 # those. The hosts are folders of this machine, one a rank.
+# deeper: more ways to lose it
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -131,11 +132,11 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
 } >"$work/twelve.toml"
 train twelve straight
 passes 'one host is lost' one_host_is_lost
-passes 'no host is lost' no_host_is_lost
-passes 'neighbours are lost' neighbours_are_lost
-passes 'a damaged copy' a_damaged_copy
-passes 'another run' another_run
-passes 'another attempt' another_attempt
+deeper passes 'no host is lost' no_host_is_lost
+deeper passes 'neighbours are lost' neighbours_are_lost
+deeper passes 'a damaged copy' a_damaged_copy
+deeper passes 'another run' another_run
+deeper passes 'another attempt' another_attempt
 passes 'one process' alone
 passes 'after a rollback' rolled_back
 exit $failed

@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: course
 # test/test_course.sh: the course's kit (build/course): a student's way through an assignment, grading, Gradescope, what a
 # hand-out contains, and that the check of the graders notices bad ones.
 # deeper: answers that attack the judge; bad graders; several files; `build/course check` on every assignment.

@@ -2,7 +2,7 @@
 # test/test_cuda_blas.sh: cuBLAS's calls in the CUDA emulation, on OpenBLAS and on loops: right in every order of
 # streams, and every seeded bug of dev/cuda_on_cpu/tests/blas_bugs.cu reported by its kind. Skipped where there is no
 # C++ compiler.
-# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
+# deeper: all of it on loops too, more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -15,16 +15,16 @@ builds() {
 }
 builds plain plain blas.cu
 wait # its objects are those of loops, and of bugs
-builds loops plain blas.cu OPENBLAS=no
+deeper builds loops plain blas.cu OPENBLAS=no
 deeper builds asan asan blas.cu
 deeper builds checker checker blas.cu
 builds bugs plain blas_bugs.cu
 wait
-builds bugs-loops plain blas_bugs.cu OPENBLAS=no
+deeper builds bugs-loops plain blas_bugs.cu OPENBLAS=no
 all_built
 on_openblas() { ldd "$work/$1" | grep -q openblas; }
 apart() { on_openblas plain && ! on_openblas loops; }
-step 'one on OpenBLAS, one on loops' apart
+deeper step 'one on OpenBLAS, one on loops' apart
 
 sound() { # PROGRAM [SETTING...]
     env "${@:2}" timeout 600 "$work/$1" >"$log" 2>&1 &&
@@ -37,7 +37,7 @@ right plain
 right plain EMU_STREAMS=late
 for seed in 1 2 3; do deeper right plain EMU_STREAMS=random EMU_SEED=$seed; done
 deeper right plain EMU_GUARD=1
-right loops EMU_STREAMS=late
+deeper right loops EMU_STREAMS=late
 deeper right asan EMU_STREAMS=random
 deeper right checker EMU_STREAMS=late
 
@@ -54,7 +54,7 @@ bug() { # PROGRAM NAME KIND SETTINGS SAYS
 "$work/bugs" list >"$work/list"
 [ -s "$work/list" ] || step 'the list of bugs' false
 while IFS='|' read -r name kind settings says; do
-    for program in bugs bugs-loops; do
+    for program in bugs ${TEST_LONG:+bugs-loops}; do
         step "seeded bug $name: $kind ($program${settings:+, $settings})" \
             bug $program "$name" "$kind" "$settings" "$says"
     done

@@ -2,7 +2,7 @@
 # test/test_dev_cuda.sh: the CUDA device's whole op table on the CUDA emulation: every entry against the CPU's within
 # derived bounds, in fp32, bf16 and fp16, products in tf32 and fp8 too; twice, for the same bytes; without a report in every mode.
 # Skipped where there is no C++ compiler.
-# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
+# deeper: fp16, more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -31,7 +31,7 @@ right() { # MODE TYPE [SETTING...]: all cases pass, and nobody reports anything
 table() { # MODE TYPE [SETTING...]
     step "the op table, $2, $1${3:+: ${*:3}}" right "$@"
 }
-for type in fp32 tf32 bf16 fp16 fp8; do
+for type in fp32 tf32 bf16 ${TEST_LONG:+fp16} fp8; do
     table plain $type EMU_ORDER=reverse EMU_STREAMS=late
     deeper table plain $type EMU_ORDER=random EMU_STREAMS=random EMU_SEED=1
 done

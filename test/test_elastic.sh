@@ -2,6 +2,7 @@
 # test/test_elastic.sh: scripts/elastic.sh goes on without the host that failed, takes it back, and gives up when it
 # should; a run of four ranks through three failures ends with the bytes of one without (scripts/drill.sh; thirty, and
 # the goodput: test_drill.sh). The hosts are names for ranks of this machine.
+# deeper: hosts that come back, two ranks a host, a job that does not leave, the run through three failures
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -172,15 +173,15 @@ mkdir "$work/down"
 printf '%s\n' '#!/bin/sh' "[ ! -e \"$work/down/\$1\" ]" >"$work/probe"
 chmod +x "$work/probe"
 passes 'goes on without the host that failed' goes_on_without_it
-passes 'two ranks a host' two_ranks_a_host
-passes 'takes hosts in that answer again' takes_them_back
+deeper passes 'two ranks a host' two_ranks_a_host
+deeper passes 'takes hosts in that answer again' takes_them_back
 rm -f "$work/down"/*
-passes 'a job that does not leave' does_not_leave
+deeper passes 'a job that does not leave' does_not_leave
 passes 'waits for hosts' waits_for_hosts
 passes 'the number of ranks divides the batch' sizes_that_divide
 passes 'gives up without progress' gives_up
 passes 'mistakes in the command' mistakes
 passes 'SIGTERM' asked_to_stop
 passes "an earlier job's report" an_old_report
-passes 'a drill of three failures' drilled
+deeper passes 'a drill of three failures' drilled
 exit $failed

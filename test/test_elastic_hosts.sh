@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: hosts
 # test/test_elastic_hosts.sh: scripts/elastic.sh on four hosts (hosts.sh): one is cut from the network, the others go on, and
 # take it back when its cable is there again; one dies with its memory, and the others go on from theirs. The bytes are
 # those of a run of one process.

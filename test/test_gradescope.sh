@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: course
 # test/test_gradescope.sh: an autograder of the course in a bare root, as Gradescope runs it: a fresh system in which
 # /autograder/source has the zip, setup.sh installs what is needed, and run_autograder is started in /autograder once for
 # each submission, with nothing of this tree or machine in sight. Right, wrong, empty and hostile answers.

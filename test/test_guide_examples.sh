@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: docs
 # test/test_guide_examples.sh: each configuration of scripts/examples is what it says, planned as it stands, and trains
 # three steps on ranks of this machine, smaller: with the layout and the batch that its comment gives, the bytes that
 # build/plan says for every rank, and the learning rates of its schedule. The commands of doc/guide_map.txt that train are

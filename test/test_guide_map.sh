@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: docs
 # test/test_guide_map.sh: what doc/guide_map.txt says of the tree holds.
 #
 #     test/test_guide_map.sh                    the tests

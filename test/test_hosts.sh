@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: hosts
 # test/test_hosts.sh: several hosts (hosts.sh): namespaces of this machine that share a folder and nothing else, so that
 # ranks of two of them talk by TCP. The same losses and checkpoints, to the bit, as one process, also over a slow
 # network that loses packets; a rank that is killed, a host that loses power and a pulled cable end the job everywhere.
@@ -144,10 +145,10 @@ endless() {
     return 1
 }
 
-signal_rank() { # HOST SIGNAL: one of its ranks, which are children of processes of the same name (exe)
+signal_rank() { # HOST SIGNAL: one of its ranks, whose number in the host is in what the run said
     local p
-    p=$(hosts_in "$1" ps -eo pid=,ppid=,comm= | awk '{ name[$1] = $3; parent[$1] = $2 }
-        END { for (p in name) if (name[p] == "exe" && name[parent[p]] == "exe") { print p; exit } }')
+    p=$(sed -n "s/^rank [0-9]*: process \([0-9]*\) on h$1\b.*/\1/p" "$work/end.out" | head -n 1)
+    [ -n "$p" ]
     hosts_in "$1" kill "-$2" "$p"
 }
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # long: compiles the library a second time, with counters
+# circle: docs
 # test/test_journey.sh: scripts/journey.sh lists what a command ran: no file too many, none missing, gcov's own counts, in
 # the order of first calls, with the lines of all ranks; and it says so when the command fails.
 # shellcheck source=test/train_common.sh

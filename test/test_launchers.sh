@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: hosts
 # test/test_launchers.sh: the program built with Open MPI, by Open MPI's mpiexec: the weights that one process has, to the
 # bit, in several layouts; ranks that fail are named; a launcher of another MPI is refused.
 # long: builds the tree a second time, with mpicc.openmpi; skipped without it

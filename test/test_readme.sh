@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: docs
 # test/test_readme.sh: every command of README.md and of the evening of doc/weeks.md runs as it stands, in the order
 # written, in a copy of the tree, and everything that README's tables name exists. README stays below 10 KB.
 # long: it walks through a newcomer's first hour, make run included

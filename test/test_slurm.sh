@@ -1,4 +1,5 @@
 #!/bin/bash
+# circle: hosts
 # test/test_slurm.sh: srun in a SLURM of two nodes on this machine: the weights of one process, to the bit, with PMI-2 (and
 # PMIx, where test_launchers.sh has built with Open MPI); a killed rank ends the job; scripts/slurm_example.sh saves at
 # SIGUSR1, queues itself again, and resumes.

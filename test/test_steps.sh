@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_steps.sh: the trainer in steps (dev/steps): each compiles, has 100 to 400 lines, and reaches the loss that
 # its opening comment states; ranks and stages have the bits of one process; the losses are those of build/train.
-# deeper: whole runs in place of 40 steps; as build/train over 300 steps in place of 60
+# deeper: more ranks; whole runs in place of 40 steps; as build/train over 300 steps in place of 60
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
@@ -10,6 +10,7 @@ trap 'rm -rf "$work" "${BUILD:?}/$work"; (cd "$BUILD" && rmdir -p ".${work%/*}" 
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 export OMP_NUM_THREADS=1
 failed=0
+deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }
 check() { # NAME COMMAND...
     if "${@:2}" >"$work/log" 2>&1; then echo "ok $1"
     else
@@ -64,15 +65,15 @@ same() { # NAME RANKS [ARGUMENT...]: 20 losses, as in the file "one"
 }
 on 1 6_bf16 20 >"$work/one"
 check '7_ddp on 2 ranks: the bits of one' same 7_ddp 2 20
-check '7_ddp on 4 ranks: the bits of one' same 7_ddp 4 20
+deeper check '7_ddp on 4 ranks: the bits of one' same 7_ddp 4 20
 check '8_zero_tp on 2 ranks: the bits of one' same 8_zero_tp 2 20
 check '8_zero_tp on 4 ranks: the bits of one' same 8_zero_tp 4 20
 check '9_pipeline, 2 stages: the bits of one' same 9_pipeline 2 20 8 2
-check '9_pipeline, 4 stages: the bits of one' same 9_pipeline 4 20 8 4
-check '9_pipeline, 2 stages on 4 ranks: the bits of one' same 9_pipeline 4 20 8 2
+deeper check '9_pipeline, 4 stages: the bits of one' same 9_pipeline 4 20 8 4
+deeper check '9_pipeline, 2 stages on 4 ranks: the bits of one' same 9_pipeline 4 20 8 2
 check '9_pipeline, one stage on 2 ranks: the bits of one' same 9_pipeline 2 20 8 1
 on 1 6_bf16 20 2 >"$work/one"
-check '9_pipeline, 4 stages, fewer sequences than stages: the bits of one' same 9_pipeline 4 20 2 4
+deeper check '9_pipeline, 4 stages, fewer sequences than stages: the bits of one' same 9_pipeline 4 20 2 4
 
 # With tp the parts of two sums of a block are rounded before they are added. The parts are independent, so that is as
 # much rounding as one more tensor for each sum, where bf16 rounds ten (norm1, qkv, attn, branch, resid, norm2, pre,
@@ -84,7 +85,7 @@ near() { # the losses of 8_zero_tp with tp = 2 against 6_bf16, and those of 6_bf
 }
 on 1 5_threads 20 >"$work/fp32" && on 1 6_bf16 20 >"$work/bf16" && on 2 8_zero_tp 20 8 2 >"$work/one"
 check '8_zero_tp, tp = 2: less rounding than by bf16' near
-check '8_zero_tp, dp = 2, tp = 2: the bits of dp = 1, tp = 2' same 8_zero_tp 4 20 8 2
+deeper check '8_zero_tp, dp = 2, tp = 2: the bits of dp = 1, tp = 2' same 8_zero_tp 4 20 8 2
 
 # ---- build/train
 
@@ -104,10 +105,10 @@ steps=${TEST_LONG:+300}
 steps=${steps:-60}
 on 1 6_bf16 "$steps" 1 >"$work/own"
 check "6_bf16, a sequence a step: $steps losses of build/train" as_trainer 1 1
-on 2 8_zero_tp "$steps" >"$work/own"
-check "8_zero_tp, 8 sequences: $steps losses of build/train on 8 ranks" as_trainer 8 8 --parallel.zero=1
-on 4 9_pipeline "$steps" 2 2 >"$work/own"
-check "9_pipeline, 2 stages, dp = 2: $steps losses of build/train" as_trainer 4 2 --parallel.zero=1 --parallel.pp=2
+deeper on 2 8_zero_tp "$steps" >"$work/own"
+deeper check "8_zero_tp, 8 sequences: $steps losses of build/train on 8 ranks" as_trainer 8 8 --parallel.zero=1
+deeper on 4 9_pipeline "$steps" 2 2 >"$work/own"
+deeper check "9_pipeline, 2 stages, dp = 2: $steps losses of build/train" as_trainer 4 2 --parallel.zero=1 --parallel.pp=2
 
 # In one process the trainer adds each token's part of a gradient to the sum so far, through all sequences of the step.
 # A step has each sequence's sum begin at 0, and adds the sums in a tree.
@@ -117,7 +118,7 @@ chain() { # without the tree
     make -s --no-print-directory B="$BUILD" "$BUILD/$work/chain" || return 1
     "$BUILD/$work/chain" "$work" "$steps" | losses >"$work/own" && as_trainer 1 8
 }
-check "6_bf16 without its tree: $steps losses of build/train in one process" chain
+deeper check "6_bf16 without its tree: $steps losses of build/train in one process" chain
 first_difference() {
     trainer one 1 2 1 --run.dump=1 && trainer two 2 2 1 --run.dump=1 || return 1
     (cd "$work" && "$diff" runs/one runs/two) >"$work/diff"
