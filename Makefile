@@ -85,7 +85,7 @@ HEADERS = $(wildcard src/*/*.h)
 LIB = $(B)/libpretrain.a
 BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
 FUZZ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(filter-out dev/fuzz/fuzz.c dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
-TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c)) # mpi_*: run by test_*.sh
+TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c) test/layouts.c) # the last two: run by test_*.sh
 
 all: $(BIN) $(B)/course
 

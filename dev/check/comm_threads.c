@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct Message {
     const void *from_buf; // a send
@@ -29,12 +30,15 @@ typedef struct Message {
 
 typedef struct {
     pthread_mutex_t lock;
-    Message *waiting; // oldest first
+    pthread_cond_t news; // a message has met its receive
+    uint64_t n_met;      // that have
+    Message *waiting;    // oldest first
 } Network;
 
 typedef struct {
     Network *network;
     uint64_t group; // the same number on all ranks of a group, and of no other group
+    uint64_t seen;  // n_met when this rank last woke; of the world
 } State;
 
 static void *allocate(size_t n_bytes)
@@ -68,6 +72,8 @@ static void post(Comm *comm, CommTicket *ticket, Message message)
                 in->from, out->n_bytes);
         if (in->n_bytes) memcpy(in->to_buf, out->from_buf, in->n_bytes);
         mine->done = other->done = true;
+        state->network->n_met++;
+        pthread_cond_broadcast(&state->network->news);
     } else {
         *at = mine;
     }
@@ -99,6 +105,21 @@ static bool threads_test(Comm *comm, CommTicket *ticket)
     return done;
 }
 
+static bool threads_doze(Comm *root, double seconds)
+{
+    State *state = root->state;
+    Network *n = state->network;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(1e9 * seconds);
+    until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&n->lock);
+    while (n->n_met == state->seen && pthread_cond_timedwait(&n->news, &n->lock, &until) == 0) {}
+    state->seen = n->n_met;
+    pthread_mutex_unlock(&n->lock);
+    return true;
+}
+
 static bool threads_split(Comm *comm, Comm *child, int color, int key)
 {
     const State *parent = comm->state;
@@ -127,7 +148,7 @@ static void threads_free(Comm *comm)
 
 static const CommOps THREADS = {
     .name = "threads", .split = threads_split, .send = threads_send, .recv = threads_recv, .test = threads_test,
-    .free = threads_free,
+    .doze = threads_doze, .free = threads_free,
 };
 
 typedef struct {
@@ -151,7 +172,7 @@ static void *run_rank(void *p)
 
 void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg)
 {
-    Network network = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    Network network = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
     Thread thread[n];
     pthread_t id[n];
     for (int r = 0; r < n; r++) {
