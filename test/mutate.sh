@@ -71,9 +71,9 @@ targets() { # TEST...
     local test
     for test; do
         case $test in
+        test_layouts.sh) echo build/test/layouts build/stories build/prepare build/pipeline ;;
         *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema
               [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" # has the same name
-              [ "$test" = test_layouts.sh ] && echo build/test/layouts
               test=${test%.sh} && [ -f "test/mpi_${test#test_}.c" ] && echo "build/test/mpi_${test#test_}" ;;
         test_comm | test_cp) echo "build/test/$test" "build/test/mpi_${test#test_}" all ;; # a script has the same name
         *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all

@@ -1,15 +1,77 @@
 #!/bin/bash
-# test/test_layouts.sh: the layouts of layouts.tsv against one rank, the plan and each other, in one process (layouts.c).
-# deeper: all rows of the table, and ten layouts that are drawn at random
+# test/test_layouts.sh [random N [SEED] | WORD]: the layouts of layouts.tsv against one rank, the plan and each other, in one
+# process (layouts.c). `make test-long` has all rows, and eight drawn at random; `make layouts` draws 60 (SEED 1). A layout at
+# random is a function of the seed and its number. WORD: the rows that have it.
+# deeper: all rows
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
 . "$(dirname "$0")/ranks_common.sh"
-table=${1:-test/layouts.tsv} circle=core
-[ -z "${TEST_LONG:-}" ] || circle=long
+
+# draw N: one of 0 .. N-1 into $drawn. Park and Miller's generator; low bits are poor, so high ones are taken.
+draw() {
+    state=$((state * 48271 % 2147483647))
+    drawn=$(((state >> 8) % $1))
+}
+
+pick() { # VARIABLE WORD...: one of them into the variable
+    local -n picked=$1
+    shift
+    draw $#
+    shift "$drawn"
+    picked=$1
+}
+
+# Two lines of a table, or false where the sizes cannot be: more than 8 ranks, fewer micro-batches than stages
+# (doc/pipeline.md), layers that do not fill the chunks.
+layout() {
+    local dp tp cp pp zero micro layers schedule family dtype recipe recompute sp reshard without='' options chunks=1 n
+    pick dp 1 1 2 4 && pick tp 1 1 2 4 && pick cp 1 1 2 && pick pp 1 1 2 4 && pick zero 0 1 2 3 && pick micro 1 2 4
+    pick layers 4 5 8 && pick schedule gpipe 1f1b interleaved zb-h1 zb-v v-half v-min && pick family gpt odd experts
+    pick dtype fp32 fp32 bf16 && pick recipe muon adamw 'adafactor optim.agc=0.01' adamw8bit
+    pick recompute none selective attention full sqrt && pick sp true false && pick reshard true false
+    n=$((dp * tp * cp * pp)) options="batch.micro=$micro memory.recompute=$recompute"
+    [ $n -gt 1 ] && [ $n -le 8 ] || return 1
+    if [ "$tp" -gt 1 ]; then options+=" parallel.tp=$tp parallel.sp=$sp"; fi
+    if [ "$cp" -gt 1 ]; then options+=" parallel.cp=$cp"; fi
+    if [ "$zero" -gt 0 ]; then
+        [ $((dp * cp)) -gt 1 ] || return 1
+        options+=" parallel.zero=$zero"
+        if [ "$zero" = 3 ]; then options+=" parallel.reshard=$reshard"; fi
+    fi
+    if [ "$pp" -gt 1 ]; then
+        case $schedule in interleaved | zb-v | v-*) chunks=2 ;; esac
+        [ $((16 / dp / micro)) -ge "$pp" ] || return 1
+        case $schedule in zb-v) [ $((16 / dp / micro)) -ge $((2 * pp)) ] || return 1 ;; esac
+        [ $((layers % (pp * chunks))) = 0 ] || { [ "$layers" = 5 ] && [ "$pp" = 2 ] && [ $chunks = 1 ]; } || return 1
+        options+=" parallel.pp=$pp parallel.schedule=$schedule"
+    fi
+    [ "$zero$recompute" = 3none ] || without+=g # see the table
+    [ "$family$tp$dtype" = gpt1fp32 ] || [ "$tp" = 1 ] || [ "$tp$dtype" = 2fp32 ] || without+=br
+    printf 'one\t1\t%s\tmodel.layers=%s numerics.dtype=%s optim.name=%s\n' "$family" "$layers" "$dtype" "$recipe"
+    printf 'long\t%s\t%s\t%s\n' $n "$without" "$options"
+}
+
+at_random() { # N SEED: a table
+    local i
+    state=$((($2 * 7919 + 12345) % 2147483647))
+    grep -E "^(all|family)$tab" test/layouts.tsv
+    for ((i = 0; i < $1; )); do layout && i=$((i + 1)); done
+}
+
 {
     "$BUILD/stories" --bytes 200000 --seed 3 --out "$work/text" &&
         "$BUILD/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 509 --out "$work/data" &&
         uneven_corpus && "$BUILD/pipeline" 1f1b --stages 2 --micro 4 --csv "$work/data/mine.csv"
 } >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
-"$BUILD/test/layouts" "$table" $circle "$work/data" "$work" "${2:-}"
+circle=core random=0 tab=$'\t'
+[ -z "${TEST_LONG:-}" ] || circle=long random=8
+if [ "${1:-}" = random ]; then random=${2:-60}; else
+    [ $# = 0 ] || random=0
+    "$BUILD/test/layouts" test/layouts.tsv $circle "$work/data" "$work" "${1:-}" || failed=1
+fi
+if [ "$random" -gt 0 ]; then
+    at_random "$random" "${3:-1}" >"$work/random.tsv"
+    "$BUILD/test/layouts" "$work/random.tsv" long "$work/data" "$work" || failed=1
+fi
+exit $failed
