@@ -59,15 +59,18 @@ __attribute__((format(printf, 1, 2))) static void wrong(const char *fmt, ...)
     va_end(args);
 }
 
+// Text that stays to the end: no leak.
 static char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static char *format(const char *fmt, ...)
 {
-    char *text;
+    static struct Kept { char *text; struct Kept *next; } *all_kept;
+    struct Kept *kept = malloc(sizeof *kept);
     va_list args;
     va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) < 0) die("layouts: no memory");
+    if (!kept || vasprintf(&kept->text, fmt, args) < 0) die("layouts: no memory");
     va_end(args);
-    return text;
+    kept->next = all_kept, all_kept = kept;
+    return kept->text;
 }
 
 static void add_word(Settings *words, char *word)
@@ -303,7 +306,8 @@ static void as_planned(const char *run, Settings words, int ranks)
             const char *name = tag < MEM_TAGS ? mem_tag_name((MemTag)tag) : tag == MEM_TAGS ? "total" : "peak";
             size_t want = tag < MEM_TAGS ? rank.bytes[tag] : tag == MEM_TAGS ? rank.total : rank.peak;
             long long got = json_object_get(own, name) ? json_integer_value(json_object_get(own, name)) : -1;
-            if (got != (long long)want) wrong("%s: rank %d holds %lld bytes of %s, planned %zu", run, r, got, name, want);
+            if (got != (long long)want)
+                wrong("%s: rank %d holds %lld bytes of %s, planned %zu", run, r, got, name, want);
             if (tag < MEM_TAGS) plan_checked(&plan, (MemTag)tag);
         }
         plan_close(&plan);
@@ -460,7 +464,8 @@ static void judge(const Row *row, const char *reference)
 static void child(const Row *row, const char *reference)
 {
     alarm(HANG);
-    if (!freopen(format("%s/row.out", work), "w", stdout) || !freopen(format("%s/row.err", work), "w", stderr)) _exit(9);
+    if (!freopen(format("%s/row.out", work), "w", stdout)) _exit(9);
+    if (!freopen(format("%s/row.err", work), "w", stderr)) _exit(9);
     Settings words = settings_of(row);
     if (!strcmp(row->kind, "refused")) {
         run_on(row->ranks, words, "refused", "");
@@ -541,13 +546,13 @@ static bool parse(char *line, Row *row)
     }
     if (!strcmp(row->kind, "family")) {
         if (n_known == 16) die("layouts: more than 16 families");
-        known[n_known].name = strdup(next(&rest));
-        known[n_known++].settings = strdup(rest ? rest : "");
+        known[n_known].name = format("%s", next(&rest));
+        known[n_known++].settings = format("%s", rest ? rest : "");
         return false;
     }
     row->ranks = atoi(next(&rest));
     const char *third = next(&rest);
-    row->settings = strdup(next(&rest)), row->says = strdup(next(&rest));
+    row->settings = format("%s", next(&rest)), row->says = format("%s", next(&rest));
     snprintf(row->without, sizeof row->without, "%s", third);
     if (row->ranks < 1) die("layouts: line %d has no ranks", row->line);
     bool single = !strcmp(row->kind, "one");
@@ -556,7 +561,7 @@ static bool parse(char *line, Row *row)
         if (!strcmp(third, known[i].name)) {
             family.n = one.n = 0;
             add(&family, known[i].settings);
-            if (single) add(&one, row->settings), row->settings = "";
+            if (single) add(&one, row->settings), row->settings = format("%s", "");
             return true;
         }
     die("layouts: line %d: no family %s", row->line, third);
@@ -574,7 +579,8 @@ int main(int argc, char **argv)
     Row pending = {.line = 0};
     data = argv[3], work = argv[4];
     char *table = disk_read_file(argv[1], &n_table, 1 << 20), *left = table;
-    if (!table || !disk_write_file(format("%s/empty.toml", work), "", 0)) die("layouts: %s or %s: %s", argv[1], work, strerror(errno));
+    if (!table || !disk_write_file(format("%s/empty.toml", work), "", 0))
+        die("layouts: %s or %s: %s", argv[1], work, strerror(errno));
     add_word(&all, format("--run.dir=%s/runs", work));
     add(&all, "data.train=@/train_*.bin data.val=@/val_*.bin data.tokenizer=@/");
     while ((line = strsep(&left, "\n"))) {
@@ -590,7 +596,8 @@ int main(int argc, char **argv)
         if (!strcmp(row.kind, "long") && !deep) continue;
         if (*word && !strstr(row.settings, word)) continue;
         if (!refused && !there) { // its one rank, when the first row needs it
-            if (above) forget_run(format("line%d", above)), forget_run(reference);
+            if (above) forget_run(format("line%d", above));
+            if (reference) forget_run(reference);
             there = true, above = 0, reference = format("one%d", pending.line);
             good &= fares_well(&pending, reference);
         }
@@ -598,9 +605,10 @@ int main(int argc, char **argv)
         good &= fares_well(&row, reference);
         if (refused) continue;
         forget_run(format("fast%d", row.line));
-        if (!applies(&row, 'd') || !applies(&row, 'b')) continue; // nothing to go on from
-        if (above) forget_run(format("line%d", above));
-        above = row.line;
+        bool goes_on = applies(&row, 'd') && applies(&row, 'b'); // the next row, from what this one wrote
+        int over = goes_on ? above : row.line;
+        if (over) forget_run(format("line%d", over));
+        if (goes_on) above = row.line;
     }
     free(table);
     return good ? 0 : 1;
