@@ -422,7 +422,7 @@ static void close_number(const char *what, json_t *x, json_t *y, const char *key
 // One update, and what the weights after it make of the validation data.
 static void close_losses(const char *run, const char *other, bool narrow)
 {
-    double bound = narrow ? 4e-3 : 1e-4; // in 16 bits half of what an update changes
+    double bound = narrow ? 3e-4 : 1e-4;
     json_t *x = metrics(run, "train", 1), *y = metrics(other, "train", 1);
     json_t *after = metrics(run, "end", 1), *its = metrics(other, "val", 1);
     close_number(run, x, y, "loss", bound), close_number(run, after, its, "val_loss", bound);
