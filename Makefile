@@ -14,7 +14,7 @@
 ## make bench             speed against this machine's own matrix-multiply peak
 ### make bench-data        tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
 ### make parity            train on 700 layouts of ranks and compare every gradient with one rank's
-### make layouts           memory and traffic of 60 random layouts on real ranks against the plan, to the byte
+### make layouts           60 random layouts: bits, and memory and traffic against the plan, to the byte
 ### make scaling           measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
 ### make same-bits         OLD=FOLDER: the build in FOLDER and this one train the same bits, on 33 layouts
 ### make mutate            seed known bugs, one at a time, and see the tests catch them
@@ -87,7 +87,7 @@ HEADERS = $(wildcard src/*/*.h)
 LIB = $(B)/libpretrain.a
 BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
 FUZZ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(filter-out dev/fuzz/fuzz.c dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
-TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c)) # mpi_*: run by test_*.sh
+TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c) test/layouts.c) # the last two: run by test_*.sh
 
 all: $(BIN) $(B)/course
 
@@ -259,8 +259,8 @@ attention-ladder:
 	@BUILD=$(B) NVCC='$(NVCC)' scripts/attention_ladder.sh
 parity: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) test/parity.sh | tee runs/parity.txt'
-layouts: $(BIN)
-	@BUILD=$(B) test/test_plan_layouts.sh 60
+layouts: $(BIN) $(B)/test/layouts
+	@BUILD=$(B) test/test_layouts.sh random 60
 scaling: $(B)/stories $(B)/prepare $(B)/train $(B)/plan $(B)/scaling
 	@BUILD=$(B) SMALL=$(SMALL) scripts/scaling.sh
 same-bits: $(B)/train $(B)/export

@@ -307,13 +307,11 @@ static void add_observers(Run *run)
     if (cfg->monitor.agree_every) run_observe(run, observers_agree());
 }
 
-int main(int argc, char **argv)
+// What each rank of `world` does; the exit status. (Ranks may be threads: test/layouts.c.)
+static int train(Comm *world, int argc, char **argv)
 {
-    static Config cfg;
-    static Run run;
-    dev_cpu_choose_blas(argv);
-    config_help(argc, argv); // before there are ranks, who would miss one that leaves
-    Comm *world = launch_start(argv);
+    static _Thread_local Config cfg;
+    static _Thread_local Run run;
     config_defaults(&cfg);
     config_set_derived(&cfg, "parallel.ranks", world->size);
     config_parse(&cfg, argc, argv);
@@ -340,6 +338,15 @@ int main(int argc, char **argv)
     run_close(&run);
     ranks_part(&run.replicas);
     close_devices(&devices, world);
-    launch_stop(world);
     return saved && right ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    dev_cpu_choose_blas(argv);
+    config_help(argc, argv); // before there are ranks, who would miss one that leaves
+    Comm *world = launch_start(argv);
+    int status = train(world, argc, argv);
+    launch_stop(world);
+    return status;
 }

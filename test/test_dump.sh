@@ -138,10 +138,25 @@ mistakes() {
     fails_with 1 'optim\.lr' "$BUILD/plan" memory tiny --optim.lrr=1
     fails_with 2 'plan memory' "$BUILD/plan" memroy tiny
     fails_with 2 'json' "$BUILD/plan" recompute tiny --model.vocab=100 --json
+    fails_with 1 'batch\.tokens 512 is not a multiple of 3 ranks' "$BUILD/plan" memory "$work/gpt.toml" --ranks 3
+    fails_with 2 'no number of ranks' "$BUILD/plan" memory "$work/gpt.toml" --ranks 0
+    fails_with 2 'no number of ranks' "$BUILD/plan" memory "$work/gpt.toml" --ranks
+    fails_with 2 'only for plan memory' "$BUILD/plan" flops "$work/gpt.toml" --ranks 2
+    "$BUILD/plan" memory "$work/gpt.toml" --ranks 1 --json | cmp - <("$BUILD/plan" memory "$work/gpt.toml" --json)
     "$BUILD/plan" memory >"$work/out" 2>"$work/err" || status=$?
     [ $status = 2 ]
     grep -q usage "$work/err"
     "$BUILD/plan" --help | grep -q 'usage'
+}
+
+# A model that fits nowhere, on 64 ranks: planned like any other, and between them they hold it once.
+large() {
+    local P tag
+    P=$("$BUILD/plan" params gpt3-175b | awk '$2 == "parameters" { print $1 }')
+    "$BUILD/plan" memory gpt3-175b --batch.tokens=131072 --batch.micro=1 --ranks 64 --parallel.zero=3 --json | memory_lines >"$work/large"
+    for tag in 8optimizer 4parameters; do
+        awk -v tag="${tag#?}" -v want=$((${tag%"${tag#?}"} * P)) '$2 == tag { n += $3 } END { exit sprintf("%.0f", n) != want "" }' "$work/large"
+    done
 }
 
 # Each preset can be planned; where its header names a number of parameters, the table has that number.
@@ -173,5 +188,6 @@ passes 'the dumped update is the one asked for' another_update_is_another_dump
 passes 'account and dump leave the run as it is' options_change_nothing
 passes 'measuring for run.minutes is not dumped' measuring_is_not_dumped
 passes 'mistakes' mistakes
+passes 'a large model on 64 ranks' large
 passes 'every preset can be planned' every_preset
 exit $failed

@@ -1,6 +1,6 @@
 // test_plan_traffic: the plan's bytes of tensor parallelism against what threads count when they run the model, for
 // layouts drawn at random; those of context, pipeline and data parallelism against the formulas and tables of their
-// modules; and seconds against the alpha-beta model by hand. (test_plan_replicas does the first for data parallelism.)
+// modules; and seconds against the alpha-beta model by hand. (test_layouts.sh does the first for all groups.)
 #include "tp_case.h"
 
 #include "comm/collectives.h"

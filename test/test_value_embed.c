@@ -1,6 +1,6 @@
 // test_value_embed: which layers have a value embedding, what their tables are to optimizer, muP and fp8, and that they
 // start a model near the one without. (test_model compares gradients with PyTorch, test_tp, test_cp_model and
-// test_pipeline_run ranks with one.)
+// test_layouts.sh ranks with one.)
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 // The invariant: whenever the network's lock is free, no waiting send matches a waiting receive. Of a send and its
 // receive, the one posted second finds the first in the queue, copies the bytes and marks both done. The queue is
 // searched from the oldest, so messages of one pair, group, channel and tag arrive in order. A send is finished only
-// when its receive has been posted: a program that relies on buffering hangs here, as it would where a network's
-// buffers are full.
+// when its receive has been posted: a program that relies on buffering stops here, as it would where a network's
+// buffers are full: when every rank waits for another, the process dies.
 //
 // There are no native collectives: every call uses the algorithms of collectives.c, for any number of ranks.
 //
@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct Message {
     const void *from_buf; // a send
@@ -29,12 +30,16 @@ typedef struct Message {
 
 typedef struct {
     pthread_mutex_t lock;
-    Message *waiting; // oldest first
+    pthread_cond_t news; // a message has met its receive
+    uint64_t n_met;      // that have
+    int size, asleep, gone; // ranks: all; that wait, and have looked at all that has met; that are done
+    Message *waiting;    // oldest first
 } Network;
 
 typedef struct {
     Network *network;
     uint64_t group; // the same number on all ranks of a group, and of no other group
+    uint64_t seen;  // n_met when this rank last woke; of the world
 } State;
 
 static void *allocate(size_t n_bytes)
@@ -68,6 +73,8 @@ static void post(Comm *comm, CommTicket *ticket, Message message)
                 in->from, out->n_bytes);
         if (in->n_bytes) memcpy(in->to_buf, out->from_buf, in->n_bytes);
         mine->done = other->done = true;
+        state->network->n_met++, state->network->asleep = 0;
+        pthread_cond_broadcast(&state->network->news);
     } else {
         *at = mine;
     }
@@ -99,6 +106,31 @@ static bool threads_test(Comm *comm, CommTicket *ticket)
     return done;
 }
 
+static void look_for_a_deadlock(const Network *n)
+{
+    if (n->asleep && n->asleep + n->gone == n->size) die("comm_threads: every rank waits for another, for ever");
+}
+
+static bool threads_doze(Comm *root, double seconds)
+{
+    State *state = root->state;
+    Network *n = state->network;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(1e9 * seconds);
+    until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&n->lock);
+    if (n->n_met == state->seen) {
+        n->asleep++;
+        look_for_a_deadlock(n);
+        while (n->n_met == state->seen && pthread_cond_timedwait(&n->news, &n->lock, &until) == 0) {}
+        if (n->n_met == state->seen) n->asleep--;
+    }
+    state->seen = n->n_met;
+    pthread_mutex_unlock(&n->lock);
+    return true;
+}
+
 static bool threads_split(Comm *comm, Comm *child, int color, int key)
 {
     const State *parent = comm->state;
@@ -127,7 +159,7 @@ static void threads_free(Comm *comm)
 
 static const CommOps THREADS = {
     .name = "threads", .split = threads_split, .send = threads_send, .recv = threads_recv, .test = threads_test,
-    .free = threads_free,
+    .doze = threads_doze, .free = threads_free,
 };
 
 typedef struct {
@@ -146,12 +178,16 @@ static void *run_rank(void *p)
     comm->rank = t->rank, comm->size = t->size, comm->state = state;
     t->body(comm, t->arg);
     comm_free(comm);
+    pthread_mutex_lock(&t->network->lock);
+    t->network->gone++;
+    look_for_a_deadlock(t->network);
+    pthread_mutex_unlock(&t->network->lock);
     return NULL;
 }
 
 void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg)
 {
-    Network network = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    Network network = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER, .size = n};
     Thread thread[n];
     pthread_t id[n];
     for (int r = 0; r < n; r++) {

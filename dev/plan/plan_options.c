@@ -344,7 +344,8 @@ static void set_prepare(PlanOptions *o, const Given *g)
 void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
 {
     Given g;
-    char *for_config[64] = {argv[0]};
+    enum { MOST = 100 };
+    char *for_config[MOST] = {argv[0]};
     int n = 1;
     none_given(&g);
     *o = (PlanOptions){.job.layout = plan_layout_default()};
@@ -353,7 +354,7 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
         int taken = !strncmp(argv[i], "--", 2) && !is_key ? take(&g, argv[1], argv + i, argc - i) : 0;
         if (!taken && !strncmp(argv[i], "--", 2) && !is_key) unknown(argv[i]);
         if (!taken) {
-            if (n == 64) die("%s: more than 63 settings", argv[i]);
+            if (n == MOST) die("%s: more than %d settings", argv[i], MOST - 1);
             if (strncmp(argv[i], "--", 2)) o->config = argv[i];
             for_config[n++] = argv[i];
         }

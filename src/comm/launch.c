@@ -139,7 +139,7 @@ bool launch_own_device(Comm *world, const char *id)
 
 void launch_places(Comm *world, FILE *out)
 {
-    if (world->size > 1) comm_mpi_places(world, out);
+    if (world->size > 1 && launched()) comm_mpi_places(world, out); // threads (tests) have none
 }
 
 void launch_stop(Comm *world)
