@@ -20,7 +20,7 @@
 // With numerics.embed_dtype=fp32 stages 1 to 3 gather the embedding, E elements, once more a step: 4 E bytes.
 // run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
-// a step, and gathers a unit for each sequence's backward: (1 + B) M P, or 2 B M P where forward also takes them apart.
+// a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 // Where M B is no power of two, and has b bits set, it adds by all_to_all b P instead, and in stage 0 all_gather P
 // (deal.c).
 //
@@ -154,22 +154,6 @@ static void add_stage(ShardingCase *is, const Run *run)
     if (m->shape.tie && m->params.no_head && !m->params.no_embedding) is->tied = end - begin;
 }
 
-// Of the first micro-batches of a step on a deterministic device: sequences that go forward alone, but for one of each
-// micro-batch (model_chunk_forward).
-static size_t forwards_apart(const Run *run, size_t share, size_t micros)
-{
-    const Config *cfg = &run->cfg;
-    const Model *m = run->model;
-    size_t B = (size_t)cfg->batch.micro, n = 0;
-    bool all = m->acts.sharers > 1 || m->shape.experts.n, numbers = cfg->model.dropout > 0 || cfg->run.dump == 1;
-    for (size_t i = 0; i < micros * B && cfg->numerics.deterministic; i += B) {
-        int dp = (int)cfg->parallel.dp;
-        bool follow = deal_sequence(i + B - 1, share, 0, dp) - deal_sequence(i, share, 0, dp) == B - 1;
-        n += all || (numbers && !follow) ? B - 1 : 0;
-    }
-    return n;
-}
-
 ShardingCase sharding_case(const Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -194,11 +178,9 @@ ShardingCase sharding_case(const Run *run)
         .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
         .more = measures ? (size_t)config_micro_grain(cfg) : 0, .deals = config_deals(cfg),
     };
-    size_t share = is.micro * is.batch;
     if (is.stage == 3 && is.reshard) is.keep = (size_t)cfg->parallel.keep;
     size_t begin;
     if (m->dev->embed_fp32 && !m->params.no_embedding && is.stage > 0) params_unit_range(&m->params, 0, &begin, &is.embed);
-    is.apart = forwards_apart(run, share, is.micro) + forwards_apart(run, share, is.more);
     add_stage(&is, run);
     return is;
 }
@@ -256,7 +238,7 @@ static size_t gathers(const ShardingCase *is, size_t *again, size_t *kept)
     bool anew = is->stage == 3 && is->reshard;
     *again = anew ? micro * is->again + sharding_streamed(is, is->tied) : 0;
     *kept = anew ? is->kept : 0;
-    return !anew ? 1 : micro * (is->deterministic ? 1 + is->batch : 2) + is->apart;
+    return !anew ? 1 : micro * (is->deterministic ? 1 + is->batch : 2);
 }
 
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)

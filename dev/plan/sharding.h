@@ -19,7 +19,6 @@ typedef struct {
     size_t x_bytes, g_bytes; // of a weight; of a gradient element when it is sent
     size_t state;         // bytes of the optimizer's state for all P, master weights among them
     size_t micro, batch;  // M micro-batches of B sequences on each rank
-    size_t apart;         // deterministic: sequences that are a forward of their own, but for one a micro-batch
     size_t more;          // micro-batches whose gradient is measured, and reduced, apart (run.noise_every)
     size_t keep;          // units with fewer elements stay gathered for a step (parallel.keep); 0: none
     // Elements: of these units; that recomputation gathers a third time in a micro-batch (sharding_again); that a

@@ -239,15 +239,23 @@ void model_saved_at(const Activations *acts, int u, size_t row, void **saved)
 }
 
 // From acts->stream[0], unless the first unit is the embedding, to out (max_rows, C), unless the last is the head.
-static void run_forward(Activations *acts, const UnitContext *ctx, X *out, size_t row, const Batch *batch)
+// part[n_parts]: equal parts of the batch, one after another; a unit's weights are gathered once for all of them.
+static void run_forward(Activations *acts, const UnitContext *ctx, X *out, size_t n_parts, const Batch *part)
 {
     for (int u = 0; u < acts->n_units; u++) {
-        void *saved[UNIT_MAX_SAVED];
+        const Unit *unit = &acts->unit[u];
         X *to = u + 1 < acts->n_units ? acts->stream[u + 1] : out;
-        model_saved_at(acts, u, row, saved);
-        unit_forward(ctx, &acts->unit[u], PASS_FORWARD, model_stream_at(acts, to, row),
-                     model_stream_at(acts, acts->stream[u], row), saved, batch);
-        if (batch->train && !acts->pool->all_kept) recompute_keep(acts, ctx->dev, u, row, batch->N, saved);
+        unit_before(ctx, unit, PASS_FORWARD);
+        for (size_t i = 0; i < n_parts; i++) {
+            size_t N = part[i].N, row = i * N;
+            void *saved[UNIT_MAX_SAVED];
+            X *own = model_stream_at(acts, to, row);
+            model_saved_at(acts, u, row, saved);
+            unit->kind->forward(ctx, unit, own, model_stream_at(acts, acts->stream[u], row), saved, &part[i]);
+            unit_saw(ctx, unit, PASS_FORWARD, own, saved, &part[i]);
+            if (part->train && !acts->pool->all_kept) recompute_keep(acts, ctx->dev, u, row, N, saved);
+        }
+        unit_after(ctx, unit, PASS_FORWARD);
     }
     acts->pool->fresh = acts->slot;
 }
@@ -295,12 +303,11 @@ double model_chunk_forward(Model *m, int chunk, int slot, X *out, bool train)
     // depend on its shape. And backward finds its rows: of each sequence those that this rank has (acts->sharers), and
     // in one piece those of its experts; dropout and a dump find the samples' numbers.
     if (train && m->dev->deterministic) {
-        for (size_t b = 0; b < batch.B; b++) {
-            Batch one = one_sequence(&batch, b);
-            run_forward(acts, &ctx, out, b * batch.T, &one);
-        }
+        Batch part[batch.B];
+        for (size_t b = 0; b < batch.B; b++) part[b] = one_sequence(&batch, b);
+        run_forward(acts, &ctx, out, batch.B, part);
     } else {
-        run_forward(acts, &ctx, out, 0, &batch);
+        run_forward(acts, &ctx, out, 1, &batch);
     }
     return train || !m->chunk[chunk].piece.head ? 0 : sum_losses(m, 0, batch.N);
 }
@@ -446,7 +453,7 @@ void model_next_forward(Model *m, int chunk, KvCache *const *cache, size_t B, co
     Batch batch = current(m, B, rows, 0, false);
     batch.loss = NULL;  // no targets
     batch.first = NULL; // one document
-    run_forward(&m->chunk[chunk].slot[0], &ctx, out, 0, &batch);
+    run_forward(&m->chunk[chunk].slot[0], &ctx, out, 1, &batch);
 }
 
 void model_last_logits(Model *m, size_t rows, size_t n, float *logits)
