@@ -124,9 +124,10 @@ rolled_back() {
     [ -z "$(find "$work/m" -name 'step_*')" ]
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 {
-    sed 's/^tokens = 512/tokens = 384/; s/^micro = 8/micro = 1/; s/^eval_every.*/eval_every = 0/; s/^sample_every.*/save_every = 20/' \
+    sed 's/^tokens = 512/tokens = 96/; s/^context = 32/context = 8/; s/^micro = 8/micro = 1/; s/^eval_every.*/eval_every = 0/; s/^sample_every.*/save_every = 20/' \
         "$work/gpt.toml"
     printf '%s\n' '[sample]' 'count = 0' '[numerics]' 'deterministic = true'
 } >"$work/twelve.toml"

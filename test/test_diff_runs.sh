@@ -51,6 +51,7 @@ mistakes() {
     grep -q "^error: $runs/none/metrics.jsonl: cannot open: No such file" "$work/diff.err"
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'one update by two commands, from the same state' one_update
 passes 'the first update that differs' first_update

@@ -173,6 +173,7 @@ every_preset() {
     done
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 for family in gpt llama; do printf '%s\n' '[optim]' 'clip = 0.1' >>"$work/$family.toml"; done # every update is clipped
 for family in gpt llama; do

@@ -95,9 +95,9 @@ waits_for_hosts() {
 
 # 16 sequences in micro-batches of 4: 1, 2 and 4 ranks.
 sizes_that_divide() {
-    elastic a,b,c sizes --run.steps=2 --batch.tokens=512 --batch.micro=4
+    elastic a,b,c sizes --run.steps=2 --batch.tokens=128 --batch.micro=4
     [ "$(events sizes start ranks) $(events sizes start hosts)" = '2 a b' ]
-    elastic a,b even --run.steps=2 --batch.tokens=640 --batch.micro=20
+    elastic a,b even --run.steps=2 --batch.tokens=160 --batch.micro=20
     [ "$(events even start ranks)" = 1 ]
 }
 
@@ -163,9 +163,10 @@ drilled() {
     grep -q '^step [0-9]*: the bytes of the run without a failure; each step and its samples once$' "$work/drill"
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 {
-    sed 's/^tokens = 512/tokens = 384/; s/^micro = 8/micro = 1/; s/^eval_every.*/eval_every = 0/; s/^sample_every.*/sample_every = 0/' \
+    sed 's/^tokens = 512/tokens = 96/; s/^context = 32/context = 8/; s/^micro = 8/micro = 1/; s/^eval_every.*/eval_every = 0/; s/^sample_every.*/sample_every = 0/' \
         "$work/gpt.toml"
     printf '%s\n' '[sample]' 'count = 0' '[numerics]' 'deterministic = true'
 } >"$work/twelve.toml"

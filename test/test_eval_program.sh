@@ -22,7 +22,7 @@ the_run() { # CONFIG NAME [OPTION...]
 }
 
 ranks_too() {
-    local options=(--run.steps=20 --sample.count=0 --numerics.deterministic=true)
+    local options=(--run.steps=3 --sample.count=0 --numerics.deterministic=true)
     ranks 2 gpt two "${options[@]}" --parallel.tp=2
     train gpt one "${options[@]}"
     eval_json "$runs/two" | cmp - <(eval_json "$runs/one")

@@ -108,9 +108,9 @@ watched() {
         [ "$(value warn step "$runs/$name/metrics.jsonl" | tr '\n' ' ')" = '2 2 ' ] # two layers
         grep -qE 'step 2: experts of layers.1: for 2 steps the entropy of their loads .*; raise moe' "$runs/$name/log.txt"
     done
-    train llama many "${options[@]}" --model.experts=64 --model.experts_active=1 --moe.balance=none --monitor.experts_steps=2
+    train llama many "${options[@]}" --run.steps=3 --model.experts=64 --model.experts_active=1 --moe.balance=none --monitor.experts_steps=2
     grep -qE 'experts of layers.0: for 2 steps .*no token has used [0-9]+ of them: [0-9]+' "$runs/many/log.txt"
-    train llama quiet "${options[@]}" --model.experts=64 --model.experts_active=1 --moe.balance=none --monitor.experts_steps=0
+    train llama quiet "${options[@]}" --run.steps=3 --model.experts=64 --model.experts_active=1 --moe.balance=none --monitor.experts_steps=0
     [ -z "$(value warn step "$runs/quiet/metrics.jsonl")" ]
 }
 

@@ -1,11 +1,11 @@
 #!/bin/bash
 # test/test_file_list.sh: inputs given as a list of files (.paths): the same as the files themselves, whatever their number.
-# 20,000 files, with 40 file descriptors and 200 MiB of memory; --long: 100,000.
+# 5,000 files, with 40 file descriptors and 200 MiB of memory; --long: 100,000.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=test/data_common.sh
 . test/data_common.sh
-n=20000
+n=5000
 [ -z "${TEST_LONG:-}" ] || n=100000
 
 filter() { "$BUILD/filter" --rules guide.words --set guide.words.min=0 "$@"; }

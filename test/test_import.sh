@@ -101,6 +101,7 @@ mistakes() {
     "$BUILD/import" "$work/mute" --out "$runs/mute" --tokenizer "$work/data"
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'gpt: there and back' there_and_back gpt
 passes 'llama with QK-norm: there and back' there_and_back llama --model.qk_norm=true

@@ -132,7 +132,7 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
 head -c 6000 "$work/text/val.txt" >"$work/short.txt"
 $CC -shared -fPIC -O1 -o "$work/nth.so" test/nth_malloc.c || { echo 'not ok nth_malloc.c compiles'; exit 1; }
 do_start "$work/resume-from" >"$work/log" 2>&1 || { echo 'not ok a run'; sed 's/^/  /' "$work/log"; exit 1; }
-many=12 few=8
+many=6 few=4
 [ -z "$all" ] || many=100000 few=50
 for what in prepare start resume export; do
     [ $what != export ] || many=100000 # it has few

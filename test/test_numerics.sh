@@ -24,12 +24,14 @@ differ() { # FILE FILE: the comparison can see a difference
     if cmp -s "$1" "$2"; then echo "$1 and $2 are the same"; return 1; fi
 }
 
+small=(--batch.tokens=128 --batch.micro=4) # 4 sequences, where 16 would prove no more
+
 # ---- deterministic mode
 
-# 10 steps of 16 sequences as 1, 2 and 8 micro-batches, each with another number of threads (1, 3, 2). TEST_LONG: 50
+# 4 steps of 16 sequences as 1, 2 and 8 micro-batches, each with another number of threads (1, 3, 2). TEST_LONG: 50
 # steps, and 4 micro-batches with 4 threads, and 8 with one.
 deterministic() { # FAMILY NAME [OPTION...]
-    local family=$1 name=$2 cut steps=10 cuts='1:16 2:2 3:8'
+    local family=$1 name=$2 cut steps=4 cuts='1:16 2:2 3:8'
     [ -z "${TEST_LONG:-}" ] || steps=50 cuts='1:16 2:2 3:8 4:4 1:2'
     shift 2
     for cut in $cuts; do
@@ -55,7 +57,7 @@ fast_mode_rounds() {
 bf16_products() {
     local way
     for way in auto widened; do
-        brief gpt "products-$way" --numerics.deterministic=true --run.stop_at=8 --numerics.dtype=bf16 \
+        brief gpt "products-$way" "${small[@]}" --numerics.deterministic=true --run.stop_at=8 --numerics.dtype=bf16 \
             --numerics.bf16_products=$way
     done
     grep 'matmul: .*; bf16 matrices: widened to fp32, ' "$runs/products-widened/log.txt"
@@ -73,7 +75,7 @@ bf16_products() {
 # The lookup of fp32 tables: other bits than that of the stored ones, which a run may read before or after; a stop on the
 # way changes none; and the ops are those of the definition.
 embedding_in_fp32() {
-    local bf16=--numerics.dtype=bf16 wide=--numerics.embed_dtype=fp32
+    local bf16="${small[*]} --numerics.dtype=bf16" wide=--numerics.embed_dtype=fp32
     brief gpt embed-stored --run.stop_at=6 $bf16
     brief gpt embed-wide --run.stop_at=6 $bf16 $wide
     differ "$(weights embed-stored 6)" "$(weights embed-wide 6)"
@@ -113,8 +115,7 @@ skips() { sed -n 's/.*"event":"skip","step":\([0-9]*\),.*lowered to \([0-9.e+]*\
 # A loss scale that overflows at once, doubles every third step and overflows again, on either side of the
 # stop, which comes in the middle of a count.
 fp16_resumes() {
-    resumes gpt fp16 --numerics.dtype=fp16 --numerics.loss_scale=16777216 --numerics.loss_growth=3 --batch.tokens=128 \
-        --batch.micro=4
+    resumes gpt fp16 --numerics.dtype=fp16 --numerics.loss_scale=16777216 --numerics.loss_growth=3 "${small[@]}"
     skips fp16
     extras fp16 | grep -q loss_scale
     [ "$(skips fp16 | head -n 1)" = '1 8.38861e+06' ]
@@ -130,7 +131,7 @@ fp16_takes_over() {
 }
 
 tf32_resumes() { # alone, and from a run in fp32, which stores the same
-    resumes llama tf32 --numerics.dtype=tf32
+    resumes llama tf32 "${small[@]}" --numerics.dtype=tf32
     brief gpt wide --run.stop_at=5
     brief gpt rounds --run.stop_at=3
     brief gpt rounds --run.stop_at=5 --ckpt.resume=true --numerics.dtype=tf32
@@ -138,9 +139,9 @@ tf32_resumes() { # alone, and from a run in fp32, which stores the same
 }
 
 fp8_resumes() { # the history of 4 steps is full before the stop, and its last row matters for 4 steps after it
-    resumes llama fp8 --numerics.dtype=fp8 --numerics.amax_history=4
+    resumes llama fp8 "${small[@]}" --numerics.dtype=fp8 --numerics.amax_history=4
     extras fp8 | grep -q 'fp8\.amax'
-    brief llama fp8-current --run.steps=24 --optim.decay_steps=24 --numerics.dtype=fp8 --numerics.fp8_scaling=current
+    brief llama fp8-current "${small[@]}" --run.steps=24 --optim.decay_steps=24 --numerics.dtype=fp8 --numerics.fp8_scaling=current
     differ "$(weights fp8 24)" "$(weights fp8-current 24)"
 }
 
@@ -183,12 +184,12 @@ recomputed_is_kept() { # FAMILY NAME [OPTION...]
     local family=$1 name=$2 mode
     shift 2
     for mode in none selective attention sqrt every full; do
-        brief "$family" "$name-$mode" --run.stop_at=8 --model.layers=5 --model.dropout=0.1 --memory.recompute=$mode "$@"
-        cmp "$(weights "$name-$mode" 8)" "$(weights "$name-none" 8)"
+        brief "$family" "$name-$mode" --run.stop_at=3 --model.layers=5 --model.dropout=0.1 "${small[@]}" --memory.recompute=$mode "$@"
+        cmp "$(weights "$name-$mode" 3)" "$(weights "$name-none" 3)"
     done
-    brief "$family" "$name-3" --run.stop_at=8 --model.layers=5 --model.dropout=0.1 --memory.recompute=every \
+    brief "$family" "$name-3" --run.stop_at=3 --model.layers=5 --model.dropout=0.1 "${small[@]}" --memory.recompute=every \
         --memory.recompute_every=3 "$@"
-    cmp "$(weights "$name-3" 8)" "$(weights "$name-none" 8)"
+    cmp "$(weights "$name-3" 3)" "$(weights "$name-none" 3)"
 }
 
 # Compressed activations change the weights, and what recomputation keeps is compressed in the same way each
@@ -325,6 +326,7 @@ measured_ops() {
     [ "$plain" ] && [ "$plain" = "$("$BUILD/bench" stories --bf16 --ops --steps 1 --threads 1 | awk -F'|' "$loss")" ]
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'gpt: deterministic: threads and micro-batches do not change a bit' deterministic gpt gpt-same
 deeper passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
@@ -332,7 +334,7 @@ deeper passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dty
 passes 'without it micro-batches round' fast_mode_rounds
 passes 'bf16: products by hardware are the widened ones' bf16_products
 passes 'bf16: tokens and positions read in fp32' embedding_in_fp32
-passes 'bench --bf16: --ops changes no bit' measured_ops
+deeper passes 'bench --bf16: --ops changes no bit' measured_ops
 passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
 deeper passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
 passes 'tf32: the same, and after fp32' tf32_resumes

@@ -160,6 +160,7 @@ phases_of_ranks() { # NAME [OPTION...]
     value train comm_ms "$runs/$1/metrics.jsonl" | awk '!($1 >= 2) { exit 1 }'
 }
 
+channels=32
 { prepare_corpus && uneven_corpus; } >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'one process' train gpt gpt "${exact[@]}"
 passes 'one process: experts' train llama experts "${exact[@]}" "${experts[@]}"

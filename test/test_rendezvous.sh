@@ -145,6 +145,7 @@ nonsense() {
     refused "/bin/true gives no command for a proxy (is it MPICH's? on host 0: is port 29500 free?)" MPIEXEC=/bin/true MASTER_PORT=29500
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 train gpt one "${options[@]}"
 passes 'two hosts by their address' by_address

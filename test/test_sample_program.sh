@@ -29,7 +29,7 @@ as_the_run() { # CONFIG NAME [OPTION...]
 }
 
 other_layouts() {
-    local options=(--run.steps=20 --sample.count=3 --sample.prompt=Once --numerics.deterministic=true)
+    local options=(--run.steps=3 --sample.count=3 --sample.prompt=Once --numerics.deterministic=true)
     ranks 2 gpt zero3 "${options[@]}" --parallel.zero=3
     train gpt one "${options[@]}"
     texts "$runs/zero3" --prompt Once | cmp - <(texts "$runs/one" --prompt Once)

@@ -149,6 +149,7 @@ two_runs_in_a_directory() {
     [ ! -s "$runs/locked/lock" ]
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 sed 's/^tokens = 512/tokens = 384/; s/^micro = 8/micro = 4/; s/^eval_every.*/eval_every = 0/' "$work/gpt.toml" >"$work/twelve.toml"
 passes 'SIGKILL' signalled KILL 'was killed by signal 9 \(Killed\)'

@@ -26,6 +26,7 @@ figures() { # RUN: what does not depend on the clock
 tasks="piqa=$work/piqa.jsonl,words=$work/lambada.jsonl"
 sets="a=$work/data/val_*.bin,b=$work/data/train_*.bin"
 options=(--run.steps=20 --sample.count=0 --eval.tasks="$tasks" --eval.sets="$sets" --eval.tasks_every=15 --eval.tokens=700)
+exact=("${options[@]}" --numerics.deterministic=true --run.steps=2 --run.eval_every=1 --eval.tasks_every=1 --eval.tokens=300)
 
 program=$(realpath "$BUILD/eval")
 number() { grep -o "\"$1\":[^,}]*" | cut -d : -f 2; } # NAME: of each line
@@ -70,23 +71,23 @@ program_agrees() {
 
 # Copies of the model share the items: the same bits.
 copies() {
-    ranks 2 gpt ddp "${options[@]}" --numerics.deterministic=true
-    train gpt exact "${options[@]}" --numerics.deterministic=true
+    ranks 2 gpt ddp "${exact[@]}"
+    train gpt exact "${exact[@]}"
     figures exact | cmp - <(figures ddp)
 }
 
 # Copies that have a layer's experts between them need each other for every item.
 experts() {
-    local more=(--numerics.deterministic=true --model.experts=4 --model.experts_active=2)
-    train llama routed "${options[@]}" "${more[@]}"
-    ranks 2 llama routed2 "${options[@]}" "${more[@]}" --parallel.ep=2
+    local more=("${exact[@]}" --model.experts=4 --model.experts_active=2)
+    train llama routed "${more[@]}"
+    ranks 2 llama routed2 "${more[@]}" --parallel.ep=2
     figures routed | cmp - <(figures routed2)
 }
 
 layout() { # NAME RANKS OPTION...
     local name=$1 n=$2
     shift 2
-    ranks "$n" gpt "$name" "${options[@]}" --numerics.deterministic=true "$@"
+    ranks "$n" gpt "$name" "${exact[@]}" "$@"
     figures exact | cmp - <(figures "$name")
 }
 
@@ -106,6 +107,7 @@ mistakes() {
     program_refuses eval 1 'nonesuch' "$runs/one" --json --task "$work/nonesuch"
 }
 
+channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 make_tasks
 passes 'while training' alone

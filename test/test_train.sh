@@ -119,14 +119,14 @@ packs_documents() {
 }
 
 # The batch in one micro-batch or in four: before the first update, loss and gradient norm agree to rounding.
-# The longest path: 2 layers with sums of 64, 16, 32, 64, 64 and 256 terms and two norms of 64; a last norm and the
-# head, 64 each; there and back; and a sum over 512 tokens: n = 2 (2 (496 + 128) + 128) + 512 = 3264 roundings of
-# u = 2^-24. They add up to at most 6 sqrt(n) u with near certainty (Higham & Mary 2019); cancellation among 512 terms
-# of either sign magnifies that by sqrt(512); and two runs err in opposite directions at worst: 9.3e-4 in all.
+# The longest path: 2 layers with sums of 64, 16, 16, 64, 64 and 256 terms and two norms of 64; a last norm and the
+# head, 64 each; there and back; and a sum over 256 tokens: n = 2 (2 (480 + 128) + 128) + 256 = 2944 roundings of
+# u = 2^-24. They add up to at most 6 sqrt(n) u with near certainty (Higham & Mary 2019); cancellation among 256 terms
+# of either sign magnifies that by sqrt(256); and two runs err in opposite directions at worst: 6.2e-4 in all.
 # Averaging wrongly, or dropping one of the micro-batches, moves the gradient norm by more than a tenth.
 micro_batches_agree() { # FAMILY
     local micro key bound first
-    bound=$(awk 'BEGIN { print 2 * 6 * sqrt(3264) * 2 ^ -24 * sqrt(512) }')
+    bound=$(awk 'BEGIN { print 2 * 6 * sqrt(2944) * 2 ^ -24 * sqrt(256) }')
     for micro in 4 16; do
         train "$1" "$1-micro$micro" --batch.micro="$micro" --run.stop_at=1
         for key in loss grad_norm; do
@@ -318,7 +318,7 @@ unigram_entropy() {
 
 learns() { # FAMILY
     local file=$runs/$1-learns/metrics.jsonl loss floor entropy tokens bytes
-    train "$1" "$1-learns" --run.steps="$steps" --optim.decay_steps="$steps" --eval.tokens=0 --run.eval_every=0 \
+    train "$1" "$1-learns" --model.context=32 --batch.tokens=512 --run.steps="$steps" --optim.decay_steps="$steps" --eval.tokens=0 --run.eval_every=0 \
         --data.floor="$work/text/floor.json" --run.sample_every=0 --run.threads=2
     well_formed "$1-learns" "$steps"
     loss=$(value end val_loss "$file") floor=$(value end floor_loss "$file")
@@ -335,8 +335,9 @@ learns() { # FAMILY
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
-steps=150
+sed -i 's/^context = 32/context = 16/; s/^tokens = 512/tokens = 256/' "$work/gpt.toml" "$work/llama.toml"
 for family in gpt llama; do
+    [ $family = gpt ] && steps=150 || steps=80
     passes "$family: 40 steps" straight $family
     passes "$family: 20 steps + resume + 20 are 40, byte for byte" resumes $family
     passes "$family: threads do not change a bit" threads_agree $family

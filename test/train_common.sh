@@ -36,7 +36,7 @@ passes() { # NAME FUNCTION [ARGUMENT...]
 # What only `make test-long` runs (it sets TEST_LONG).
 deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }
 
-# config FAMILY: every switch of the model, and nothing that depends on the machine.
+# config FAMILY: every switch of the model, and nothing that depends on the machine. A script may set channels.
 config() {
     local llama='norm = "rmsnorm"
 activation = "swiglu"
@@ -46,7 +46,7 @@ bias = false
 tie = false'
     printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 40' 'eval_every = 10' 'sample_every = 10' 'threads = 1' 'peak = 100' \
         '[data]' "train = \"$work/data/train_*.bin\"" "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" \
-        '[model]' 'layers = 2' 'channels = 64' 'heads = 4' 'context = 32' '[batch]' 'tokens = 512' 'micro = 8' \
+        '[model]' 'layers = 2' "channels = ${channels:-64}" 'heads = 4' 'context = 32' '[batch]' 'tokens = 512' 'micro = 8' \
         '[optim]' 'lr = 3e-3' 'warmup = 10' 'decay_steps = 40' '[eval]' 'tokens = 1000' '[sample]' 'tokens = 20'
     [ "$1" = llama ] && printf '%s\n' '[model]' "$llama"
     return 0
