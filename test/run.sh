@@ -49,8 +49,9 @@ out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
 trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0 begun=0 left=()
-# Ranks sleep where MPICH would spin (mpi_waits.c), but not with a sanitizer, which wants to be loaded first.
-if [ -z "$units$list" ] && [ "${BUILD##*/}" != asan ] && mkdir "$out/bin" &&
+# Ranks sleep where MPICH would spin (mpi_waits.c), but not with a sanitizer, which wants to be loaded first, nor where
+# the library's name would be cut into two.
+if [ -z "$units$list" ] && [ "${BUILD##*/}" != asan ] && [ "$out" = "${out//[ :]/}" ] && mkdir "$out/bin" &&
     ${CC:-cc} -shared -fPIC -O1 -o "$out/mpi_waits.so" test/mpi_waits.c 2>/dev/null; then
     for name in mpiexec.mpich mpiexec.hydra mpiexec; do
         own=$(command -v $name) || continue
