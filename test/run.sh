@@ -19,7 +19,7 @@
 #   --list           prints the names, and runs nothing
 #   --seconds N      starts no test after that; says which it did not start, and leaves them uncounted
 #   --built FILE     what `times` wrote after the build: its processors' seconds are added to the last lines
-#   --steady N       each test N times under each of five conditions: test/steady.sh
+#   --steady N       N rounds of the tests, each under one of five conditions in turn: test/steady.sh
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
