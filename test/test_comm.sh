@@ -10,7 +10,7 @@ trap 'exit 130' INT TERM
 failed=0 program=$BUILD/test/mpi_comm
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 cores=$(env -u OMP_NUM_THREADS nproc)
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 LC_ALL=C
 # MPICH keeps some memory until the process ends.
 . test/lsan.sh
 

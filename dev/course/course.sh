@@ -21,6 +21,7 @@
 # allocate and print may be called, so an answer cannot read the tests, write files, or speak for the grader. Of its own
 # functions the tests see only those of the empty stub: one that is called main, fail or sqrt changes nothing.
 set -u -o pipefail
+export LC_ALL=C # some of the compiler's messages are read
 here=$(dirname "$(readlink -f "$0")")
 case $here in */dev/course) root=$(cd "$here/../.." && pwd) tree=1 ;; *) root=$here tree='' ;; esac
 build=${BUILD:-build} cc=${CC:-gcc} cxx=${CXX:-g++} me=$0
