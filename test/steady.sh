@@ -73,7 +73,7 @@ prepare() { # CONDITION
         [ -n "$locale" ] || echo 'note: de_DE.UTF-8 is not installed, and localedef does not make it: its name alone is set' ;;
     *) why='no such condition' ;;
     esac
-    [ "$1" != space ] || tmp="$kept/tmp of a folder with spaces, and with a long name as those of some systems of queues/job 7"
+    [ "$1" != space ] || tmp="$kept/tmp with spaces in its long name/job 7"
 }
 
 one_round() { # ROUND CONDITION
