@@ -216,7 +216,7 @@ run: $(B)/stories $(B)/prepare $(B)/train
 # Programs are built in the recipe, so that what this took is counted.
 tests-built = $(MAKE) --no-print-directory all && { $(MAKE) -k --no-print-directory test-programs || true; }; times >$(B)/times
 test:
-	@$(tests-built)
+	+@$(tests-built)
 	@BUILD=$(B) test/run.sh --built $(B)/times
 test-programs: $(TESTS) $(FUZZ)
 # Documents, the book and the guides; the course; hosts and launchers: each in all its depth (test/README.md).
@@ -224,7 +224,7 @@ test-docs test-course test-hosts: $(BIN) $(B)/course $(B)/test/mpi_comm $(B)/tes
 	@BUILD=$(B) test/run.sh --long --circle $(@:test-%=%)
 # What is deeper: more layouts, every order of the emulation, more kills, and the unit tests under the sanitizers.
 test-long:
-	@$(tests-built)
+	+@$(tests-built)
 	@status=0; BUILD=$(B) test/run.sh --long --built $(B)/times || status=1; $(MAKE) --no-print-directory asan-units || status=1; exit $$status
 
 # ---- checks and tables

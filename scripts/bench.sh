@@ -4,6 +4,7 @@
 # where a python3 with PyTorch is found (build/venv's first), PyTorch's step on the same models in the same run: eager and
 # compiled, in fp32 and bf16 autocast; where build/venv has llama.cpp, its rate of writing text beside ours; and what more ranks than cores cost (scripts/bench_ranks.sh).
 set -euo pipefail
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2 |

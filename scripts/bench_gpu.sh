@@ -15,6 +15,7 @@
 # if PyTorch is missing, SKIP for a model that does not fit, FAIL for a program that failed; only FAIL makes the exit
 # status 1. BENCH_GPU_EMULATE=1 does the same on the emulation, with tiny sizes; the numbers then mean nothing.
 set -uo pipefail
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build} emulate=${BENCH_GPU_EMULATE:-} failed=0
 stop() { echo "error: bench_gpu.sh: $*" >&2; exit 1; }

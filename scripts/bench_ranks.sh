@@ -11,6 +11,7 @@
 # a run takes beyond a run of a quarter of its steps. Its 100% is one process with one thread, which waits for nobody.
 # All layouts take turns, ROUNDS times, because machines drift; the table has the medians.
 set -euo pipefail
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} rounds=${ROUNDS:-1} ranks=${RANKS:-4 8} layouts=${LAYOUTS:-ddp ddp/mpi zero1 zero2 zero3 tp pp 3d}
 dir=$(mktemp -d)

@@ -10,6 +10,7 @@
 # divided by the time of all steps, are the most that saving can cost ("at most"). This number is also valid on a busy
 # machine, and so, roughly, is the ratio of processor times; the ratio of the times means nothing there.
 set -euo pipefail
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} pairs=${1:-5} steps=${2:-200}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bench_save.XXXXXX")

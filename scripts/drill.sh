@@ -17,6 +17,7 @@
 # the measured seconds of a save and of kept steps between two (a stop to grow saves, too), of a failure (from the kill
 # to the first new step, and the stop when the host comes back), and between failures.
 set -u
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build} launcher=${LAUNCHER:-mpiexec} kills=${1:-30} mean=${MEAN:-4} down=2 save_every=20
 work=${WORK:-$(mktemp -d "${TMPDIR:-/tmp}/drill.XXXXXX")} || exit 1

@@ -27,6 +27,7 @@
 # Rejected: ranks that stay alive when one is lost (doc/supervisor.md: the group's memory is cut for all its ranks);
 # another learning rate for fewer ranks (the batch is the same).
 set -u
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 usage="error: usage: $0 --hosts A,B,... [--local] [--ppn N] [--min N] [--mpiexec COMMAND] [--probe COMMAND] build/train CONFIG \
 --run.name=NAME [--key=value ...]"
 every=${EVERY:-10} rest=${REST:-60} pause=${PAUSE:-1} tries=${TRIES:-5} patience=${LEAVE:-600}

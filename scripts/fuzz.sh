@@ -14,6 +14,7 @@
 # and the next run starts from them. An input that crashes or hangs is written to runs/fuzz/crash-TARGET-...; run it
 # again with: build/fuzz/TARGET FILE. Exit status 0: nothing was found.
 set -u
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 TIMEFORMAT='%U %S'
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build} runs=${FUZZ_RUNS:-10000} seconds=${FUZZ_SECONDS:-0} failed=0

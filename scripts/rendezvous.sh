@@ -19,6 +19,7 @@
 # and working directory of all ranks are host 0's. Exit status: the program's, on every host; 2 where it is not started.
 # Open MPI has no such launcher.
 set -u
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 say() { printf 'rendezvous: %s\n' "$*" >&2; }
 die() { say "error: $*"; exit 2; }
 whole() { case $2 in '' | *[!0-9]*) die "$1 is '$2' (a whole number is wanted)" ;; esac; }

@@ -14,15 +14,13 @@ set -u
 pause=${PAUSE:-10} dir=runs name=run attempt=0 idle=0 newest='' before=
 child=
 
+in_file() { # KEY OTHERWISE: the text that $argument, a configuration, has for it in [run]
+    sed -n "/^\[run\]/,/^\[/s/^$1 *= *\"\([^\"]*\)\".*/\1/p" "$argument" | tail -n 1 | grep . || echo "$2"
+}
 for argument; do
     case $argument in
-    --run.dir=*) dir=${argument#*=} ;;
-    --run.name=*) name=${argument#*=} ;;
     *.toml) # what a file sets, unless the command line does
-        [ -r "$argument" ] && eval "$(sed -n '/^\[run\]/,/^\[/{
-            s/^name *= *"\([A-Za-z0-9_.\/ -]*\)".*/name="\1"/p
-            s/^dir *= *"\([A-Za-z0-9_.\/ -]*\)".*/dir="\1"/p
-        }' "$argument")" ;;
+        [ -r "$argument" ] && dir=$(in_file dir "$dir") name=$(in_file name "$name") ;;
     esac
 done
 for argument; do # the command line wins

@@ -7,6 +7,7 @@
 #
 # scripts/bench_ranks.sh measures such layouts on ranks of this machine; for cores that are free.
 set -euo pipefail
+export LC_ALL=C # awk and bash write 0.5, not 0,5
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} gpu=${GPU:-H100}
 [ $# -gt 0 ] || set -- gpt3-2.7b 64 llama2-7b 64 llama2-70b 64 gpt3-175b 512

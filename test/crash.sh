@@ -241,7 +241,7 @@ without_memory() {
 # A wall clock that jumps by days and years, both ways, whenever it is read.
 jumping_clock() {
     $CC -shared -fPIC -O1 -o "$work/jumps.so" test/jumping_clock.c -ldl
-    LD_PRELOAD=$work/jumps.so at dp2 jumping --run.save_every=3 --ckpt.async=true --run.hang_timeout=10
+    LD_PRELOAD=jumps.so LD_LIBRARY_PATH=$work at dp2 jumping --run.save_every=3 --ckpt.async=true --run.hang_timeout=10
     finished jumping straight
     grep -q '"t":[0-9]' "$runs/jumping/metrics.jsonl"
     if grep -qE 'nan|inf|-[0-9]+:[0-9]' "$work/jumping.out"; then return 1; fi

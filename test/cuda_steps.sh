@@ -13,6 +13,7 @@ trap 'kill $(jobs -rp) 2>/dev/null; wait; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 unset "${!EMU_@}"
 ulimit -c 0
+export LC_ALL=C # awk writes 0.5, not 0,5
 export EMU_MEMORY=256 # MiB; address space is scarce in containers
 cores=$(nproc 2>/dev/null || echo 2)
 steps=0

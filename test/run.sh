@@ -19,7 +19,7 @@
 #   --list           prints the names, and runs nothing
 #   --seconds N      starts no test after that; says which it did not start, and leaves them uncounted
 #   --built FILE     what `times` wrote after the build: its processors' seconds are added to the last lines
-#   --steady N       each test N times under each of five conditions: test/steady.sh
+#   --steady N       N rounds of the tests, each under one of five conditions in turn: test/steady.sh
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
@@ -92,6 +92,7 @@ run_one() { # PROGRAM KIND: writes its lines, and what is counted of it into the
     [ "$2" = script ] && own=$(sed -n '2,25s/^# limit: \([0-9]*\) s.*/\1/p' "$1") && [ -n "$own" ] && limit=$own
     { TMPDIR=$work/tmp timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # not the shell's own "Aborted"
     status=$?
+    export LC_ALL=C # of what follows: awk and times write 0.5, not 0,5
     times >"$work/times"
     cpu=$(cpu_seconds "$work/times")
     "count_$2" "$log"
@@ -175,6 +176,7 @@ if [ $# = 0 ]; then
 fi
 wait
 [ -z "$list" ] || exit 0
+export LC_ALL=C
 collect
 
 [ $((passed + failed)) = 0 ] && echo 'no test was run'

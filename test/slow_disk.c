@@ -1,6 +1,6 @@
 // slow_disk: a disk that is slow for some checkpoints, for LD_PRELOAD. fsync of a file of tensors whose path contains
 // one of the words in SLOW_DISK (separated by spaces) returns when the directory SLOW_DISK_UNTIL exists, or after
-// ten seconds, so that a test in which nothing comes fails instead of hanging. (test_slow_disk.sh)
+// a minute, so that a test in which nothing comes fails instead of hanging. (test_slow_disk.sh)
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,6 @@ int fsync(int fd)
     const char *until = getenv("SLOW_DISK_UNTIL");
     struct timespec pause = {.tv_nsec = 10000000};
     struct stat info;
-    for (int i = 0; i < 1000 && until && is_slow(fd) && stat(until, &info); i++) nanosleep(&pause, NULL);
+    for (int i = 0; i < 6000 && until && is_slow(fd) && stat(until, &info); i++) nanosleep(&pause, NULL);
     return (int)syscall(SYS_fsync, fd);
 }

@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 static int die_with(void *arg)
 {
@@ -112,10 +113,32 @@ static void test_ranks(void **state)
         }
 }
 
+// Ranks that share a voice: the first one prints, whichever it is; each ends with its own status.
+static void test_one_voice(void **state)
+{
+    (void)state;
+    char text[300];
+    for (int first = 0; first < 2; first++) {
+        int *voice = mmap(NULL, sizeof *voice, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(voice != MAP_FAILED);
+        check_share_voice(voice);
+        setenv("PMI_SIZE", "2", 1);
+        setenv("PMI_RANK", first ? "1" : "0", 1);
+        assert_int_equal(run_child(die_with, "a", text, sizeof text), 1);
+        assert_non_null(strstr(text, first ? "rank 1: error: x: a" : "rank 0: error: x: a"));
+        setenv("PMI_RANK", first ? "0" : "1", 1);
+        assert_int_equal(run_child(die_usage_with, "b", text, sizeof text), 2);
+        assert_string_equal(text, "");
+        check_share_voice(NULL);
+        munmap(voice, sizeof *voice);
+    }
+    unsetenv("PMI_RANK"), unsetenv("PMI_SIZE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_line), cmocka_unit_test(test_no_control),
                                        cmocka_unit_test(test_threads), cmocka_unit_test(test_json_without_memory),
-                                       cmocka_unit_test(test_ranks)};
+                                       cmocka_unit_test(test_ranks), cmocka_unit_test(test_one_voice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

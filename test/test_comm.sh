@@ -10,7 +10,7 @@ trap 'exit 130' INT TERM
 failed=0 program=$BUILD/test/mpi_comm
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 cores=$(env -u OMP_NUM_THREADS nproc)
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 LC_ALL=C
 # MPICH keeps some memory until the process ends.
 . test/lsan.sh
 
@@ -83,6 +83,13 @@ says_it_once() {
     [ $status = 1 ] && [ $took -le $budget ]
     [ "$(grep -c 'error: ' "$work/err")" = 1 ]
     grep -q '^rank 0: error: test: every rank fails' "$work/err"
+}
+
+rank_0_is_late() { # then another one says it, and once
+    ranks 3 late
+    [ $status = 1 ]
+    [ "$(grep -c 'error: ' "$work/err")" = 1 ]
+    grep -q '^rank [12]: error: test: every rank fails' "$work/err"
 }
 
 is_killed() { # one line names the rank, whichever the launcher reports; the list of places has its process
@@ -181,6 +188,7 @@ passes 'calls that differ end the job' ends_at_once differ 1 \
     'all_reduce of 7 fp32 on rank 2, all_reduce of 8 fp32 on rank 0'
 passes 'a rank that leaves ends the job' leaves
 passes 'what fails on every rank is said once' says_it_once
+passes 'where rank 0 comes late, another one says it, once' rank_0_is_late
 passes 'a killed rank ends the job' is_killed
 passes 'ranks share the cores' threads_are_shared
 [ -z "${UCX_TLS:-}" ] && passes 'ranks of one machine use its memory' transport

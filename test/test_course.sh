@@ -11,8 +11,10 @@ if nm "$BUILD/libpretrain.a" 2>/dev/null | grep -q __asan_; then
     echo 'skip the course (the library is built for a sanitizer)'
     exit 0
 fi
-work=$(mktemp -d "${TMPDIR:-/tmp}/course.XXXXXX") || exit 1
+work=$(mktemp -d "${TMPDIR:-/tmp}/the course.XXXXXX") || exit 1 # names of folders may have spaces
 trap 'rm -rf "$work"' EXIT
+mkdir "$work/tmp"
+export TMPDIR=$work/tmp
 failed=0 given=dev/course/15_clipping course=$BUILD/course
 export COURSE_SECONDS=3
 

@@ -182,14 +182,14 @@ broken_input_is_counted() {
     ends_in_error 1 "bad.jsonl:2: no field 'body'" "$BUILD/prepare" tokens --strict --input "$work/bad.jsonl" --field body --out "$work/bad"
     printf 'a\n\nb\n' | tokens --input - --separator-line '' --val 0 --out "$work/bad" 2>&1 | grep '^train: 2 documents, 4 bytes'
     gzip -c "$work/good.txt" | head -c 900 >"$work/cut.txt.gz"
-    local program
-    for program in "$BUILD/filter" "$BUILD/dedup" "$BUILD/prepare tokens --out $work/bad --input"; do
-        # shellcheck disable=SC2086 # words
-        ends_in_error 1 'cut.txt.gz: byte 900: the gzip data end too early' $program "$work/cut.txt.gz"
-        mkdir -p "$work/empty"
-        # shellcheck disable=SC2086
-        ends_in_error 1 'empty: no file in it' $program "$work/empty"
-    done
+    mkdir -p "$work/empty"
+    refuses_both() { # COMMAND...
+        ends_in_error 1 'cut.txt.gz: byte 900: the gzip data end too early' "$@" "$work/cut.txt.gz"
+        ends_in_error 1 'empty: no file in it' "$@" "$work/empty"
+    }
+    refuses_both "$BUILD/filter"
+    refuses_both "$BUILD/dedup"
+    refuses_both "$BUILD/prepare" tokens --out "$work/bad" --input
 }
 
 # A few KB that unpack to a document above --max-document: a line of JSON is left out, a text ends every program.
@@ -202,9 +202,9 @@ long_documents_are_bounded() {
     printf '[recipe]\nout = "recipe"\n[source.a]\npath = "lines.jsonl.gz"\n[shards]\nval = 0\n' >"$dir/lines.toml"
     sed 's/lines.jsonl/text/' "$dir/lines.toml" >"$dir/text.toml"
     for program in "filter --max-document @SIZE @INPUT" "dedup --max-document @SIZE @INPUT" \
-        "prepare tokens --out $dir/tokens --vocab 257 --val 0 --max-document @SIZE --input @INPUT" \
-        "prepare train-tokenizer --out $dir/tokenizer --vocab 257 --max-document @SIZE --input @INPUT" \
-        "tokenize count --tokenizer $work/text --max-document @SIZE @INPUT" "prepare @RECIPE --tokenizer.vocab=257 --recipe.max_document=@SIZE"; do
+        "prepare tokens --out @DIR/tokens --vocab 257 --val 0 --max-document @SIZE --input @INPUT" \
+        "prepare train-tokenizer --out @DIR/tokenizer --vocab 257 --max-document @SIZE --input @INPUT" \
+        "tokenize count --tokenizer @DIR/../text --max-document @SIZE @INPUT" "prepare @RECIPE --tokenizer.vocab=257 --recipe.max_document=@SIZE"; do
         long_document "$program" 1 lines.jsonl.gz
         grep -E '^1 lines too long|too_long 1$' "$dir/log"
         grep 'jsonl.gz:1: left out: the line is longer than 1048576 bytes (raise .*max.document)' "$dir/log"
@@ -224,13 +224,15 @@ long_documents_are_bounded() {
         "$BUILD/filter" "$dir/bomb.gz"
 }
 
-# The words start with a sign that the name of a temporary folder cannot have.
 long_document() { # PROGRAM SIZE INPUT: the program with the two in it; its output in $work/long/log
-    local command=${1/@INPUT/$work/long/$3} status=0
-    command=${command/@RECIPE/$work/long/${3%%.*}.toml}
+    local command status=0
+    read -ra command <<<"$1" # the names of folders come after that: they may have spaces
+    command=("${command[@]/@SIZE/$2}")
+    command=("${command[@]/@INPUT/"$work/long/$3"}")
+    command=("${command[@]/@RECIPE/"$work/long/${3%%.*}.toml"}")
+    command=("${command[@]/@DIR/"$work/long"}")
     rm -rf "$work/long/tokens" "$work/long/tokenizer" "$work/long/recipe"
-    # shellcheck disable=SC2086 # words
-    "$BUILD"/${command/@SIZE/$2} >"$work/long/log" 2>&1 || status=$?
+    "$BUILD/${command[0]}" "${command[@]:1}" >"$work/long/log" 2>&1 || status=$?
     cat "$work/long/log"
     return $status
 }
@@ -309,13 +311,13 @@ outputs_stay_apart() {
     ends_in_error 1 'no/page.html.tmp: cannot write' "$BUILD/filter" "$o/in" --out "$o/kept.jsonl" --report "$o/no/page.html"
     [ ! -e "$o/same.jsonl" ] && [ ! -e "$o/kept.jsonl" ]
     # A limit on the size of files is an error like a full disk.
-    local program
-    for program in "filter $work/web.jsonl --out $o/limit.jsonl" "dedup $work/run/kept.jsonl --write $o/limit.jsonl" \
-        "prepare tokens --input $work/good.txt --out $o/limit"; do
-        # shellcheck disable=SC2086 # words
-        (ulimit -f 1 && "$BUILD"/$program >/dev/null 2>"$work/err") && return 1
+    too_large() { # PROGRAM ARGUMENT...
+        (ulimit -f 1 && "$BUILD/$1" "${@:2}" >/dev/null 2>"$work/err") && return 1
         tail -n 1 "$work/err" | grep -q '^error: .*File too large'
-    done
+    }
+    too_large filter "$work/web.jsonl" --out "$o/limit.jsonl"
+    too_large dedup "$work/run/kept.jsonl" --write "$o/limit.jsonl"
+    too_large prepare tokens --input "$work/good.txt" --out "$o/limit"
     # A file may be cleaned in place; a pipe stays a pipe.
     cp "$work/run/kept.jsonl" "$o/kept.jsonl"
     dedup "$o/kept.jsonl" --write "$o/kept.jsonl" >/dev/null

@@ -14,7 +14,7 @@ verdict() { # WORDS STATUS ARGUMENT...: a line of diff begins so, and it ends wi
     [ -z "$(find "$work" -maxdepth 1 -name 'twice.*')" ] # nothing is left behind
 }
 
-command="$BUILD/train $work/gpt.toml --run.steps=8"
+command="$BUILD/train '$work/gpt.toml' --run.steps=8" # of the shell
 
 one_update() {
     verdict 'rounding: ' 0 --twice "$command --batch.micro=16" "$command"

@@ -8,12 +8,13 @@
 # shellcheck source=test/ranks_common.sh
 . "$(dirname "$0")/ranks_common.sh"
 export EVERY=0.3 REST=100 PAUSE=0.1 TRIES=3
+PATH=$work:$PATH # of `probe`: --probe has words, and the name of a folder may be several
 
 # elastic HOSTS NAME [OPTION...]: 12 sequences a step, in micro-batches of one. Its words are in $work/NAME.err.
 elastic() {
     local hosts=$1 name=$2
     shift 2
-    timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --ppn "${ppn:-1}" --mpiexec "$launcher" --probe "$work/probe" "$BUILD/train" \
+    timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --ppn "${ppn:-1}" --mpiexec "$launcher" --probe probe "$BUILD/train" \
         "$work/twelve.toml" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
 }
 

@@ -13,14 +13,15 @@ unset OMP_STACKSIZE GOMP_STACKSIZE OPENBLAS_NUM_THREADS PRETRAIN_BLAS UCX_TLS
 short=(--run.steps=1 --eval.tokens=100 --run.sample_every=0 --sample.count=0)
 limit='' # what the shell limits before the program: "-v 300000"
 
-# works_or_says WORDS COMMAND...: works, or says one line with WORDS, within 5 seconds; status, out and err are left.
+# works_or_says WORDS COMMAND...: works, or says one line with WORDS, and ends within a minute (alone: a second; the machine
+# may have other work); status, out and err are left.
 # A line of the dynamic loader or of libgomp (which begins with an empty one) is such a line too.
 works_or_says() {
     local words=$1
     shift
     status=0
     # shellcheck disable=SC2086
-    (ulimit $limit; exec timeout -k 1 5 "$@") >"$work/out" 2>"$work/err" </dev/null || status=$?
+    (ulimit $limit; exec timeout -k 1 60 "$@") >"$work/out" 2>"$work/err" </dev/null || status=$?
     echo "-- $limit: $*: status $status"
     cat "$work/err"
     # OpenBLAS ends the program itself where it cannot start its threads, before main
@@ -111,7 +112,7 @@ shm() {
     local size=$1 n=$2
     shift 2
     status=0
-    "${spaces[@]}" bash -c "mount -t tmpfs -o $size none /dev/shm && ${*:-:} && exec timeout -k 1 20 '$launcher' \
+    "${spaces[@]}" bash -c "mount -t tmpfs -o $size none /dev/shm && ${*:-:} && exec timeout -k 1 60 '$launcher' \
         -n $n '$BUILD/train' '$work/gpt.toml' --run.name=shm --batch.micro=2 ${short[*]}" \
         >"$work/out" 2>"$work/err" </dev/null || status=$?
     echo "-- /dev/shm $size, $n ranks, $*: status $status"

@@ -7,6 +7,7 @@
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
 . "$(dirname "$0")/ranks_common.sh"
+runs="$work/runs, all of them" # the name of a folder may have a comma
 
 brief=(--run.steps=60 --optim.decay_steps=60 --optim.lr=1e-3 --run.eval_every=0 --run.sample_every=0 --sample.count=0
     --run.save_every=10 --ckpt.keep=0)

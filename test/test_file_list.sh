@@ -23,7 +23,7 @@ make_files() {
     awk -v n=$n -v folder="$work/many" 'BEGIN {
         for (i = 0; i < n; i++) {
             name = sprintf("d%03d/f%06d.txt", i / 1000, i)
-            if (i % 1000 == 0) system("mkdir " folder "/" sprintf("d%03d", i / 1000))
+            if (i % 1000 == 0) system("mkdir \"" folder "/" sprintf("d%03d", i / 1000) "\"")
             printf "file %d with some words in it, and %d\n", i, (i * 7919) % 100003 >(folder "/" name)
             close(folder "/" name)
             print name >(folder "/all.paths")

@@ -61,7 +61,7 @@ short() {
     "begin_$what" "$dir"
     : >"$work/says"
     (
-        export LD_PRELOAD=$work/nth.so NTH_MALLOC=$n NTH_MALLOC_IN=$(program_of "$what") NTH_MALLOC_SAYS=$work/says "$@"
+        export LD_PRELOAD=nth.so LD_LIBRARY_PATH=$work NTH_MALLOC=$n NTH_MALLOC_IN=$(program_of "$what") NTH_MALLOC_SAYS=$work/says "$@"
         "do_$what" "$dir"
     ) >"$work/out" 2>"$work/err" </dev/null || status=$?
     grep '^error: ' "$work/err" >"$work/errors" || true
@@ -101,7 +101,7 @@ count() { # WHAT [SETTING...]: what there is to fail
     rm -rf "${work:?}/$what" "$work/says"
     "begin_$what" "$work/$what"
     (
-        export LD_PRELOAD=$work/nth.so NTH_MALLOC=0 NTH_MALLOC_IN=$(program_of "$what") NTH_MALLOC_SAYS=$work/says "$@"
+        export LD_PRELOAD=nth.so LD_LIBRARY_PATH=$work NTH_MALLOC=0 NTH_MALLOC_IN=$(program_of "$what") NTH_MALLOC_SAYS=$work/says "$@"
         "do_$what" "$work/$what"
     ) >"$work/out" 2>"$work/err" </dev/null || { cat "$work/err"; return 1; }
     left_by "$work/$what" >"$work/$what.want"

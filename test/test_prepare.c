@@ -23,14 +23,20 @@ static void write_file(const char *name, const char *text, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-// A command line: words separated by spaces, @ stands for the test's folder; stdout goes to @/stdout.
+// A command line: words separated by spaces, @ stands for the test's folder (whose own name may have spaces); stdout
+// goes to @/stdout.
 static int run_words(void *arg)
 {
-    static char line[2048];
+    static char line[1 << 14];
     char *argv[64], *o = line;
     int argc = 0;
-    for (const char *p = arg; *p; p++) o += sprintf(o, *p == '@' ? "%s" : "%.1s", *p == '@' ? dir : p);
-    for (char *w = strtok(line, " "); w; w = strtok(NULL, " ")) argv[argc++] = w;
+    for (const char *p = arg; *p; p++) {
+        if ((size_t)(o - line) + strlen(dir) + 2 > sizeof line || argc == 63) return 98;
+        if (*p == ' ') continue;
+        if (p == (char *)arg || p[-1] == ' ') argv[argc++] = o;
+        o += sprintf(o, *p == '@' ? "%s" : "%.1s", *p == '@' ? dir : p);
+        if (p[1] == ' ' || !p[1]) *o++ = 0;
+    }
     argv[argc] = NULL;
     if (!freopen(in_dir("stdout"), "wb", stdout)) return 99;
     return prepare_main(argc, argv);
@@ -61,7 +67,7 @@ static void expect_stdout(const char *want)
 static void expect_part(const char *out, const char *pattern, const char *want)
 {
     Tokenizer *t = tokenizer_load(in_dir(out));
-    char glob[300], text[4096];
+    char glob[1000], text[4096];
     snprintf(glob, sizeof glob, "%s/%s", in_dir(out), pattern);
     Dataset *ds = dataset_open(glob, tokenizer_vocab_size(t));
     size_t o = 0;

@@ -214,16 +214,17 @@ cut_while_reading() {
 
 # A file that changes while it is read gives half of what it was, or of what it will be.
 changing_input() {
-    local i status size=30000000
+    local i status size=30000000 command
     if [ ! -r /proc/$$/io ]; then return; fi # no way to observe the reading
     for ((i = 0; i < 400; i++)); do cat "$work/in/a.jsonl"; done >"$work/big.jsonl" # 40 MB
     mkdir "$work/grow"
     printf '[recipe]\nout = "big_out"\n[source.a]\npath = "grow"\n' >"$work/big.toml"
-    for i in "$work/big.toml" "tokens --out $work/big_data --input $work/grow"; do
+    for i in recipe tokens; do
+        command=("$work/big.toml")
+        [ $i = recipe ] || command=(tokens --out "$work/big_data" --input "$work/grow")
         for _ in 1 2 3 4 5; do # a busy machine may look too late
             cp "$work/big.jsonl" "$work/grow/big.jsonl"
-            # shellcheck disable=SC2086
-            cut_while_reading "$work/grow/big.jsonl" "$BUILD/prepare" $i
+            cut_while_reading "$work/grow/big.jsonl" "$BUILD/prepare" "${command[@]}"
             if [ $status = 1 ]; then break; fi
         done
         cat "$work/err"

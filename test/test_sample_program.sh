@@ -111,7 +111,7 @@ until_said() { # PATTERN
 # Ctrl-C ends all texts that are being written, and the next prompt is asked for.
 interrupted() {
     mkfifo "$work/keys"
-    script -qec "$sample $runs/gpt --n 3 --tokens 100000000 --temperature 0 --logprobs" /dev/null \
+    script -qec "$sample '$runs/gpt' --n 3 --tokens 100000000 --temperature 0 --logprobs" /dev/null \
         <"$work/keys" >"$work/said" &
     exec 3>"$work/keys"
     printf 'Once\n' >&3
@@ -126,7 +126,7 @@ interrupted() {
 
 # On a terminal: a text for each line, until Ctrl-D.
 on_a_terminal() {
-    printf 'Once\nThe\n\004' | script -qec "$sample $runs/gpt --tokens 9" /dev/null >"$work/said"
+    printf 'Once\nThe\n\004' | script -qec "$sample '$runs/gpt' --tokens 9" /dev/null >"$work/said"
     tr -d '\r' <"$work/said" >"$work/lines"
     cat "$work/lines"
     grep -qF "Once$(texts "$runs/gpt" --prompt Once --tokens 9 | field text)" "$work/lines"

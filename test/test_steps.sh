@@ -8,7 +8,7 @@ BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/steps.XXXXXX") || exit 1
 trap 'rm -rf "$work" "${BUILD:?}/$work"; (cd "$BUILD" && rmdir -p ".${work%/*}" 2>/dev/null)' EXIT
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 LC_ALL=C
 failed=0
 deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }
 check() { # NAME COMMAND...

@@ -100,14 +100,12 @@ least_data() {
         --out "$work/least"
     local n
     n=$(grep -m 1 -o '"tokens": *[0-9]*' "$work/least/manifest.json" | grep -o '[0-9]*$')
-    of_one() { # CONTEXT
-        echo "--data.train=$work/least/train_*.bin --batch.micro=1 --model.context=$1 --batch.tokens=$1"
+    of_one() { # CONTEXT COMMAND...
+        "${@:2}" --data.train="$work/least/train_*.bin" --batch.micro=1 --model.context="$1" --batch.tokens="$1"
     }
-    # shellcheck disable=SC2046 # several options
-    train gpt least --run.stop_at=1 $(of_one $((n - 1)))
+    of_one $((n - 1)) train gpt least --run.stop_at=1
     rm -r "$runs/least"
-    # shellcheck disable=SC2046
-    refuses "$n tokens are fewer than model.context \+ 1 = $((n + 1))" gpt $(of_one "$n")
+    of_one "$n" refuses "$n tokens are fewer than model.context \+ 1 = $((n + 1))" gpt
 }
 
 run_directories() {

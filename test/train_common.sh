@@ -10,6 +10,7 @@ BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/train.XXXXXX") || exit 1
 runs=$work/runs failed=0
 unset OMP_NUM_THREADS
+export LC_ALL=C # awk and bash write 0.5, not 0,5; test_locale.sh is about the programs
 export OMP_WAIT_POLICY=passive # waiting threads leave the cores to others, as the machine may be busy
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

@@ -21,6 +21,7 @@
 # allocate and print may be called, so an answer cannot read the tests, write files, or speak for the grader. Of its own
 # functions the tests see only those of the empty stub: one that is called main, fail or sqrt changes nothing.
 set -u -o pipefail
+export LC_ALL=C # some of the compiler's messages are read
 here=$(dirname "$(readlink -f "$0")")
 case $here in */dev/course) root=$(cd "$here/../.." && pwd) tree=1 ;; *) root=$here tree='' ;; esac
 build=${BUILD:-build} cc=${CC:-gcc} cxx=${CXX:-g++} me=$0
@@ -54,6 +55,7 @@ find_assignment() { # N
     *) stop "$name/handout.md: no line \"Hand in: \`x.c\`.\"" ;;
     esac
     [ ${#files[@]} = 1 ] || kind=debug # files of the tree, with a bug in each
+    set_c_flags
 }
 handout() { sed -n "$1" "$folder/handout.md" | head -n 1; }
 suffix() { [ $kind = cuda ] && echo cu || echo c; } # of its graders
@@ -102,7 +104,12 @@ need_compiler() {
     $cc $sanitize "$work/try.c" -o "$work/try" 2>"$work/log" ||
         stop "$cc cannot build with $sanitize: $(head -n 1 "$work/log")"
 }
-c_flags() { echo "-std=gnu11 -g -O1 -fno-omit-frame-pointer $sanitize -Wall -Wextra -I$folder -I$here" $([ $kind = debug ] && echo "-fopenmp -I$root/src"); }
+set_c_flags() { # of the assignment: an array, for names of folders may have spaces
+    local sanitizers
+    read -ra sanitizers <<<"$sanitize"
+    c_flags=(-std=gnu11 -g -O1 -fno-omit-frame-pointer "${sanitizers[@]}" -Wall -Wextra "-I$folder" "-I$here")
+    [ $kind != debug ] || c_flags+=(-fopenmp "-I$root/src")
+}
 emulated() { # PROGRAM FILE... [-- FLAG...]
     local flags=(-- "-I$folder" "-I$work/include")
     [[ " $* " == *' -- '* ]] && flags=("${flags[@]:1}")
@@ -117,23 +124,21 @@ build_judge() { # [visible]
     mkdir -p "$work/include/dev" && ln -sfn "$here" "$work/include/dev/course"
     graders=("$work/grade.o")
     each_file stub "$work/stub" || stop "the stub of $name cannot be made"
-    # shellcheck disable=SC2046
-    $cc $([ $kind = cuda ] && echo -O1 -g || c_flags) -c "$here/grade.c" -o "$work/grade.o" || stop 'grade.c does not compile'
     if [ $kind = cuda ]; then
-        emulated "$work/judge" "$work/grade.o" "${parts[@]/#/$folder/}" >"$work/log" 2>&1
-        emulated "$work/judge" "$work/grade.o" $(printf "$folder/%s.cu " "${parts[@]}") "$work/stub/$file" || stop "the tests of $name do not build"
-        for part in "${parts[@]}"; do graders+=("$work/judge.$part.cu.o"); done
+        $cc -O1 -g -c "$here/grade.c" -o "$work/grade.o" || stop 'grade.c does not compile'
+        parts=("${parts[@]/%/.cu}")
+        emulated "$work/judge" "$work/grade.o" "${parts[@]/#/$folder/}" "$work/stub/$file" || stop "the tests of $name do not build"
+        for part in "${parts[@]}"; do graders+=("$work/judge.$part.o"); done
         return
     fi
+    $cc "${c_flags[@]}" -c "$here/grade.c" -o "$work/grade.o" || stop 'grade.c does not compile'
     for part in "${parts[@]}"; do
-        # shellcheck disable=SC2046
-        $cc $(c_flags) -c "$folder/$part.c" -o "$work/$part.o" || stop "$name/$part.c does not compile"
+        $cc "${c_flags[@]}" -c "$folder/$part.c" -o "$work/$part.o" || stop "$name/$part.c does not compile"
         graders+=("$work/$part.o")
     done
     [ $kind = written ] && objects=() || objects=("${files[@]/%/.o}")
     for part in ${objects[@]+"${files[@]}"}; do
-        # shellcheck disable=SC2046
-        $cc $(c_flags) ${strict:+-Werror} -c "$work/stub/$part" -o "$work/stub/$part.o" || stop "the stub of $name does not compile"
+        $cc "${c_flags[@]}" ${strict:+-Werror} -c "$work/stub/$part" -o "$work/stub/$part.o" || stop "the stub of $name does not compile"
     done
     if [ $kind != written ]; then
         nm -g --defined-only "${objects[@]/#/$work/stub/}" | awk 'NF == 3 { print $3 }' >"$work/keep"
@@ -158,14 +163,12 @@ calls+='|pthread_(mutex|cond|barrier|create|join)[a-z_]*|omp_[a-z_]+|GOMP_[a-z_]
 calls+='|__(mul|div)[sdt]c3|__(mul|div|udiv|mod|umod|float|floatun|fix|fixuns|extend|trunc)[a-z0-9]+[23]?)'
 undefined() { nm -u "$1" | awk '{ print $NF }' | sed 's/@.*//'; } # OBJECT
 allowed_calls() {
-    local plain="-std=gnu11 -w -fopenmp -I$folder -I$here -I$root/src -c -o $work/plain.o" other
+    local plain=(-std=gnu11 -w -fopenmp "-I$folder" "-I$here" "-I$root/src" -c -o "$work/plain.o") other
     if [ -f "$folder/given/calls" ]; then cat "$folder/given/calls"; return; fi
-    # shellcheck disable=SC2086
-    $cc $plain "$folder/tests.c" && nm -g --defined-only "$work/plain.o" | awk 'NF == 3 { print $3 }'
+    $cc "${plain[@]}" "$folder/tests.c" && nm -g --defined-only "$work/plain.o" | awk 'NF == 3 { print $3 }'
     for other in "${files[@]/#/$work/stub/}" "$folder/$file" "$folder"/right_*.c; do
         [ -f "$other" ] && [ "${other##*/}" != right_trainer.c ] || continue
-        # shellcheck disable=SC2086
-        $cc $plain "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
+        $cc "${plain[@]}" "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
     done | sort -u
 }
 refuse() { echo "not run: $*"; return 1; }
@@ -173,22 +176,26 @@ refuse() { echo "not run: $*"; return 1; }
 # The files that a source includes. -M knows also what is embedded; where it fails, -E has said what it had read until then:
 # the compiler's errors must show no line of the tests.
 included() { # SOURCE
-    local how
-    how="$([ $kind = cuda ] && echo "$cxx -x c++ -std=gnu++17 -I$root/src -I$root/dev/cuda_on_cpu/include" || echo "$cc") $(c_flags | sed 's/-std=[^ ]*//') -I$root"
-    # shellcheck disable=SC2086
-    { $how -M "$1" | tr ' ' '\n'; $how -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
+    local how=("$cc" "${c_flags[@]}" "-I$root")
+    [ $kind != cuda ] || how=("$cxx" -x c++ -std=gnu++17 "-I$root/src" "-I$root/dev/cuda_on_cpu/include" "${c_flags[@]:1}" "-I$root")
+    { "${how[@]}" -M "$1" | of_rule; "${how[@]}" -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
         grep / | sort -u | xargs -r -d '\n' realpath -m --
+}
+of_rule() { sed 's/\\ /\x01/g; s/ *\\$//' | tr ' ' '\n' | tr '\001' ' '; } # the names in a rule of make that the compiler wrote
+not_allowed() { # SOURCE: of the files that it includes, those that an answer may not
+    local file
+    included "$1" | while IFS= read -r file; do
+        case $file in /usr/* | "$here"/*.h | "$1" | "$root"/src/*.h | "$root"/dev/cuda_on_cpu/*.h) ;; *) echo "$file" ;; esac
+    done
 }
 # A file of an answer becomes an object, or is told why not: the compiler's own words, or ours.
 compile_answer() { # FILE
     local source=$work/answer/$1 bad
-    bad=$(included "$source" | grep -vE "^(/usr/.*|$here/.*[.]h|$source|$root/(src|dev/cuda_on_cpu)/.*[.]h)\$" | head -n 1)
+    bad=$(not_allowed "$source" | head -n 1)
     [ -z "$bad" ] || { refuse "it includes $(basename "$bad"); only system headers and those of the assignment can be"; return; }
     [ $kind = cuda ] && return
-    # shellcheck disable=SC2046
-    $cc $(c_flags) -fdiagnostics-color=never -S "$source" -o "$source.s" 2>&1 || return 1
-    # shellcheck disable=SC2046
-    bad=$({ $cc $(c_flags) -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
+    $cc "${c_flags[@]}" -fdiagnostics-color=never -S "$source" -o "$source.s" 2>&1 || return 1
+    bad=$({ $cc "${c_flags[@]}" -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
         awk '/^#APP/ { print "machine code (asm)" } /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
             $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|init_array\.00099|fini_array\.00099)/ { print "a section " $2 }
             $1 == ".section" && $2 ~ /^\.text/ && $2 !~ /,"ax/ { print "machine code among its data" }
@@ -219,7 +226,7 @@ build_answer() { # PROGRAM: of the files in $work/answer
 build_trusted() { # PROGRAM FILE: right_trainer.c, which calls the trainer's own library
     [ $kind = cuda ] && { emulated "$1" "${graders[@]}" "$2" "$build/libpretrain.a" -- -fopenmp -lopenblas -lm; return; }
     # shellcheck disable=SC2046
-    $cc $(c_flags) -fopenmp "-I$root/src" "-I$root" "$2" "${graders[@]}" "$build/libpretrain.a" \
+    $cc "${c_flags[@]}" -fopenmp "-I$root/src" "-I$root" "$2" "${graders[@]}" "$build/libpretrain.a" \
         $(${MAKE:-make} -s --no-print-directory -C "$root" B="$build" print-libraries) -pthread -lm -o "$1" 2>&1
 }
 
@@ -263,9 +270,10 @@ give() { # DIR
     if [ $kind = c ] || [ $kind = debug ]; then
         need_compiler && each_file stub "$work/stub" && allowed_calls >"$work/calls" && mv "$work/calls" "$1/$name/given"
     fi
-    for other in $([ $kind != debug ] || $cc -MM "-I$root/src" "$folder"/*.c "$1/$name"/given/*.c | grep -o "$root/src/[^ ]*[.]h" | sort -u); do
-        install -Dm 644 "$other" "$1/${other#"$root"/}"
-    done
+    [ $kind != debug ] || $cc -MM "-I$root/src" "$folder"/*.c "$1/$name"/given/*.c | of_rule | grep '[.]h$' | sort -u >"$work/headers"
+    [ $kind != debug ] || while IFS= read -r other; do
+        case $other in "$root"/src/*) install -Dm 644 "$other" "$1/${other#"$root"/}" ;; esac
+    done <"$work/headers"
     for other in $(grep -ho 'doc/[a-z_]*\.md' "$folder/handout.md" | sort -u); do unlinked "$root/$other" >"$1/$other"; done
     [ $kind = cuda ] || return 0
     mkdir -p "$1/dev/cuda_on_cpu" "$1/src/base"

@@ -74,8 +74,25 @@ static void take_the_word(void)
     mine = true;
 }
 
+// Shared by the ranks of a machine: 0 until one of them has an error, 1 while it prints it, 2 after that.
+static int *voice;
+void check_share_voice(int *shared)
+{
+    voice = shared;
+}
+
+// Whether this rank may print. One that may not returns when the other has printed, or is gone: it may end the job.
+static bool may_speak(void)
+{
+    int nobody = 0;
+    if (!voice || __atomic_compare_exchange_n(voice, &nobody, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return true;
+    for (int i = 0; i < 1000 && __atomic_load_n(voice, __ATOMIC_SEQ_CST) != 2; i++) usleep(10000);
+    return false;
+}
+
 // The whole line is one write, so that the lines of several ranks do not mix. An error that all ranks have is printed
-// once: the other ranks wait 0.8 s, in which rank 0 prints it and ends the job (after 0.2 s, comm_mpi).
+// once: the other ranks wait 0.8 s, in which rank 0 prints it and ends the job (after 0.2 s, comm_mpi). Where rank 0
+// comes later, the rank that comes first prints it.
 static void complain(char *message)
 {
     take_the_word();
@@ -83,8 +100,10 @@ static void complain(char *message)
     const char *rank = launcher_rank();
     fflush(stdout);
     if (rank && strcmp(rank, "0")) usleep(800000);
+    if (!may_speak()) return;
     if (rank) fprintf(stderr, "rank %s: error: %s\n", rank, message);
     else fprintf(stderr, "error: %s\n", message);
+    if (voice) __atomic_store_n(voice, 2, __ATOMIC_SEQ_CST);
 }
 
 void check_die(const char *file, int line, const char *fmt, ...)

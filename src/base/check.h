@@ -20,6 +20,9 @@ extern "C" {
 // When -h or --help is among the arguments: prints `text` and exits with status 0.
 void check_help(int argc, char **argv, const char *text);
 
+// Several processes that run the same program share *voice, 0 at first: of their errors the first one is printed.
+void check_share_voice(int *voice);
+
 void check_die(const char *file, int line, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 void check_die_usage(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));

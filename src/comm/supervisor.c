@@ -39,6 +39,7 @@
 #endif
 #include "comm/supervisor.h"
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
 
@@ -239,6 +240,7 @@ enum { MAX_LOCAL = 1024, LAST_WORDS = 50000, LOOK = 100 }; // microseconds; mill
 
 typedef struct {
     uint32_t attached, speaker; // speaker: 1 + rank
+    int voice;                  // of the ranks themselves (check_share_voice)
     Heartbeat beat[];
 } Board;
 
@@ -441,6 +443,7 @@ Heartbeat *supervisor_start(void)
     b->rank = number_of("PMI_RANK", number_of("PMIX_RANK", number_of("OMPI_COMM_WORLD_RANK", 0)));
     b->process = child > 0 ? child : child == 0 ? getpid() : 0;
     if (child > 0) w->child = child, supervise(w, &set); // never returns
+    check_share_voice(&w->board->voice);
     free(w);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (child < 0) return NULL; // the job runs without a supervisor
