@@ -9,11 +9,11 @@
 # failed test more. The exit status is 0 only when something ran and nothing failed.
 #
 # Lines in a script's head: "# circle: NAME" (docs, course, hosts) takes it out of `make test` and `make test-long`; "# long:
-# WHY" out of what runs without --long; "# deeper: WHAT" says that it does more where TEST_LONG is set; "# limit: N s" gives it more time,
-# or less. test/README.md has what each circle proves and costs.
+# WHY" out of what runs without --long; "# deeper: WHAT" ("// deeper: WHAT" in a program's head) says that it does more
+# where TEST_LONG is set; "# limit: N s" gives it more time, or less. test/README.md has what each circle proves and costs.
 #
 # usage: test/run.sh [OPTION...] [NAME...]     NAME: test_rng, check_headers, ...; none: all of the chosen circle
-#   --long           with TEST_LONG; without names: the scripts with "long" or "deeper" in their heads
+#   --long           with TEST_LONG; without names: the scripts and programs with "long" or "deeper" in their heads
 #   --circle NAME    the scripts of that circle; --long --circle NAME: in all their depth
 #   --units          the programs alone
 #   --list           prints the names, and runs nothing
@@ -151,13 +151,13 @@ start() { # PROGRAM KIND
     ) &
 }
 
-# Whether a script belongs to this run, which names none.
-chosen() { # SCRIPT
+# Whether a script, or a program with this source, belongs to this run, which names none.
+chosen() { # FILE
     local of kind
-    [ -f "$1" ] && [ -z "$units" ] || return 1
+    [ -f "$1" ] && [ -z "$units" -o "${1##*.}" = c ] || return 1
     of=$(sed -n '2,25s/^# circle: *//p' "$1")
     [ "$of" = "$circle" ] || return 1
-    kind=$(sed -n '2,25s/^# \(long\|deeper\):.*/\1/p' "$1" | head -n 1)
+    kind=$(sed -n '2,25s/^\(#\|\/\/\) \(long\|deeper\):.*/\2/p' "$1" | head -n 1)
     if [ -z "$long" ]; then [ "$kind" != long ]; else [ -n "$circle$kind" ]; fi
 }
 
@@ -172,7 +172,7 @@ for name; do # in the order in which they were named; a name may be a script's a
 done
 if [ $# = 0 ]; then
     for script in test/check_headers.sh test/test_*.sh; do chosen "$script" && start "$script" script; done
-    [ -n "$long$circle" ] || for source in test/test_*.c; do start "$BUILD/test/$(basename "$source" .c)" cmocka; done
+    for source in test/test_*.c; do chosen "$source" && start "$BUILD/test/$(basename "$source" .c)" cmocka; done
 fi
 wait
 [ -z "$list" ] || exit 0

@@ -1,6 +1,8 @@
 // test_narrow_matmul: the matmuls of the narrow device in bf16, by hardware and widened, in fp16, and in fp8 with
 // current and delayed scales. How results are judged: narrow_env.h. In fp8 the operands of the fp32 op are quantised by
 // a search through all 256 patterns, so that the reference shares no code with the cast.
+// deeper: each size with 3 and 4 threads too
+#include "deeper.h"
 #include "narrow_env.h"
 #include "ops/few_rows.h"
 #include "ops/gemm_bf16.h"
@@ -138,7 +140,7 @@ static void test_hardware_has_the_bits_of_the_widened_product(void **state)
     const size_t shapes[][3] = {{1, 1, 1},     {4, 7, 3},     {13, 33, 65},   {24, 64, 96},  {31, 513, 31},
                                 {265, 40, 97}, {5, 1000, 700}, {300, 70, 600}, {530, 24, 1100}, {9, 1030, 520}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int threads = 1; threads <= 4; threads++) {
+        for (int threads = 1; threads <= (deeper() ? 4 : 2); threads++) {
             Env e = {.cpu = dev_cpu_create(threads), .format = FORMAT_BF16};
             e.cpu->deterministic = true;
             size_t N = shapes[i][0], C = shapes[i][1], OC = shapes[i][2];

@@ -3,12 +3,14 @@
 // same, and the parser of formulas; what a plan costs; and the account as JSON.
 //
 // (test_account.sh and test_dump.sh do the same from outside: build/plan against runs' account.json.)
+// deeper: every number format with every optimizer and every recomputation, not one in eleven
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "deeper.h"
 #include "dev/plan/account.h"
 #include "expect_die.h"
 #include "ops/narrow.h"
@@ -138,7 +140,7 @@ static void test_every_combination(void **state)
                                             "--batch.tokens=36"};
     static const char *const llama[] = {"model.norm=rmsnorm", "model.activation=swiglu", "model.position=rope",
                                         "model.bias=false", "model.qk_norm=true"};
-    for (int i = 0; i < 5 * OPTIM_NAMES * 6; i++) {
+    for (int i = 0; i < 5 * OPTIM_NAMES * 6; i += deeper() ? 1 : 11) {
         int d = i % 5, name = i / 5 % OPTIM_NAMES, m = i / (5 * OPTIM_NAMES);
         bool is_llama = (i / 3) % 2, compress = (i / 5) % 2, documents = (i / 7) % 2, fixed = (i / 11) % 2;
         configure(options);

@@ -35,7 +35,7 @@ static void test_tensor_bytes_are_counted(void **state)
     const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL,
                                    RECOMPUTE_ATTENTION};
     Rng rng = rng_make(7, "layouts", 0);
-    for (uint64_t i = 0; i < 40; i++) {
+    for (uint64_t i = 0; i < 20; i++) {
         const ModelShape *s = shapes[rng_below(rng, 4 * i, 4)];
         int ranks = rng_below(rng, 4 * i + 1, 2) ? 2 : s == &wide ? 8 : 4;
         size_t micro = (size_t)1 << rng_below(rng, 4 * i + 2, 3);

@@ -7,12 +7,14 @@
 // different sizes. The floor, which is there for what
 // clusters cannot show, is left out, and the chance of a false alarm set to 1 in 100 of all tests, so that it can be
 // counted.
+// deeper: 150 tensors of each kind and shape, not 30
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "deeper.h"
 #include "base/formats.h"
 #include "base/rng.h"
 #include "dev/check/systematic.h"
@@ -22,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int trials = 150;
+static int trials;
 
 typedef struct {
     const char *name;
@@ -239,7 +241,7 @@ static void test_student(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) trials = atoi(argv[1]);
+    trials = argc > 1 ? atoi(argv[1]) : deeper() ? 150 : 30;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounding_is_left_in_peace), cmocka_unit_test(test_each_pattern_is_found),
         cmocka_unit_test(test_seen_is_true),              cmocka_unit_test(test_few_terms),
