@@ -5,11 +5,7 @@
 #include "base/disk.h"
 #include "ckpt_flat.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -182,6 +178,6 @@ static inline char *path_of(const Case *c, const char *name)
     return path;
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define CKPT_TEST(f) TEST_WITH(f, set_up, tear_down)
 
 #endif

@@ -1,11 +1,7 @@
 // config_run: what test_config and test_config_file share: scratch files, and runs that may end in die().
 #ifndef CONFIG_RUN_H
 #define CONFIG_RUN_H
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,7 @@
 // disagrees, so a test never compares against the wrong tensor. Tests run from the root of the repository.
 #ifndef FIXTURE_H
 #define FIXTURE_H
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,11 +2,7 @@
 // counts, holds back, cuts short and fails, and a directory.
 #ifndef TEST_OFFLOAD_CASE_H
 #define TEST_OFFLOAD_CASE_H
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "parallel/offload.h"
 #include "temp_dir.h"

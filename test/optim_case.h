@@ -2,11 +2,7 @@
 // element against the double versions of optim_ref.h. Tests only.
 #ifndef OPTIM_CASE_H
 #define OPTIM_CASE_H
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"

@@ -2,11 +2,7 @@
 // their parts are put together by their tables. Tests only.
 #ifndef PIPELINE_RUN_H
 #define PIPELINE_RUN_H
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/check/comm_threads.h"
 #include "parallel/ddp.h"

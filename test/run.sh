@@ -49,13 +49,13 @@ out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
 trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0 begun=0 left=()
-# Ranks sleep where MPICH would spin (mpi_waits.c), but not with a sanitizer, which wants to be loaded first, nor where
+# Ranks sleep where MPICH would spin (waiting_ranks.c), but not with a sanitizer, which wants to be loaded first, nor where
 # the library's name would be cut into two.
 if [ -z "$units$list" ] && [ "${BUILD##*/}" != asan ] && [ "$out" = "${out//[ :]/}" ] && mkdir "$out/bin" &&
-    ${CC:-cc} -shared -fPIC -O1 -o "$out/mpi_waits.so" test/mpi_waits.c 2>/dev/null; then
+    ${CC:-cc} -shared -fPIC -O1 -o "$out/waiting_ranks.so" test/waiting_ranks.c 2>/dev/null; then
     for name in mpiexec.mpich mpiexec.hydra mpiexec; do
         own=$(command -v $name) || continue
-        printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$out/mpi_waits.so" "$own" >"$out/bin/$name"
+        printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$out/waiting_ranks.so" "$own" >"$out/bin/$name"
         chmod +x "$out/bin/$name"
     done
     PATH=$out/bin:$PATH

@@ -2,11 +2,7 @@
 // recomputation, splits, threads. Tests only.
 #ifndef STEP_RUN_H
 #define STEP_RUN_H
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "net/model.h"
 #include "base/rng.h"

@@ -4,11 +4,7 @@
 //
 // The bound is computed from the data by ref_attention (ops_ref.h), for each element; the naive twin works in double
 // and rounds once (u). The double version of ref_attention and the naive twin are compared too.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "ops/attn.h"
 #include "expect_die.h"
@@ -134,50 +130,44 @@ static void check_shape(size_t B, size_t Tq, size_t q_start, size_t H, size_t G,
     case_free(&c);
 }
 
-static void test_lengths_around_the_tiles(void **state)
+TEST(test_lengths_around_the_tiles)
 {
-    (void)state;
     const size_t lengths[] = {1, 2, 15, 16, 17, 59, 60, 61, 119, 121, 255, 256, 257, 319, 321, 513, 600};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) check_shape(1, lengths[i], 0, 1, 1, 8, 0, 1);
 }
 
-static void test_head_sizes_and_groups(void **state)
+TEST(test_head_sizes_and_groups)
 {
-    (void)state;
     const size_t sizes[] = {1, 2, 3, 5, 16, 31, 64, 80, 129};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_shape(2, 70, 0, 2, 1, sizes[i], 0, 1);
     const size_t heads[][2] = {{1, 1}, {3, 3}, {3, 1}, {4, 2}, {6, 2}, {6, 3}, {5, 1}};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) check_shape(2, 67, 0, heads[i][0], heads[i][1], 4, 0, 1);
 }
 
-static void test_gaps_between_rows_are_not_read(void **state)
+TEST(test_gaps_between_rows_are_not_read)
 {
-    (void)state;
     check_shape(2, 70, 0, 4, 2, 6, 5, 1);
     check_shape(1, 300, 0, 2, 2, 3, 1, 1);
     check_shape(2, 3, 66, 2, 1, 5, 7, 1);
 }
 
-static void test_behind_a_cache(void **state)
+TEST(test_behind_a_cache)
 {
-    (void)state;
     const size_t starts[] = {1, 59, 60, 100, 191, 192, 255, 256, 257, 511, 512, 600}, news[] = {1, 2, 60, 70};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         for (size_t j = 0; j < sizeof news / sizeof *news; j++) check_shape(1, news[j], starts[i], 2, 1, 4, 0, 1);
     check_shape(3, 130, 260, 4, 2, 5, 2, 1);
 }
 
-static void test_large_scores(void **state)
+TEST(test_large_scores)
 {
-    (void)state;
     check_shape(1, 300, 0, 2, 1, 16, 0, 30);
     check_shape(1, 65, 250, 2, 1, 16, 0, 30);
 }
 
 // The first query sees one key: its weight is 1, exactly.
-static void test_first_row_is_v(void **state)
+TEST(test_first_row_is_v)
 {
-    (void)state;
     Case c = case_make(2, 90, 0, 2, 1, 7, 0, 1);
     run_tiled(&c, 1);
     for (size_t b = 0; b < 2; b++)
@@ -188,9 +178,8 @@ static void test_first_row_is_v(void **state)
 
 // A key or value that is not a number must show in every query that sees it, and not in another. (But in a block of
 // queries that reaches the key, a value also reaches queries before it: their weight of it is 0, and 0 NaN is NaN.)
-static void test_nan_spreads_to_those_who_see_it(void **state)
+TEST(test_nan_spreads_to_those_who_see_it)
 {
-    (void)state;
     const size_t T = 330, bad = 270;
     for (int in_v = 0; in_v < 2; in_v++) {
         Case c = case_make(1, T, 0, 2, 2, 4, 0, 1);
@@ -207,9 +196,8 @@ static void test_nan_spreads_to_those_who_see_it(void **state)
     }
 }
 
-static void test_threads_and_lse_do_not_matter(void **state)
+TEST(test_threads_and_lse_do_not_matter)
 {
-    (void)state;
     Case one = case_make(2, 200, 70, 4, 2, 9, 0, 1), many = case_make(2, 200, 70, 4, 2, 9, 0, 1);
     run_tiled(&one, 1);
     run_tiled(&many, 3);
@@ -265,9 +253,8 @@ static void check_backward(size_t B, size_t T, size_t H, size_t G, size_t D, siz
     case_free(&c);
 }
 
-static void test_backward(void **state)
+TEST(test_backward)
 {
-    (void)state;
     const size_t lengths[] = {1, 2, 63, 65, 129, 257, 330};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) check_backward(1, lengths[i], 2, 1, 4, 0, 1);
     check_backward(2, 70, 6, 2, 5, 3, 1);
@@ -279,9 +266,8 @@ static void test_backward(void **state)
 static const size_t uneven[] = {1, 60, 61, 257, 3, 2, 138};
 enum { N_UNEVEN = sizeof uneven / sizeof *uneven };
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
-    (void)state;
     for (int backward = 0; backward < 2; backward++)
         for (int p = 0; p < 2; p++) {
             Case c = case_make(2, 522, 0, 2, 1, 5, 3, 3);
@@ -349,9 +335,8 @@ static void check_alone(const Case *packed, const Passes *in_row, size_t start, 
 
 // A packed row gives the bits of its documents alone, wherever they lie and whatever stands in the others: one of them
 // is full of NaN.
-static void test_packed_is_alone_to_the_bit(void **state)
+TEST(test_packed_is_alone_to_the_bit)
 {
-    (void)state;
     const size_t T = 522, bad = 4;
     Case c = case_make(1, T, 0, 4, 2, 5, 3, 1);
     cut(&c, uneven, N_UNEVEN);
@@ -376,9 +361,8 @@ static void test_packed_is_alone_to_the_bit(void **state)
 static const size_t windows[] = {1, 2, 59, 60, 61, 255, 256, 257, 329, 330};
 enum { N_WINDOWS = sizeof windows / sizeof *windows };
 
-static void test_windows(void **state)
+TEST(test_windows)
 {
-    (void)state;
     for (size_t i = 0; i < N_WINDOWS; i++)
         for (int kind = 0; kind < 3; kind++) { // whole rows, documents, queries that follow a cache
             Case c = kind == 2 ? case_make(1, 70, 260, 2, 1, 5, 3, 3) : case_make(1, 330, 0, 2, 1, 5, 3, 3);
@@ -391,9 +375,8 @@ static void test_windows(void **state)
 }
 
 // A window of one: every query sees itself alone. One of T or more: the bits of no window.
-static void test_the_narrowest_and_the_widest_window(void **state)
+TEST(test_the_narrowest_and_the_widest_window)
 {
-    (void)state;
     Case c = case_make(1, 330, 0, 2, 2, 5, 0, 1);
     float *dout = room(c.n_out, sizeof *dout);
     fill(dout, "dout", 330, 10, 10, 1);
@@ -418,9 +401,8 @@ static void test_the_narrowest_and_the_widest_window(void **state)
 
 // A key that is not a number: seen by W queries, all others are as they were, to the bit. Only keys that one of a block
 // of queries sees are read at all.
-static void test_keys_outside_the_window_are_not_read(void **state)
+TEST(test_keys_outside_the_window_are_not_read)
 {
-    (void)state;
     const size_t T = 400, bad = 200, W = 70;
     Case c = case_make(1, T, 0, 1, 1, 4, 0, 1);
     c.s.window = W;
@@ -445,9 +427,8 @@ static int call_with_a_future_document(void *arg)
     return 0;
 }
 
-static void test_a_document_cannot_start_later(void **state)
+TEST(test_a_document_cannot_start_later)
 {
-    (void)state;
     Case c = case_make(1, 9, 0, 1, 1, 4, 0, 1);
     cut(&c, uneven, N_UNEVEN);
     c.first[5] = 6;
@@ -466,9 +447,8 @@ static int call_backward(void *arg)
     return 0;
 }
 
-static void test_backward_is_of_whole_sequences(void **state)
+TEST_FIRST(test_backward_is_of_whole_sequences)
 {
-    (void)state;
     Case c = case_make(1, 9, 2, 1, 1, 4, 0, 1);
     expect_die(call_backward, &c, "broken invariant");
     case_free(&c);
@@ -480,9 +460,8 @@ static void test_backward_is_of_whole_sequences(void **state)
 
 // ---- dropout
 
-static void test_dropout_against_the_twin(void **state)
+TEST(test_dropout_against_the_twin)
 {
-    (void)state;
     const size_t lengths[] = {1, 3, 65, 257, 330};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (int backward = 0; backward < 2; backward++) {
@@ -495,9 +474,8 @@ static void test_dropout_against_the_twin(void **state)
 
 // The mask belongs to the sequence's place in the whole run: sequence 1 of a batch is sequence 0 of a batch that starts
 // there. And the mask of a second call, or with other threads, is the same; lse is that without dropout.
-static void test_the_mask_is_a_function_of_the_place(void **state)
+TEST(test_the_mask_is_a_function_of_the_place)
 {
-    (void)state;
     size_t T = 77, H = 2, D = 6, n = T * H * D;
     Case c = case_make(2, T, 0, H, 1, D, 0, 1), plain = case_make(2, T, 0, H, 1, D, 0, 1);
     float *dout = room(c.n_out, sizeof *dout);
@@ -528,9 +506,8 @@ static void test_the_mask_is_a_function_of_the_place(void **state)
 
 // All keys and all values equal: out is the kept share of the keys, over 1 - p. Its mean over n weights of 1/T each is
 // 1 within 5 standard deviations, sqrt(p / (1 - p) / n) each.
-static void test_dropout_keeps_the_mean(void **state)
+TEST(test_dropout_keeps_the_mean)
 {
-    (void)state;
     size_t T = 400, H = 2;
     float p = 0.3f;
     Case c = case_make(1, 1, T - 1, H, 1, 1, 0, 0); // one query, queries of size 0: equal scores
@@ -548,28 +525,4 @@ static void test_dropout_keeps_the_mean(void **state)
     case_free(&c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backward_is_of_whole_sequences), // forks: before OpenMP has threads
-        cmocka_unit_test(test_lengths_around_the_tiles),
-        cmocka_unit_test(test_head_sizes_and_groups),
-        cmocka_unit_test(test_gaps_between_rows_are_not_read),
-        cmocka_unit_test(test_behind_a_cache),
-        cmocka_unit_test(test_large_scores),
-        cmocka_unit_test(test_first_row_is_v),
-        cmocka_unit_test(test_nan_spreads_to_those_who_see_it),
-        cmocka_unit_test(test_threads_and_lse_do_not_matter),
-        cmocka_unit_test(test_backward),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_packed_is_alone_to_the_bit),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_the_narrowest_and_the_widest_window),
-        cmocka_unit_test(test_keys_outside_the_window_are_not_read),
-        cmocka_unit_test(test_a_document_cannot_start_later),
-        cmocka_unit_test(test_dropout_against_the_twin),
-        cmocka_unit_test(test_the_mask_is_a_function_of_the_place),
-        cmocka_unit_test(test_dropout_keeps_the_mean),
-    };
-    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

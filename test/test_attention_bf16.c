@@ -83,9 +83,8 @@ static AttnShape variant(Arrays *a, size_t i, int which)
     return s;
 }
 
-static void test_within_the_bounds_of_the_widening_device(void **state)
+TEST(test_within_the_bounds_of_the_widening_device)
 {
-    (void)state;
     if (missing()) return;
     Arrays a = arrays_make(2);
     Dev *spec = narrow_create(a.cpu, (NarrowOptions){.x_type = X_BF16, .products = PRODUCTS_WIDENED});
@@ -100,9 +99,8 @@ static void test_within_the_bounds_of_the_widening_device(void **state)
     arrays_free(&a);
 }
 
-static void test_bits_do_not_depend_on_threads(void **state)
+TEST(test_bits_do_not_depend_on_threads)
 {
-    (void)state;
     if (missing()) return;
     Arrays one = arrays_make(1), two = arrays_make(2);
     for (size_t i = 0; i < SIZES; i++) {
@@ -117,9 +115,8 @@ static void test_bits_do_not_depend_on_threads(void **state)
 
 // Documents of a row give the bits that they give alone, wherever they begin: their blocks, tiles and pairs of keys are
 // counted from their first key.
-static void test_a_document_in_a_row_gives_the_bits_of_one_alone(void **state)
+TEST(test_a_document_in_a_row_gives_the_bits_of_one_alone)
 {
-    (void)state;
     if (missing()) return;
     enum { T = 700, H = 2, G = 1, D = 20 };
     const size_t begins[] = {0, 23, 24, 160, 463, T};
@@ -146,9 +143,8 @@ static void test_a_document_in_a_row_gives_the_bits_of_one_alone(void **state)
 
 // Queries are 0, so every P of forward is 1, and v are whole numbers: the sums are exact in fp32, and not in bf16. In
 // backward lse = -log 2, so every P is 2, and dout are whole numbers too.
-static void test_sums_are_fp32(void **state)
+TEST(test_sums_are_fp32)
 {
-    (void)state;
     if (missing()) return;
     enum { T = 700, D = 16 };
     Arrays a = arrays_make(2);
@@ -182,9 +178,8 @@ static void test_sums_are_fp32(void **state)
 
 // Two keys, and the value of the second is 0: the second query gets round(P) v / l, and its part of the first key's dV
 // is round(P) dout. A product of two bf16 numbers is exact in fp32, so an unrounded P gives other bits for some.
-static void test_p_is_rounded_to_nearest(void **state)
+TEST(test_p_is_rounded_to_nearest)
 {
-    (void)state;
     if (missing()) return;
     enum { D = 64 };
     Arrays a = arrays_make(1);
@@ -207,14 +202,4 @@ static void test_p_is_rounded_to_nearest(void **state)
     arrays_free(&a);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_within_the_bounds_of_the_widening_device),
-        cmocka_unit_test(test_bits_do_not_depend_on_threads),
-        cmocka_unit_test(test_a_document_in_a_row_gives_the_bits_of_one_alone),
-        cmocka_unit_test(test_sums_are_fp32),
-        cmocka_unit_test(test_p_is_rounded_to_nearest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

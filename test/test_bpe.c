@@ -1,14 +1,10 @@
 // Tests of bpe and words: hand-made merges, and slow twins that follow the definition word by word.
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "text/bpe.h"
 #include "base/rng.h"
@@ -22,9 +18,8 @@ static void byte_ids(int32_t *byte_id)
 
 // The classic: aaabdaaabac. aa 4 times; then (a, b) and (aa, a) twice, the smaller left id first; then (aa,
 // ab).
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     int32_t byte_id[256];
     byte_ids(byte_id);
     Words words = {0};
@@ -41,9 +36,8 @@ static void test_by_hand(void **state)
 }
 
 // Counts decide: a rare long word loses against a frequent short one.
-static void test_counts(void **state)
+TEST(test_counts)
 {
-    (void)state;
     int32_t byte_id[256];
     byte_ids(byte_id);
     Words words = {0};
@@ -91,9 +85,8 @@ static BpeMerge slow_round(SlowWord *word, size_t n_words, int32_t new_id)
     return best;
 }
 
-static void test_train_against_twin(void **state)
+TEST(test_train_against_twin)
 {
-    (void)state;
     enum { N = 400, MERGES = 120 };
     int32_t byte_id[256];
     byte_ids(byte_id);
@@ -148,9 +141,8 @@ static size_t slow_apply(const BpeMerge *merge, size_t n_merges, int32_t *ids, s
     }
 }
 
-static void test_apply_against_twin(void **state)
+TEST(test_apply_against_twin)
 {
-    (void)state;
     enum { MERGES = 60, N = 520 };
     for (uint32_t trial = 0; trial < 20; trial++) {
         Rng rng = rng_make(12, "apply", trial);
@@ -174,9 +166,8 @@ static void test_apply_against_twin(void **state)
 }
 
 // Numbers in order of appearance, over many growths of the table, and bytes of any value.
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     Words words = {0};
     assert_int_equal(words_find(&words, "a", 1), -1);
     assert_int_equal(words_add(&words, "", 0), 0); // before there are any bytes
@@ -198,14 +189,4 @@ static void test_words(void **state)
     words_free(&words);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_train_against_twin),
-        cmocka_unit_test(test_apply_against_twin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // Tests of check: what die() prints, whatever the message holds.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/check.h"
 #include "expect_die.h"
@@ -23,18 +19,16 @@ static int die_usage_with(void *arg)
     die_usage("x: %s: no good", (char *)arg);
 }
 
-static void test_one_line(void **state)
+TEST(test_one_line)
 {
-    (void)state;
     char plain[] = "caf\xC3\xA9";
     assert_true(ends_with_error(die_with, plain, 1, "error: x: caf\xC3\xA9: no good [test_check.c:", true));
     assert_true(ends_with_error(die_usage_with, plain, 2, "error: x: caf\xC3\xA9: no good", true));
 }
 
 // Messages quote what files say. A file must not be able to write a line of its own, nor to command the terminal.
-static void test_no_control(void **state)
+TEST(test_no_control)
 {
-    (void)state;
     char hostile[] = "a\nerror: b\r\x1B[2J\x7F\tc";
     assert_true(ends_with_error(die_with, hostile, 1, "x: a?error: b??[2J??c: no good", true));
     assert_true(ends_with_error(die_usage_with, hostile, 2, "x: a?error: b??[2J??c: no good", true));
@@ -59,9 +53,8 @@ static int die_in_threads(void *arg)
 }
 
 // Several threads fail at once, as they do without memory: one line, and the end.
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) expect_die(die_in_threads, NULL, "error: thread: no good");
 }
 
@@ -83,17 +76,15 @@ static int die_without_memory(void *arg)
     return allocate(SIZE_MAX / 2) != NULL;
 }
 
-static void test_json_without_memory(void **state)
+TEST(test_json_without_memory)
 {
-    (void)state;
     if (SANITIZED) skip();
     expect_die(die_without_memory, NULL, "memory: no room for 9223372036854775807 bytes of a JSON text");
 }
 
 // A rank names itself in a job of several, whichever launcher started it; a process alone does not.
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-    (void)state;
     const char *name[][2] = {{"PMI_RANK", "PMI_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                              {"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
     char text[300];
@@ -114,9 +105,8 @@ static void test_ranks(void **state)
 }
 
 // Ranks that share a voice: the first one prints, whichever it is; each ends with its own status.
-static void test_one_voice(void **state)
+TEST(test_one_voice)
 {
-    (void)state;
     char text[300];
     for (int first = 0; first < 2; first++) {
         int *voice = mmap(NULL, sizeof *voice, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -135,10 +125,4 @@ static void test_one_voice(void **state)
     unsetenv("PMI_RANK"), unsetenv("PMI_SIZE");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_line), cmocka_unit_test(test_no_control),
-                                       cmocka_unit_test(test_threads), cmocka_unit_test(test_json_without_memory),
-                                       cmocka_unit_test(test_ranks), cmocka_unit_test(test_one_voice)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -11,7 +11,7 @@ int fsync(int fd)
     return 0;
 }
 
-static void test_round_trip(void **state)
+CKPT_TEST(test_round_trip)
 {
     Case *c = *state;
     assert_int_equal(load(c), -1); // no run yet
@@ -51,7 +51,7 @@ static void test_round_trip(void **state)
     ckpt_close(ckpt);
 }
 
-static void test_same_state_same_bytes(void **state)
+CKPT_TEST(test_same_state_same_bytes)
 {
     Case *c = *state;
     static const char *const names[] = {"manifest.json", "model.safetensors", "optim.safetensors"};
@@ -78,7 +78,7 @@ static void test_same_state_same_bytes(void **state)
     }
 }
 
-static void test_keep(void **state)
+CKPT_TEST(test_keep)
 {
     Case *c = *state;
     for (long step = 10; step <= 50; step += 10) assert_true(save(c, step, 2));
@@ -100,7 +100,7 @@ static void test_keep(void **state)
 
 // Every byte of every file, flipped one at a time, and every length shorter than the whole: all are seen,
 // and the message names the file.
-static void test_all_damage_is_seen(void **state)
+CKPT_TEST(test_all_damage_is_seen)
 {
     Case *c = *state;
     static const char *const names[] = {"manifest.json", "model.safetensors", "optim.safetensors"};
@@ -138,7 +138,7 @@ static void test_all_damage_is_seen(void **state)
 }
 
 // A flipped byte within a tensor: the message names the tensor.
-static void test_damaged_tensor_is_named(void **state)
+CKPT_TEST(test_damaged_tensor_is_named)
 {
     Case *c = *state;
     char error[1024];
@@ -153,7 +153,7 @@ static void test_damaged_tensor_is_named(void **state)
     assert_non_null(strstr(error, "tensor layers.0.ffn_norm.bias: hash is"));
 }
 
-static void test_falls_back(void **state)
+CKPT_TEST(test_falls_back)
 {
     Case *c = *state;
     char text[2048];
@@ -174,7 +174,7 @@ static void test_falls_back(void **state)
     assert_non_null(strstr(text, "none of its 3 checkpoints is usable"));
 }
 
-static void test_removes_left_overs(void **state)
+CKPT_TEST(test_removes_left_overs)
 {
     Case *c = *state;
     assert_true(save(c, 1, 1));
@@ -217,7 +217,7 @@ static void forge(Case *c, const char *from, const char *to)
     free(text);
 }
 
-static void test_forged_manifests(void **state)
+CKPT_TEST(test_forged_manifests)
 {
     Case *c = *state;
     static const char *const forgeries[][3] = {
@@ -265,7 +265,7 @@ static void test_forged_manifests(void **state)
 }
 
 // What is not finite is not saved, in a weight as in what the optimizer keeps, and pushes out no checkpoint that is.
-static void test_not_finite_is_not_saved(void **state)
+CKPT_TEST(test_not_finite_is_not_saved)
 {
     Case *c = *state;
     char error[1024];
@@ -285,7 +285,7 @@ static void test_not_finite_is_not_saved(void **state)
 
 // A checkpoint that holds an infinity, as a program without the check would have written it: a run goes back past it;
 // who asks for it by name may look at it.
-static void test_not_finite_is_passed_over(void **state)
+CKPT_TEST(test_not_finite_is_passed_over)
 {
     Case *c = *state;
     size_t n;
@@ -353,7 +353,7 @@ static int load_files(void *arg)
 
 // Weights from a file, with names as they are or as a dump has them, beside which anything may stand; on ranks, which
 // must read the same file.
-static void test_file_of_weights(void **state)
+CKPT_TEST(test_file_of_weights)
 {
     Case *c = *state;
     Files f = {.c = c};
@@ -395,7 +395,7 @@ static int load_other_model(Case *c, const char *name, size_t dim0, size_t dim1,
     return status;
 }
 
-static void test_other_model(void **state)
+CKPT_TEST(test_other_model)
 {
     Case *c = *state;
     char text[2048];
@@ -415,7 +415,7 @@ static void test_other_model(void **state)
 }
 
 // Heads leave no trace in the shapes; the configuration tells.
-static void test_other_switches(void **state)
+CKPT_TEST(test_other_switches)
 {
     Case *c = *state;
     char error[1024], text[2048], path[400], value[64];
@@ -464,7 +464,7 @@ static void test_other_switches(void **state)
 }
 
 // The arrays of one optimizer say nothing to another, even where the names are the same (Adam, AdamW).
-static void test_other_optimizer(void **state)
+CKPT_TEST(test_other_optimizer)
 {
     Case *c = *state;
     char error[1024], text[2048];
@@ -501,7 +501,7 @@ static void test_other_optimizer(void **state)
     ckpt_close(ckpt);
 }
 
-static void test_extras(void **state)
+CKPT_TEST(test_extras)
 {
     Case *c = *state;
     char error[1024], text[2048];
@@ -541,7 +541,7 @@ static void test_extras(void **state)
     free(said);
 }
 
-static void test_unwritable(void **state)
+CKPT_TEST(test_unwritable)
 {
     Case *c = *state;
     char file[300], error[1024];
@@ -559,23 +559,4 @@ static void test_unwritable(void **state)
     assert_non_null(strstr(error, "file: cannot create the directory: Not a directory"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_round_trip),
-        TEST(test_same_state_same_bytes),
-        TEST(test_keep),
-        TEST(test_all_damage_is_seen),
-        TEST(test_damaged_tensor_is_named),
-        TEST(test_falls_back),
-        TEST(test_removes_left_overs),
-        TEST(test_forged_manifests), TEST(test_not_finite_is_not_saved), TEST(test_not_finite_is_passed_over),
-        TEST(test_file_of_weights),
-        TEST(test_other_model),
-        TEST(test_other_switches),
-        TEST(test_other_optimizer),
-        TEST(test_extras),
-        TEST(test_unwritable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -163,7 +163,7 @@ static void expect_same_directory(Case *c, const char *a, const char *b)
     assert_int_equal(system(command), 0);
 }
 
-static void test_same_bytes(void **state)
+CKPT_TEST(test_same_bytes)
 {
     static const Layout layouts[] = {{1, 1, 1, 0, false, false, 0}, {2, 2, 2, 1, false, false, 0},
                                      {1, 1, 3, 3, true, false, 0}};
@@ -215,7 +215,7 @@ static void play_slow_disk(Comm *world, void *arg)
     writer_close(&w);
 }
 
-static void test_slow_disk(void **state)
+CKPT_TEST(test_slow_disk)
 {
     Case *c = *state;
     Play p = {.layout = &four};
@@ -254,7 +254,7 @@ static void play_overtaking(Comm *world, void *arg)
     writer_close(&w);
 }
 
-static void test_overtaking(void **state)
+CKPT_TEST(test_overtaking)
 {
     Case *c = *state;
     char latest[32] = "", path[600];
@@ -299,7 +299,7 @@ static void play_failing_disk(Comm *world, void *arg)
     writer_close(&w);
 }
 
-static void test_failing_disk(void **state)
+CKPT_TEST(test_failing_disk)
 {
     Case *c = *state;
     Play p = {.layout = &four, .step = 2};
@@ -321,7 +321,7 @@ static void play_left(Comm *world, void *arg)
     p->ok[world->rank] = true;
 }
 
-static void test_not_waited_for(void **state)
+CKPT_TEST(test_not_waited_for)
 {
     Case *c = *state;
     Play p = {.layout = &four};
@@ -330,14 +330,4 @@ static void test_not_waited_for(void **state)
     assert_false(exists(c, "step_00000001") || exists(c, "step_00000001.tmp"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_same_bytes),
-        TEST(test_slow_disk),
-        TEST(test_overtaking),
-        TEST(test_failing_disk),
-        TEST(test_not_waited_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

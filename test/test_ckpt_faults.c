@@ -91,7 +91,7 @@ int rmdir(const char *path)
 
 // What a kill cannot show and a power loss would: each file is durable before it gets its name, and the
 // name after.
-static void test_order_of_a_commit(void **state)
+CKPT_TEST(test_order_of_a_commit)
 {
     Case *c = *state;
     char expected[600];
@@ -111,7 +111,7 @@ static void test_order_of_a_commit(void **state)
     assert_non_null(strstr(trace.text, "rename latest\nfsync checkpoints\nrename step_00000001.tmp\n"));
 }
 
-static void test_short_writes(void **state)
+CKPT_TEST(test_short_writes)
 {
     Case *c = *state;
     fault.fault = SHORT_AND_EINTR;
@@ -154,7 +154,7 @@ static void fail_each_call(Case *c, long second)
     assert_true(n > 15); // the faults really happened
 }
 
-static void test_each_call_fails(void **state)
+CKPT_TEST(test_each_call_fails)
 {
     Case *c = *state;
     char path[400];
@@ -171,7 +171,7 @@ static void test_each_call_fails(void **state)
 }
 
 // The same with the process killed at the n-th call: what was there, or the new one, but always one.
-static void test_killed_at_each_call(void **state)
+CKPT_TEST(test_killed_at_each_call)
 {
     Case *c = *state;
     int old = 0, new = 0;
@@ -232,7 +232,7 @@ static long load_step(Case *c)
     return p.step;
 }
 
-static void test_each_call_of_ranks_fails(void **state)
+CKPT_TEST(test_each_call_of_ranks_fails)
 {
     Case *c = *state;
     char path[400];
@@ -261,7 +261,7 @@ static void test_each_call_of_ranks_fails(void **state)
     assert_true(n > 30);
 }
 
-static void test_ranks_killed_at_each_call(void **state)
+CKPT_TEST(test_ranks_killed_at_each_call)
 {
     Case *c = *state;
     int status = 77, old = 0, new = 0;
@@ -287,15 +287,4 @@ static void test_ranks_killed_at_each_call(void **state)
     assert_true(old > 20 && new > 5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_order_of_a_commit),
-        TEST(test_short_writes),
-        TEST(test_each_call_fails),
-        TEST(test_killed_at_each_call),
-        TEST(test_each_call_of_ranks_fails),
-        TEST(test_ranks_killed_at_each_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -45,13 +45,13 @@ static void try_pairs(Case *c, OptimName optim, int skip)
     }
 }
 
-static void test_pairs(void **state)
+CKPT_TEST(test_pairs)
 {
     try_pairs(*state, OPTIM_ADAMW, 3);
 }
 
 // State that is not one number for each weight: blocks of 2,048 with a scale, rows and columns, only some tensors.
-static void test_pairs_of_other_optimizers(void **state)
+CKPT_TEST(test_pairs_of_other_optimizers)
 {
     try_pairs(*state, OPTIM_ADAMW8BIT, 8);
     try_pairs(*state, OPTIM_ADAFACTOR, 8);
@@ -131,17 +131,17 @@ static void try_share(Case *c, const Layout *l)
     ckpt_close(ckpt);
 }
 
-static void test_each_writes_its_share(void **state)
+CKPT_TEST(test_each_writes_its_share)
 {
     try_share(*state, &(Layout){2, 1, 4, 0, false, false, 0});
 }
 
-static void test_copies_write_in_turn(void **state)
+CKPT_TEST(test_copies_write_in_turn)
 {
     try_share(*state, &(Layout){1, 1, 8, 1, false, false, 2});
 }
 
-static void test_left_out_and_kept(void **state)
+CKPT_TEST(test_left_out_and_kept)
 {
     Case *c = *state;
     for (long every = 1; every <= 3; every += 2) // the second time beside the first one's last two
@@ -175,7 +175,7 @@ static void copy_file(Case *c, const char *from, const char *to)
 
 // A shard that is missing, cut, swapped, of another step, or with one bit flipped: all ranks go back together, and rank
 // 0 says which file it was.
-static void test_damaged_shards(void **state)
+CKPT_TEST(test_damaged_shards)
 {
     Case *c = *state;
     static const Layout writer = {1, 1, 4, 1, false, false, 0}, reader = {2, 1, 2, 1, false, false, 0};
@@ -210,7 +210,7 @@ static void test_damaged_shards(void **state)
 }
 
 // Every byte (in the short form, every fifth) of every file, flipped one at a time, is seen; the message names the file.
-static void test_all_damage_is_seen(void **state)
+CKPT_TEST(test_all_damage_is_seen)
 {
     Case *c = *state;
     static const Layout writer = {1, 1, 2, 1, false, false, 0};
@@ -252,7 +252,7 @@ static void test_all_damage_is_seen(void **state)
 }
 
 // Another model or optimizer: one line with the tensor and both shapes, and all ranks end.
-static void test_refused_together(void **state)
+CKPT_TEST(test_refused_together)
 {
     Case *c = *state;
     static const Layout writer = {2, 1, 1, 0, false, false, 0}, reader = {1, 1, 4, 1, false, false, 0};
@@ -275,7 +275,7 @@ static void test_refused_together(void **state)
 }
 
 // One rank cannot write: nobody commits, all are told which rank it was, and the earlier checkpoint stays.
-static void test_one_rank_fails(void **state)
+CKPT_TEST(test_one_rank_fails)
 {
     Case *c = *state;
     static const Layout l = {1, 1, 4, 1, false, false, 0};
@@ -299,7 +299,7 @@ static void test_one_rank_fails(void **state)
 }
 
 // Checkpoints that earlier versions of the format left behind still load, equal to the bit.
-static void test_golden_versions(void **state)
+CKPT_TEST(test_golden_versions)
 {
     Case *c = *state;
     Case want = *c;
@@ -330,19 +330,4 @@ static void test_golden_versions(void **state)
     for (int i = 0; i < 2; i++) assert_int_equal(load_layout(c, &layouts[i], &tiny, OPTIM_ADAMW, text), 109);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_pairs),
-        TEST(test_pairs_of_other_optimizers),
-        TEST(test_each_writes_its_share),
-        TEST(test_copies_write_in_turn),
-        TEST(test_left_out_and_kept),
-        TEST(test_damaged_shards),
-        TEST(test_all_damage_is_seen),
-        TEST(test_refused_together),
-        TEST(test_one_rank_fails),
-        TEST(test_golden_versions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

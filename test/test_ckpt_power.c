@@ -430,6 +430,7 @@ static void test_power_loss_of_ranks(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) n_states = atoi(argv[1]);
-    const struct CMUnitTest tests[] = {TEST(test_power_loss), TEST(test_power_loss_of_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_power_loss, set_up, tear_down),
+                                       cmocka_unit_test_setup_teardown(test_power_loss_of_ranks, set_up, tear_down)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

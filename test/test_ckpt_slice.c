@@ -2,11 +2,7 @@
 #include "train/ckpt.h"
 #include "base/rng.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,9 +33,8 @@ static CkptSlice random_slice(const size_t shape[2], uint32_t *at)
     return s;
 }
 
-static void test_copy(void **state)
+TEST(test_copy)
 {
-    (void)state;
     uint32_t at = 0;
     size_t met = 0, shared = 0;
     for (int round = 0; round < 20000; round++) {
@@ -67,9 +62,8 @@ static void test_copy(void **state)
     assert_true(shared > 1000 && met < 20000);
 }
 
-static void test_fits(void **state)
+TEST(test_fits)
 {
-    (void)state;
     const size_t shape[2] = {4, 6}, vector[2] = {5, 1};
     static const struct {
         CkptSlice s;
@@ -90,9 +84,8 @@ static void test_fits(void **state)
 
 // Cuts a tensor at random: into parts, and those into ranges; that tiles. Any slice left out, doubled, moved or
 // stretched does not.
-static void test_tiles(void **state)
+TEST(test_tiles)
 {
-    (void)state;
     uint32_t at = 0;
     for (int round = 0; round < 3000; round++) {
         size_t shape[2] = {1 + draw(&at, 5), 1 + draw(&at, 5)};
@@ -143,12 +136,4 @@ static void test_tiles(void **state)
     assert_false(ckpt_slice_tiles(NULL, 0, some));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_fits),
-        cmocka_unit_test(test_tiles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

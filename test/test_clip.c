@@ -7,9 +7,8 @@
 
 #include <math.h>
 
-static void test_norm(void **state)
+TEST(test_norm)
 {
-    (void)state;
     double norms[3];
     for (int threads = 1; threads <= 3; threads++) {
         Case c;
@@ -36,17 +35,15 @@ static void test_norm(void **state)
     assert_true(norms[0] == norms[1] && norms[0] == norms[2]);
 }
 
-static void test_factor(void **state)
+TEST(test_factor)
 {
-    (void)state;
     assert_true(grads_clip_factor(8, 2) == 0.25);
     assert_true(grads_clip_factor(2, 2) == 1 && grads_clip_factor(1, 2) == 1 && grads_clip_factor(0, 2) == 1);
     assert_true(grads_clip_factor(1e30, 0) == 1); // 0: off
 }
 
-static void test_classifier(void **state)
+TEST(test_classifier)
 {
-    (void)state;
     Params p = case_params(), tied = {0}, first = {0};
     params_add(&tied, 0, "embed.tokens.weight", 2, 7, 5, 0, 0, true, 0);
     params_add(&tied, 1, "final_norm.weight", 1, 5, 0, 0, 0, false, -1);
@@ -103,9 +100,8 @@ static void expect_agc(bool tie, ClipUnit unit, double lambda, double scale)
     case_close(&c);
 }
 
-static void test_agc(void **state)
+TEST(test_agc)
 {
-    (void)state;
     for (int tie = 0; tie < 2; tie++)
         for (int unit = 0; unit < 2; unit++) {
             expect_agc(tie, (ClipUnit)unit, 0.5, 1);
@@ -115,9 +111,8 @@ static void test_agc(void **state)
 }
 
 // Ranges of two rows, each given as a piece of memory of its own, get the bits of one call for all.
-static void test_agc_by_ranges(void **state)
+TEST(test_agc_by_ranges)
 {
-    (void)state;
     for (int unit = 0; unit < 2; unit++) {
         Case whole, parts;
         case_open(&whole, OPTIM_SGD, 1), case_open(&parts, OPTIM_SGD, 1);
@@ -143,9 +138,8 @@ static void test_agc_by_ranges(void **state)
 
 // With sgd, lr 1 and no decay, the update is the gradient that is left: adaptive clipping first, then the global one by
 // the norm of what that left. The norm that is returned is of neither.
-static void test_step(void **state)
+TEST(test_step)
 {
-    (void)state;
     Case c, by_hand;
     case_open(&c, OPTIM_SGD, 2);
     case_open(&by_hand, OPTIM_SGD, 1);
@@ -177,15 +171,4 @@ static void test_step(void **state)
     case_close(&by_hand);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_factor),
-        cmocka_unit_test(test_classifier),
-        cmocka_unit_test(test_agc),
-        cmocka_unit_test(test_agc_by_ranges),
-        cmocka_unit_test(test_step),
-    };
-    return cmocka_run_group_tests_name("clip", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

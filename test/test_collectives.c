@@ -3,14 +3,10 @@
 #include "comm/collectives.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 typedef struct {
     CommKind kind;
@@ -104,9 +100,8 @@ static Played play(Way way, int N, size_t bytes, double alpha, double beta)
 }
 
 // alpha and beta are small powers of two, so the clock's sums are exact; the formula divides by N: N rounding errors.
-static void test_costs(void **state)
+TEST(test_costs)
 {
-    (void)state;
     const double alpha = 0.5, beta = 0.0078125;
     for (int w = 0; w < N_WAYS; w++)
         for (int N = 1; N <= RANKS; N++) {
@@ -125,9 +120,8 @@ static void test_costs(void **state)
 }
 
 // The formulas of the guides as they write them, against the steps.
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     for (int w = 0; w < N_WAYS; w++)
         for (int N = 1; N <= RANKS; N++) {
             size_t n = (size_t)N * 48, counts[RANKS], sent = 0, received = 0, s, r, ranks = (size_t)N;
@@ -157,9 +151,8 @@ static void test_bytes(void **state)
 }
 
 // What each of three ranks sends of 7 elements, worked out by hand: shards of 3, 2 and 2.
-static void test_uneven_bytes(void **state)
+TEST(test_uneven_bytes)
 {
-    (void)state;
     const size_t counts[] = {3, 2, 2}, ring[] = {7 - 3 + 7 - 2, 7 - 2 + 7 - 2, 7 - 2 + 7 - 3};
     size_t sent, received;
     CommCall call = {.kind = COMM_ALL_REDUCE, .type = COMM_FP32, .n = 7, .counts = counts};
@@ -169,10 +162,4 @@ static void test_uneven_bytes(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_costs), cmocka_unit_test(test_bytes), cmocka_unit_test(test_uneven_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -5,13 +5,10 @@
 #include "base/clock.h"
 #include "comm/links.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 
@@ -23,9 +20,8 @@ static void pause_s(double seconds)
 
 // ---- all calls
 
-static void test_self(void **state)
+TEST(test_self)
 {
-    (void)state;
     CommCase cc = {0};
     Comm *comm = comm_self();
     case_everything(&cc, comm);
@@ -46,9 +42,8 @@ static void everything(Comm *comm, void *arg)
     comm_set_checked(comm, false);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     for (int n = 1; n <= 8; n++) {
         CommCase cc = {0};
         comm_threads_run(n, everything, &cc);
@@ -68,9 +63,8 @@ static void late(Comm *comm, void *arg)
     expect(cc, comm, cc->entered == comm->size);
 }
 
-static void test_barrier(void **state)
+TEST(test_barrier)
 {
-    (void)state;
     for (int n = 2; n <= 7; n++) {
         CommCase cc = {0};
         comm_threads_run(n, late, &cc);
@@ -94,9 +88,8 @@ static void on_machines(Comm *comm, void *arg)
     if (comm->rank % 2) expect(cc, comm, !memcmp(host, odd, sizeof odd)); // ranks 1, 3, 5
 }
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
-    (void)state;
     CommCase cc = {0};
     comm_threads_run(6, on_machines, &cc);
     assert_int_equal(cc.failed, 0);
@@ -129,9 +122,8 @@ static void on_links(Comm *comm, void *arg)
     expect(cc, comm, !memcmp(first, link, sizeof link));
 }
 
-static void test_links(void **state)
+TEST(test_links)
 {
-    (void)state;
     for (int n = 1; n <= 3; n++) {
         CommCase cc = {0};
         comm_threads_run(n, on_links, &cc);
@@ -160,9 +152,8 @@ static void sealed(Comm *comm, void *arg)
     }
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     CommCase cc = {0};
     comm_threads_run(4, sealed, &cc);
     assert_int_equal(cc.failed, 0);
@@ -247,9 +238,8 @@ static void traced(Comm *comm, void *arg)
     expect(cc, comm, t.end[1] - t.begin[1] >= spread - 2.4e-7 && t.end[1] - t.begin[1] <= spread + 2.4e-7);
 }
 
-static void test_slow(void **state)
+TEST(test_slow)
 {
-    (void)state;
     CommCase cc = {0};
     comm_threads_run(3, slow, &cc);
     comm_threads_run(3, traced, &cc);
@@ -332,9 +322,8 @@ static void wrong_algorithm(Comm *comm, void *arg)
     comm_set_algorithm(comm, COMM_ALL_GATHER, COMM_TREE);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     const struct {
         void (*body)(Comm *, void *);
         const char *words;
@@ -362,9 +351,8 @@ static void test_errors(void **state)
 
 // ---- counts
 
-static void test_counts(void **state)
+TEST(test_counts)
 {
-    (void)state;
     Comm *comm = comm_self();
     Comm *dp = comm_split(comm, 0, 0, "dp");
     float x[3] = {1, 2, 3}, y[3];
@@ -394,37 +382,25 @@ static void algorithms(Comm *comm, void *arg)
     expect(cc, comm, comm_algorithm(comm, COMM_SEND, COMM_BYTE, COMM_SUM) == COMM_NATIVE);
 }
 
-static void test_algorithms(void **state)
+TEST(test_algorithms)
 {
-    (void)state;
     CommCase cc = {0};
     comm_threads_run(4, algorithms, &cc);
     assert_int_equal(cc.failed, 0);
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
-    (void)state;
     assert_int_equal(comm_type_of(X_FP32), COMM_FP32);
     assert_int_equal(comm_type_of(X_BF16), COMM_BF16);
     assert_int_equal(comm_type_of(X_FP16), COMM_FP16);
 }
 
-static void test_even(void **state)
+TEST(test_even)
 {
-    (void)state;
     size_t counts[4];
     comm_even(counts, 10, 4);
     assert_true(counts[0] == 3 && counts[1] == 3 && counts[2] == 2 && counts[3] == 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hosts), cmocka_unit_test(test_self), cmocka_unit_test(test_threads), cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_slow), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_counts), cmocka_unit_test(test_algorithms), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_even), cmocka_unit_test(test_links),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -151,7 +151,7 @@ no_spinning() {
         local before after
         before=$(awk '{ print $16 + $17 }' "/proc/$BASHPID/stat")
         program=env
-        ranks $n -u LD_PRELOAD "$BUILD/test/mpi_comm" "$1" >/dev/null # without mpi_waits.c
+        ranks $n -u LD_PRELOAD "$BUILD/test/mpi_comm" "$1" >/dev/null # without waiting_ranks.c
         [ $status = 0 ]
         after=$(awk '{ print $16 + $17 }' "/proc/$BASHPID/stat")
         echo $((after - before))

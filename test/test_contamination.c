@@ -1,10 +1,6 @@
 // test_contamination: documents and examples that share n-grams, against a naive search of strings; short examples,
 // repeated n-grams, any number of threads.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "data/prep/contamination.h"
 #include "base/rng.h"
@@ -73,9 +69,8 @@ static size_t first_example(const Words *corpus, size_t i, size_t x, const Words
     return EXAMPLES;
 }
 
-static void test_against_naive(void **state)
+TEST(test_against_naive)
 {
-    (void)state;
     static Words corpus, evaluation;
     draw(&corpus, DOCS, 1);
     draw(&evaluation, EXAMPLES, 2);
@@ -118,9 +113,8 @@ static void test_against_naive(void **state)
         }
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
-    (void)state;
     static Words corpus, none;
     draw(&corpus, 20, 1);
     DedupSource documents = source_of(&corpus), empty = source_of(&none);
@@ -136,11 +130,4 @@ static void test_nothing(void **state)
     contamination_free(&c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_naive),
-        cmocka_unit_test(test_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

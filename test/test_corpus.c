@@ -1,11 +1,7 @@
 // Tests of the corpus reader: formats, separators, UTF-8, packed files, whatever the size of a read; and manifests.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <sys/stat.h>
 #include <xxhash.h>
 #include <zlib.h>
@@ -28,9 +24,8 @@ static char *put(const char *name, const void *data, size_t n)
 }
 
 // What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
-static void test_lines_and_files(void **state)
+TEST(test_lines_and_files)
 {
-    (void)state;
     const char text[] = "{\"id\": 1, \"text\": \"a\\u0000\"}\r\n  \n{\"text\": \"\\u0000\xFF\", \"x\": \"y\"}";
     const char *path[] = {put("a.jsonl", text, sizeof text - 1), put("b.txt", "", 0),
                           put("c.txt", "\xEF\xBB\xBF" "c", 4)};
@@ -103,9 +98,8 @@ static void expect(const char *path, CorpusOptions options, const char *want)
 #define TEXT(...) (CorpusOptions) { .format = SOURCE_TEXT, __VA_ARGS__ }
 #define NONE " utf8=0 nul=0 bom=0 bad=0 empty=0 long=0"
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     expect(put("a.txt", "one\n\ntwo", 8), TEXT(.separator = NULL), "[0 1 0:one\n\ntwo]" NONE);
     expect(put("e.txt", "", 0), TEXT(.separator = NULL), NONE);
     expect(put("s.txt", "ab<|x|>cd<|x<|x|>\n<|x|>ef", 25), TEXT(.separator = "<|x|>"),
@@ -144,9 +138,8 @@ static int read_raw(void *arg)
 
 // A text one byte too long is an error for any size of a read, with its file, line and number; the same with bytes that
 // are too many only as U+FFFD.
-static void test_long_text(void **state)
+TEST(test_long_text)
 {
-    (void)state;
     const struct {
         const char *bytes;
         CorpusOptions options;
@@ -187,9 +180,8 @@ static const char *put_lists(const char *name, size_t n)
 }
 
 // A line whose parsed tree would need a hundred times its bytes is left out; brackets in a string count nothing.
-static void test_many_values(void **state)
+TEST(test_many_values)
 {
-    (void)state;
     enum { MANY = 1 << 20 };
     char out[4096], *bytes = malloc(2 * MANY + 64);
     size_t n = dump(put_lists("lists.jsonl", MANY), (CorpusOptions){0}, out, sizeof out);
@@ -209,9 +201,8 @@ static void test_many_values(void **state)
 }
 
 // Bytes, and how many U+FFFD they become: the maximal subparts of the Unicode Standard, section 3.9.
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
-    (void)state;
     const struct {
         const char *bytes, *want;
         int count;
@@ -251,9 +242,8 @@ static int read_strict(void *path)
     return 0;
 }
 
-static void test_jsonl(void **state)
+TEST(test_jsonl)
 {
-    (void)state;
     const char text[] = "{\"text\": \"a\\nb\", \"id\": 123456789012345678901234567890}\n\n"
                         "nonsense\n[1]\n{\"body\": \"x\"}\n{\"text\": 5}\n{\"text\":\"a\",\"text\":\"b\"}\n"
                         "{\"text\": \" \"}\n{\"text\": \"c\\u0000\xFF\"}\r\n{\"text\": \"d\"}";
@@ -283,9 +273,8 @@ static void test_jsonl(void **state)
 
 // What Python's json writes and JSON does not have: half a surrogate pair is mended and counted, numbers that no double
 // holds cost nothing, and what is no JSON for another reason still is not.
-static void test_nearly_json(void **state)
+TEST(test_nearly_json)
 {
-    (void)state;
     const char *good[][2] = {
         {"{\"text\": \"half \\ud83d in it.\"}", "half \xEF\xBF\xBD in it."},
         {"{\"text\": \"\\uDE00\\ud83d\\ude00\\uD83D\"}", "\xEF\xBF\xBD\xF0\x9F\x98\x80\xEF\xBF\xBD"},
@@ -331,9 +320,8 @@ static int open_folder(void *path)
     return 0;
 }
 
-static void test_folder(void **state)
+TEST(test_folder)
 {
-    (void)state;
     assert_int_equal(mkdir(in_dir("tree"), 0777), 0);
     assert_int_equal(mkdir(in_dir("tree/b"), 0777), 0);
     put("tree/c.txt", "c", 1);
@@ -403,9 +391,8 @@ static int read_whole(void *path)
 
 // A frame in the format of zstd 0.7, which some builds of the library know when they see its first four bytes at once:
 // refused, whatever is read at a time. Frames to skip are skipped.
-static void test_frames(void **state)
+TEST(test_frames)
 {
-    (void)state;
     uint8_t packed[256] = "\x50\x2A\x4D\x18\x03\0\0\0...";
     size_t n = 11 + ZSTD_compress(packed + 11, sizeof packed - 11, "abc", 3, 3);
     expect(put("skip.zst", packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
@@ -420,9 +407,8 @@ static void test_frames(void **state)
     expect_die(read_whole, (void *)(uintptr_t)two, words);
 }
 
-static void test_packed(void **state)
+TEST(test_packed)
 {
-    (void)state;
     uint8_t packed[8192];
     char text[3000], want[3200];
     for (int i = 0; i < 2000; i++) text[i] = "the cat sat on a mat\n"[(i * 7 + i / 50) % 21];
@@ -464,9 +450,8 @@ static void test_packed(void **state)
 }
 
 // Formats that would be read as ill-formed text.
-static void test_foreign(void **state)
+TEST(test_foreign)
 {
-    (void)state;
     const struct {
         const char *bytes;
         size_t n;
@@ -489,9 +474,8 @@ static void test_foreign(void **state)
 }
 
 // Random bytes with a taste for structure: the same documents for any size of a read, and no crash.
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     static char one[1 << 16], other[1 << 16];
     const char *piece[] = {"\n", "\r\n", "--", "\xF0\x9F", "\x80", "{\"text\": \"", "\"}", "a",
                            "\\u00e9", "{", "[", "\xEF\xBB\xBF"};
@@ -537,9 +521,8 @@ static int load(void *path)
     return 0;
 }
 
-static void test_sources(void **state)
+TEST(test_sources)
 {
-    (void)state;
     const char good[] = "# two\n[source.books]\npath = \"b ; c.txt\" # quoted\nweight = 2.5\nline = \"\"\n"
                         "[source.web]\npath=/data/web\nformat = jsonl\nfield='body'\n";
     Sources s = sources_read(put("m.toml", good, sizeof good - 1));
@@ -567,15 +550,4 @@ static void test_sources(void **state)
         expect_die(load, put("bad.toml", bad[i][0], strlen(bad[i][0])), bad[i][1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),   cmocka_unit_test(test_long_text), cmocka_unit_test(test_many_values),
-        cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_random), cmocka_unit_test(test_nearly_json),
-        cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_sources), cmocka_unit_test(test_lines_and_files),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

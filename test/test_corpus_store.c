@@ -1,12 +1,8 @@
 // Tests of the store of documents: what is read back, where it is split, and what happens when the disk fails; and of
 // the shards that hold the documents' tokens.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <dirent.h>
 #include <errno.h>
 
@@ -16,9 +12,8 @@
 #include "temp_dir.h"
 
 // Documents come back as they were, in any order; a disk that fails is told.
-static void test_store(void **state)
+TEST(test_store)
 {
-    (void)state;
     enum { N = 300 };
     static char text[1 << 16], back[1 << 16];
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 2654435761u >> 11);
@@ -72,9 +67,8 @@ static int split(void *arg)
     return (int)from * 1000000 + n * 10000 + bytes;
 }
 
-static void test_split(void **state)
+TEST(test_split)
 {
-    (void)state;
     const struct {
         double row[6]; // as split's
         int from, n, bytes;
@@ -99,9 +93,8 @@ static void test_split(void **state)
 }
 
 // Tokens added in pieces come back as one sequence; every file but the last is full; no old file stays behind them.
-static void test_shards(void **state)
+TEST(test_shards)
 {
-    (void)state;
     int32_t id[100], back;
     char pattern[300];
     for (int i = 0; i < 100; i++) id[i] = i * 7 % 300;
@@ -134,12 +127,4 @@ static void test_shards(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_shards),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

@@ -3,11 +3,7 @@
 // block is being received while this one is computed.
 //
 // The cases and their bounds: cp_run.h.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "ops/attn.h"
 #include "dev/check/comm_threads.h"
@@ -18,9 +14,8 @@
 
 // ---- who has what
 
-static void test_every_token_has_one_place(void **state)
+TEST(test_every_token_has_one_place)
 {
-    (void)state;
     for (int size = 1; size <= MAX_RANKS; size++)
         for (size_t n = 1; n <= 5; n += 2)
             for (CpAssign assign = CP_ZIGZAG; assign <= CP_CONTIGUOUS; assign++) {
@@ -40,9 +35,8 @@ static void test_every_token_has_one_place(void **state)
     assert_int_equal(cp_position(CP_CONTIGUOUS, 12, 1, 2, 3), 9);
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
-    (void)state;
     int32_t whole[2][12], part[2][6];
     for (int i = 0; i < 24; i++) whole[i / 12][i % 12] = 100 * (i / 12) + i % 12;
     for (int r = 0; r < 2; r++)
@@ -54,9 +48,8 @@ static void test_cut(void **state)
         }
 }
 
-static void test_work(void **state)
+TEST(test_work)
 {
-    (void)state;
     for (int size = 1; size <= MAX_RANKS; size++)
         for (CpAssign assign = CP_ZIGZAG; assign <= CP_CONTIGUOUS; assign++) {
             size_t n = 3, T = 2 * (size_t)size * n;
@@ -93,9 +86,8 @@ static int check_wrong(void *arg)
     return 0;
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     expect_die(check_wrong, (&(Wrong){.T = 30, .size = 4}), "30 tokens in 2 x 4 equal chunks");
     expect_die(check_wrong, (&(Wrong){.T = 30, .size = 4}), "24 tokens would do");
     expect_die(check_wrong, (&(Wrong){.T = 2, .size = 4}), "8 tokens would do");
@@ -159,9 +151,8 @@ static void compare(Spec spec, const int *ranks, int n_ranks)
     case_free(serial);
 }
 
-static void test_against_the_serial_op(void **state)
+TEST(test_against_the_serial_op)
 {
-    (void)state;
     const int ranks[] = {2, 4};
     for (int kind = 0; kind < 4; kind++)
         compare((Spec){.B = 2, .T = 72, .H = 4, .G = 2, .D = 6, .gap = 3, .kind = kind}, ranks, 2);
@@ -170,18 +161,16 @@ static void test_against_the_serial_op(void **state)
 }
 
 // Chunks longer than a block of queries, and keys of more than a tile.
-static void test_long_chunks(void **state)
+TEST(test_long_chunks)
 {
-    (void)state;
     const int ranks[] = {2, 4};
     compare((Spec){.B = 1, .T = 536, .H = 2, .G = 1, .D = 4, .gap = 1, .kind = DROPPED}, ranks, 2);
     compare((Spec){.B = 1, .T = 536, .H = 1, .G = 1, .D = 4, .gap = 0, .kind = DOCUMENTS}, ranks + 1, 1);
 }
 
 // Windows shorter than a chunk, of one, that reach several chunks back, and that reach all.
-static void test_windows(void **state)
+TEST(test_windows)
 {
-    (void)state;
     const int ranks[] = {2, 3, 4};
     const size_t windows[] = {1, 7, 9, 10, 11, 19, 40, 72};
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
@@ -191,9 +180,8 @@ static void test_windows(void **state)
 }
 
 // A rank computes the steps of which it sees a key, and no others.
-static void test_steps_outside_the_window_are_skipped(void **state)
+TEST(test_steps_outside_the_window_are_skipped)
 {
-    (void)state;
     enum { T = 32, RANKS = 4, OWN = T / RANKS };
     for (int assign = CP_ZIGZAG; assign <= CP_CONTIGUOUS; assign++)
         for (size_t window = 1; window <= T; window++) {
@@ -217,25 +205,22 @@ static void test_steps_outside_the_window_are_skipped(void **state)
         }
 }
 
-static void test_odd_numbers_of_ranks(void **state)
+TEST(test_odd_numbers_of_ranks)
 {
-    (void)state;
     const int ranks[] = {3, 5};
     compare((Spec){.B = 1, .T = 90, .H = 2, .G = 1, .D = 4, .gap = 2, .kind = DOCUMENTS | DROPPED}, ranks, 2);
 }
 
-static void test_two_bytes(void **state)
+TEST(test_two_bytes)
 {
-    (void)state;
     const int ranks[] = {2, 4};
     compare((Spec){.B = 2, .T = 40, .H = 4, .G = 2, .D = 6, .gap = 3, .kind = DOCUMENTS | DROPPED, .x_type = X_BF16},
             ranks, 2);
 }
 
 // A 2-byte device's pieces are those of the fp32 device on the widened numbers, to the bit; also in several chunks.
-static void test_two_bytes_are_widened(void **state)
+TEST(test_two_bytes_are_widened)
 {
-    (void)state;
     enum { B = 3, T = 12, OWN = 6, H = 4, G = 2, D = 3, HD = H * D, GD = G * D, GAP = 1 };
     Spec spec = {.B = B, .T = OWN, .H = H, .G = G, .D = D, .gap = GAP, .kind = DOCUMENTS | DROPPED, .x_type = X_BF16};
     Case *c = case_make(spec);
@@ -281,9 +266,8 @@ static void same(const Case *a, const Case *b, const char *what, const void *x, 
                  b->c.set.way == CP_RING ? "ring" : "gather", b->c.kind);
 }
 
-static void test_same_bits_on_any_number_of_ranks(void **state)
+TEST(test_same_bits_on_any_number_of_ranks)
 {
-    (void)state;
     for (int kind = 0; kind < 5; kind++) // 4: with a window
         for (XType type = X_FP32; type <= X_BF16; type++) {
             Spec spec = {.set = {.blocks = 16}, .ranks = 1, .B = 2, .T = 16 * (kind == 3 ? 21 : 5), .H = 4, .G = 2,
@@ -309,9 +293,8 @@ static void test_same_bits_on_any_number_of_ranks(void **state)
 
 // ---- bytes
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     for (int n = 2; n <= 8; n *= 2)
         for (int way = 0; way < 4; way++) {
             Spec spec = {.ranks = n, .B = 2, .T = 48, .H = 4, .G = 2, .D = 3, .gap = 1,
@@ -341,9 +324,8 @@ static void test_bytes(void **state)
 
 // ---- order of events: the next block is there before the work on this one ends
 
-static void test_the_next_block_travels_meanwhile(void **state)
+TEST(test_the_next_block_travels_meanwhile)
 {
-    (void)state;
     for (int n = 2; n <= 4; n += 2)
         for (int blocks = 0; blocks <= 16; blocks += 16) {
             Case *c = case_make((Spec){.set = {.blocks = blocks}, .ranks = n, .B = 1, .T = 32, .H = 2, .G = 1, .D = 4,
@@ -368,9 +350,8 @@ static void count_call(void *arg)
 }
 
 // Messages are moved on the caller's thread, also when the op has several; the serial op moves none.
-static void test_a_long_op_lets_messages_move(void **state)
+TEST(test_a_long_op_lets_messages_move)
 {
-    (void)state;
     Case *c = case_make((Spec){.B = 1, .T = 640, .H = 2, .G = 1, .D = 4});
     Dev *dev = dev_cpu_create(3);
     Meanwhile m = {.caller = pthread_self()};
@@ -396,9 +377,8 @@ static void test_a_long_op_lets_messages_move(void **state)
 
 // ---- rotary positions are those of the whole sequence
 
-static void test_rope_by_position(void **state)
+TEST(test_rope_by_position)
 {
-    (void)state;
     enum { T = 24, HEADS = 2, SIZE = 4, WIDTH = HEADS * SIZE, RANKS = 4, OWN = T / RANKS };
     float whole[T * WIDTH], part[OWN * WIDTH], want[OWN * WIDTH];
     int32_t pos[T], own[OWN];
@@ -416,25 +396,4 @@ static void test_rope_by_position(void **state)
     dev_cpu_free(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_token_has_one_place),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_work),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_against_the_serial_op),
-        cmocka_unit_test(test_long_chunks),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_steps_outside_the_window_are_skipped),
-        cmocka_unit_test(test_odd_numbers_of_ranks),
-        cmocka_unit_test(test_two_bytes),
-        cmocka_unit_test(test_two_bytes_are_widened),
-        cmocka_unit_test(test_same_bits_on_any_number_of_ranks),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_the_next_block_travels_meanwhile),
-        cmocka_unit_test(test_a_long_op_lets_messages_move),
-        cmocka_unit_test(test_rope_by_position),
-    };
-    return cmocka_run_group_tests_name("cp", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

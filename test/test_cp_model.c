@@ -33,9 +33,8 @@ static void expect_same(const Case *c, const Outcome *r, const Outcome *one)
 
 // ---- bit for bit
 
-static void test_deterministic_is_one_rank(void **state)
+TEST(test_deterministic_is_one_rank)
 {
-    (void)state;
     const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_SQRT};
     for (int f = 0; f < SHAPES; f++) {
         Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
@@ -56,9 +55,8 @@ static void test_deterministic_is_one_rank(void **state)
 }
 
 // Heads and vocabulary cut too, and a rank's rows of the stream; two replicas.
-static void test_mesh_is_one_rank(void **state)
+TEST(test_mesh_is_one_rank)
 {
-    (void)state;
     for (int f = 0; f < CUT_SHAPES; f++) {
         Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
                   .documents = f != 2, .set.blocks = BLOCKS};
@@ -76,9 +74,8 @@ static void test_mesh_is_one_rank(void **state)
 }
 
 // What is stored in 16 bits is rounded at the same places.
-static void test_narrow_is_one_rank(void **state)
+TEST(test_narrow_is_one_rank)
 {
-    (void)state;
     for (int f = 0; f < SHAPES; f++) {
         Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
                   .documents = true, .set.blocks = BLOCKS, .x_type = X_BF16};
@@ -129,9 +126,8 @@ static void shorter_steps(Comm *world, void *arg)
     dev_cpu_free(dev);
 }
 
-static void test_shorter_sequences(void **state)
+TEST(test_shorter_sequences)
 {
-    (void)state;
     double one[3] = {0}, two[3] = {0};
     comm_threads_run(1, shorter_steps, one);
     comm_threads_run(2, shorter_steps, two);
@@ -141,9 +137,8 @@ static void test_shorter_sequences(void **state)
 
 // ---- within the bound
 
-static void test_fast_is_close(void **state)
+TEST(test_fast_is_close)
 {
-    (void)state;
     for (int f = 0; f < CUT_SHAPES; f++)
         for (int drop = 0; drop < 2; drop++) {
             Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .dropout = drop ? 0.2f : 0, .documents = drop,
@@ -173,9 +168,8 @@ static void test_fast_is_close(void **state)
 // ---- bytes
 
 // Each layer once forward and once back, and forward again where it is run again; nothing else is sent.
-static void test_bytes_sent(void **state)
+TEST(test_bytes_sent)
 {
-    (void)state;
     for (int k = 0; k < 12; k++) {
         bool again = k / 2 % 2, gather = k >= 8;
         Case c = {.shape = k % 2 ? &llama : &gpt, .ranks = k / 4 % 2 ? 2 : 1, .cp = k / 4 == 2 ? 4 : 2, .micro = 2,
@@ -204,9 +198,8 @@ static size_t order_memory(const ModelShape *s)
 }
 
 // Activations of T / N tokens a sequence; buffers as cp_memory and order_memory say.
-static void test_bytes_held(void **state)
+TEST(test_bytes_held)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(1);
     for (int k = 0; k < 17; k++) {
         Case c = {.shape = k < 16 ? families[k % 2] : &whole, .ranks = 1 + k / 2 % 2, .cp = 2 + k / 4 % 2 * 2,
@@ -229,9 +222,8 @@ static void test_bytes_held(void **state)
 // ---- parts
 
 // Rows of dropout that stand anywhere in the whole array are rows of it; in both storage types, in small pieces.
-static void test_dropout_of_rows(void **state)
+TEST(test_dropout_of_rows)
 {
-    (void)state;
     enum { ROWS = 24, WIDTH = 7 };
     static const int32_t place[] = {3, 4, 5, 17, 0, 23, 11, 12};
     enum { OWN = sizeof place / sizeof *place };
@@ -298,9 +290,8 @@ static void head_of_a_rank(Comm *world, void *arg)
     dev_cpu_free(dev);
 }
 
-static void test_head_in_chunks(void **state)
+TEST(test_head_in_chunks)
 {
-    (void)state;
     float dlogits[N_ROWS * OUT], inp[N_ROWS * IN], want[OUT * IN] = {0}, got[2][OUT * IN], none[OUT * IN] = {0};
     fill(dlogits, "dlogits", N_ROWS * OUT);
     fill(inp, "inp", N_ROWS * IN);
@@ -313,9 +304,8 @@ static void test_head_in_chunks(void **state)
     dev_cpu_free(dev);
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
-    (void)state;
     static const int want[][2] = {{1, 0}, {7, 0}, {2, 2}, {12, 4}, {16, 16}, {24, 8}, {1024, 16}, {1000, 8}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_int_equal(cp_blocks((size_t)want[i][0]), want[i][1]);
@@ -339,24 +329,12 @@ static int shorter_batch(void *arg)
     return 0;
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     size_t rows = 12; // a shorter one is taken
     assert_int_equal(shorter_batch(&rows), 0);
     rows = 10;
     expect_die(shorter_batch, &rows, "10 tokens in 2 x 2 equal chunks");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deterministic_is_one_rank), cmocka_unit_test(test_mesh_is_one_rank),
-        cmocka_unit_test(test_narrow_is_one_rank),        cmocka_unit_test(test_shorter_sequences),
-        cmocka_unit_test(test_fast_is_close),             cmocka_unit_test(test_bytes_sent),
-        cmocka_unit_test(test_bytes_held),                cmocka_unit_test(test_dropout_of_rows),
-        cmocka_unit_test(test_head_in_chunks),            cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_curve: windows, gains, spikes and plateaus of known loss curves; exact where sums are exact in binary.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/draw/curve.h"
 
@@ -24,9 +20,8 @@ static MetricsLog made_log(MetricsRow *row)
     return (MetricsLog){.row = row, .n_rows = STEPS};
 }
 
-static void test_windows(void **state)
+TEST(test_windows)
 {
-    (void)state;
     MetricsRow row[STEPS];
     MetricsLog log = made_log(row);
     Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW,
@@ -53,9 +48,8 @@ static void test_windows(void **state)
 }
 
 // A spike of the loss, one of the norm, a NaN: each counted where it is; the mean is that of the rest.
-static void test_spikes(void **state)
+TEST(test_spikes)
 {
-    (void)state;
     MetricsRow row[STEPS];
     MetricsLog log = made_log(row);
     row[20].loss = 9, row[30].grad_norm = 400, row[35].loss = NAN;
@@ -71,9 +65,8 @@ static void test_spikes(void **state)
 }
 
 // What is left over joins the last window or is one; a file without a step; windows chosen by the run's length.
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
-    (void)state;
     MetricsRow row[STEPS];
     MetricsLog log = made_log(row);
     const struct { size_t steps, window, windows, last; } rows[] = {
@@ -92,10 +85,4 @@ static void test_lengths(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows), cmocka_unit_test(test_spikes), cmocka_unit_test(test_lengths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

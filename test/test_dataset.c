@@ -1,10 +1,6 @@
 // Tests of dataset: the format byte by byte, what is refused, and the order of training.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <sys/stat.h>
 
 #include "text/dataset.h"
@@ -40,9 +36,8 @@ static void write_bytes(const char *name, const uint8_t *bytes, size_t n)
 }
 
 // The bytes that llm.c reads: 20240520 = 0x0134D888, 20240801 = 0x0134D9A1.
-static void test_format(void **state)
+TEST_IN_DIR(test_format)
 {
-    (void)state;
     uint8_t got[2048], want[1024 + 12] = {0};
     const int32_t ids[3] = {0, 258, 65534};
     DatasetWriter *w = dataset_writer_open(in_dir("x.bin"), 65535, DATASET_AUTO);
@@ -63,9 +58,8 @@ static void test_format(void **state)
 }
 
 // Spans over shards of different types and sizes, one of them longer than a read at a time, one empty.
-static void test_spans(void **state)
+TEST_IN_DIR(test_spans)
 {
-    (void)state;
     enum { N = 10 + 0 + 9000 };
     write_shard("a_0.bin", 100, DATASET_U16, 0, 10);
     write_shard("a_1.bin", 100, DATASET_U32, 10, 0);
@@ -96,9 +90,8 @@ static void test_spans(void **state)
 }
 
 // The targets are one further than the inputs, so a window takes context + 1 tokens.
-static void test_fewest_tokens(void **state)
+TEST_IN_DIR(test_fewest_tokens)
 {
-    (void)state;
     write_shard("least.bin", 10, DATASET_AUTO, 0, 10);
     Dataset *ds = dataset_open(in_dir("least.bin"), 10);
     assert_int_equal(dataset_windows(ds, 9), 1);
@@ -107,9 +100,8 @@ static void test_fewest_tokens(void **state)
 }
 
 // Token values are positions (vocab > N), so a window tells where it was cut.
-static void test_order(void **state)
+TEST_IN_DIR(test_order)
 {
-    (void)state;
     enum { N = 1003, T = 10, W = N / T, EPOCHS = 5 };
     write_shard("x.bin", N, DATASET_AUTO, 0, N);
     Dataset *ds = dataset_open(in_dir("x.bin"), N);
@@ -156,9 +148,8 @@ static void test_order(void **state)
 
 // Not shuffled: the first epoch is the text from token 0 on, window after window, over the border between two
 // shards; later ones go once around the ring, from another place each.
-static void test_file_order(void **state)
+TEST_IN_DIR(test_file_order)
 {
-    (void)state;
     enum { N = 1003, T = 10, W = N / T, EPOCHS = 4 };
     write_shard("a_0.bin", N, DATASET_AUTO, 0, 501);
     write_shard("a_1.bin", N, DATASET_AUTO, 501, N - 501);
@@ -182,9 +173,8 @@ static void test_file_order(void **state)
 }
 
 // The smallest dataset: context + 1 tokens are one window; the shortest context is 1.
-static void test_smallest(void **state)
+TEST_IN_DIR(test_smallest)
 {
-    (void)state;
     write_shard("x.bin", 100, DATASET_AUTO, 0, 6);
     Dataset *ds = dataset_open(in_dir("x.bin"), 100);
     int32_t in[5], target[5];
@@ -198,9 +188,8 @@ static void test_smallest(void **state)
 }
 
 // Windows longer than what is read at a time, and around their edges. The ring of 10,000 tokens counts modulo 100.
-static void test_long_windows(void **state)
+TEST_IN_DIR(test_long_windows)
 {
-    (void)state;
     static int32_t in[9001], target[9001];
     const int contexts[] = {4094, 4095, 4096, 4097, 8190, 8191, 8192, 9000};
     write_shard("x.bin", 100, DATASET_AUTO, 0, 10000);
@@ -271,9 +260,8 @@ static int read_all(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST_IN_DIR(test_errors)
 {
-    (void)state;
     char *path = in_dir("x.bin"), words[600];
     uint8_t bytes[1024 + 20], bad[1024 + 20];
     vocab_to_open = 100;
@@ -328,9 +316,8 @@ static void test_errors(void **state)
 }
 
 // A uint32 token with its highest bit set is out of range, not negative.
-static void test_wide_token(void **state)
+TEST_IN_DIR(test_wide_token)
 {
-    (void)state;
     uint8_t bytes[1024 + 40];
     write_shard("x.bin", 10, DATASET_U32, 0, 10);
     assert_int_equal(read_bytes("x.bin", bytes, sizeof bytes), 1024 + 40);
@@ -340,17 +327,4 @@ static void test_wide_token(void **state)
     expect_die(open_it, in_dir("x.bin"), "x.bin: offset 1028: token 2147483649");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_format),
-        IN_DIR(test_spans),
-        IN_DIR(test_fewest_tokens), IN_DIR(test_order),
-        IN_DIR(test_file_order),
-        IN_DIR(test_smallest),
-        IN_DIR(test_long_windows),
-        IN_DIR(test_errors),
-        IN_DIR(test_wide_token),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

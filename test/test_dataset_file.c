@@ -1,10 +1,6 @@
 // Tests of the files of dataset: files of nanoGPT and Megatron, written here byte by byte, and what is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -39,9 +35,8 @@ static void expect_tokens(const char *name, int vocab, const int32_t *want, int6
 }
 
 // nanoGPT: numbers and nothing else; EOT (here 258) behind each document. A pattern takes all its files.
-static void test_raw(void **state)
+TEST(test_raw)
 {
-    (void)state;
     const int32_t want[] = {1, 2, 258, 3, 258, 1, 2, 258, 3, 258};
     write_bytes("raw.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
     expect_tokens("raw.bin:uint16", 259, want, 5);
@@ -86,9 +81,8 @@ static size_t megatron_index(uint8_t *out, uint8_t type, const int32_t length[3]
     return 94;
 }
 
-static void test_megatron(void **state)
+TEST(test_megatron)
 {
-    (void)state;
     const int32_t length[3] = {2, 0, 3}, want[5] = {7, 300, 5, 6, 299};
     const uint16_t narrow[5] = {7, 300, 5, 6, 299};
     uint8_t idx[100] = {0}, bad[100];
@@ -141,9 +135,8 @@ static int read_all(void *arg)
 }
 
 // The file changes under an open dataset: a line with the offset, not SIGBUS and not a wrong token.
-static void test_changes_while_open(void **state)
+TEST(test_changes_while_open)
 {
-    (void)state;
     const uint16_t good[5] = {1, 2, 3, 4, 5};
     write_bytes("raw.bin", good, sizeof good);
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}}; // a clock moves in steps
@@ -167,9 +160,8 @@ static void test_changes_while_open(void **state)
 }
 
 // A pipe under the name of a token file is refused; it is not waited for until somebody writes.
-static void test_pipe(void **state)
+TEST(test_pipe)
 {
-    (void)state;
     unlink(in_dir("s.bin"));
     assert_int_equal(mkfifo(in_dir("s.bin"), 0600), 0);
     vocab_to_open = 10;
@@ -179,13 +171,4 @@ static void test_pipe(void **state)
     alarm(0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_raw),
-        cmocka_unit_test(test_megatron),
-        cmocka_unit_test(test_changes_while_open),
-        cmocka_unit_test(test_pipe),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

@@ -1,12 +1,8 @@
 // Tests of packed datasets: an epoch's rows hold every document once, whole where it fits; each token has the target
 // that follows it in its document; and what is prefetched is what is then read.
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,9 +126,8 @@ static Row read_row(const Dataset *ds, int64_t sample, bool shuffle)
 }
 
 // In the order of the files the rows are the packer's own, over the border between two shards.
-static void test_rows_are_the_packers(void **state)
+TEST(test_rows_are_the_packers)
 {
-    (void)state;
     static Text text;
     make_text(&text, 1, 1);
     size_t cut = text.start[DOCS / 2] + 3; // inside a document
@@ -168,9 +163,8 @@ static void test_rows_are_the_packers(void **state)
 }
 
 // Shuffled: each epoch has every row once, in another order; and every token once, before the token that follows it.
-static void test_epochs(void **state)
+TEST(test_epochs)
 {
-    (void)state;
     static Text text;
     make_text(&text, 2, 1);
     write_file("b_0.bin", text.stream, text.n);
@@ -207,9 +201,8 @@ static void test_epochs(void **state)
 }
 
 // A mixture has rows of each source alone, in its share.
-static void test_mixture(void **state)
+TEST(test_mixture)
 {
-    (void)state;
     static Text a, b;
     make_text(&a, 3, 1);
     make_text(&b, 4, 2 * ROOM);
@@ -238,9 +231,8 @@ static void test_mixture(void **state)
 }
 
 // More documents than are packed at a time: every one is there once.
-static void test_many(void **state)
+TEST(test_many)
 {
-    (void)state;
     enum { MANY = 300000, HALF = MANY / 2 }; // tokens; documents of two
     static int32_t stream[MANY];
     static int seen[HALF];
@@ -259,9 +251,8 @@ static void test_many(void **state)
 }
 
 // Windows over two and three shards, over the end of the ring, and of the second source of a mixture.
-static void test_windows_ahead(void **state)
+TEST(test_windows_ahead)
 {
-    (void)state;
     enum { N = 50 + 3 + 20, ALL = N + 40 };
     int32_t token[ALL], in[T], target[T]; // a token is its place
     for (int i = 0; i < ALL; i++) token[i] = i;
@@ -298,10 +289,4 @@ static void test_windows_ahead(void **state)
     n_shards = 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_are_the_packers), cmocka_unit_test(test_epochs),
-                                       cmocka_unit_test(test_mixture), cmocka_unit_test(test_many),
-                                       cmocka_unit_test(test_windows_ahead)};
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TESTS(setup, teardown)

@@ -6,9 +6,8 @@
 
 #include "expect_die.h"
 
-static void test_deterministic_ranks_are_one(void **state)
+TEST(test_deterministic_ranks_are_one)
 {
-    (void)state;
     const ModelShape *families[] = {&gpt, &llama};
     const OptimName optim[] = {OPTIM_ADAMW, OPTIM_MUON};
     for (int f = 0; f < 2; f++) {
@@ -34,9 +33,8 @@ static void test_deterministic_ranks_are_one(void **state)
     }
 }
 
-static void test_fast_ranks_are_close(void **state)
+TEST(test_fast_ranks_are_close)
 {
-    (void)state;
     const ModelShape *families[] = {&gpt, &llama};
     for (int f = 0; f < 2; f++) {
         Case c = {.ranks = 1, .shape = families[f], .samples = SAMPLES, .optim = OPTIM_SGD, .dropout = 0.2f,
@@ -60,9 +58,8 @@ static void test_fast_ranks_are_close(void **state)
 }
 
 // Accumulation or not, 2 (N - 1) / N of the gradients go out once a step, in as many calls as there are buckets.
-static void test_traffic(void **state)
+TEST(test_traffic)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 4; ranks++)
         for (size_t micro = 0; micro < 2; micro++) {
             Case c = {.ranks = ranks, .shape = &gpt, .samples = SAMPLES, .micro = micro, .overlap = true,
@@ -87,9 +84,8 @@ static void test_traffic(void **state)
 // A bucket is sent as soon as it holds as many bytes as asked for. Head: 24 gradients (it is tied); five blocks of
 // 1184. Blocks a call, the last call with the embedding: 1 2 2 0 when head and block fill a bucket; 2 2 1 when a float
 // more is asked for.
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
-    (void)state;
     const size_t bucket[] = {4 * 24, 4 * 24 + 4, 4 * (24 + 1184), 4 * (24 + 1184) + 3, 4 * (24 + 1184) + 4},
                  calls[] = {7, 6, 4, 4, 3};
     for (int i = 0; i < 5; i++) {
@@ -100,9 +96,8 @@ static void test_buckets(void **state)
     }
 }
 
-static void test_narrow_reduction(void **state)
+TEST(test_narrow_reduction)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) // one bucket, and each unit alone
         check_narrow_reduction((Case){.ranks = 2, .shape = i % 2 ? &llama : &gpt, .samples = SAMPLES, .micro = 4,
                                       .overlap = true, .bucket = i / 2 ? 1 : 1 << 30, .x_type = i % 2 ? X_FP16 : X_BF16,
@@ -125,9 +120,8 @@ static void sum_numbers(Comm *world, void *arg)
 }
 
 // Valid tokens and losses of a step: a call for each, of one number of 64 bits.
-static void test_sums(void **state)
+TEST(test_sums)
 {
-    (void)state;
     Sums s;
     comm_threads_run(3, sum_numbers, &s);
     for (int r = 0; r < 3; r++) {
@@ -146,9 +140,8 @@ static int uneven_share(void *arg)
 }
 
 // The shares cover every sample once (all ranks played here).
-static void test_share(void **state)
+TEST_FIRST(test_share)
 {
-    (void)state;
     for (int size = 1; size <= 6; size++) {
         size_t next = 0, begin;
         for (int rank = 0; rank < size; rank++) {
@@ -161,16 +154,4 @@ static void test_share(void **state)
     expect_die(uneven_share, NULL, "broken invariant");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_share), // forks: before OpenMP has threads
-        cmocka_unit_test(test_deterministic_ranks_are_one),
-        cmocka_unit_test(test_fast_ranks_are_close),
-        cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_narrow_reduction),
-        cmocka_unit_test(test_sums),
-    };
-    return cmocka_run_group_tests_name("ddp", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -4,21 +4,16 @@
 
 #include "base/rng.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 enum { RANKS = 9, SHARE = 40, MOST = RANKS * SHARE };
 
 // Every sequence once, in ascending order on each rank; neighbours where a rank's number is a power of two.
-static void test_every_sequence_once(void **state)
+TEST(test_every_sequence_once)
 {
-    (void)state;
     for (int ranks = 1; ranks <= RANKS; ranks++)
         for (size_t n = 1; n <= SHARE; n++) {
             bool seen[MOST] = {false};
@@ -55,9 +50,8 @@ static float count_up(const float *leaf, size_t n, float *sum)
 
 // The sums of all ranks, numbered as deal_additions has them, give the bits of one rank. Sums of random numbers in
 // another order seldom do: the check is done for what a plain sum of the same numbers gives, too.
-static void test_the_tree_of_one_rank(void **state)
+TEST(test_the_tree_of_one_rank)
 {
-    (void)state;
     int other = 0, cases = 0;
     Rng rng = rng_make(7, "test_deal", 0);
     for (int ranks = 1; ranks <= RANKS; ranks++)
@@ -81,11 +75,4 @@ static void test_the_tree_of_one_rank(void **state)
     assert_true(other > cases / 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_sequence_once),
-        cmocka_unit_test(test_the_tree_of_one_rank),
-    };
-    return cmocka_run_group_tests_name("deal", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_dedup: planted duplicates are found as the S-curve says, clusters are those of comparing all pairs, memory and
 // threads change nothing, hostile corpora take linear time. (The program: test_dedup_program.)
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "data/prep/dedup.h"
 #include "expect_die.h"
@@ -85,9 +81,8 @@ static double bound(double p, double n)
 // Changing the first k words changes the first k of GRAMS n-grams: J = (GRAMS - k) / (GRAMS + k), exactly. Pairs of one
 // J stand 1 to PAIRS documents apart. Verified: those below the threshold are never joined, the others as often as the
 // curve says; not verified, all follow the curve.
-static void test_planted_pairs(void **state)
+TEST(test_planted_pairs)
 {
-    (void)state;
     const size_t changed[] = {0, 1, 3, 5, 8, 11, 12, 14, 18, 22, 28, 33};
     enum { LEVELS = sizeof changed / sizeof *changed };
     char text[WORDS * 10];
@@ -160,9 +155,8 @@ static uint32_t root(const uint32_t *parent, uint32_t i)
 
 // With one row a band, nearly every pair of similar documents is a candidate (missed with probability 0.2^128): so the
 // clusters are those of all pairs, each compared with each. Chains are in it: a is like b, b like c, a not like c.
-static void test_clusters_of_all_pairs(void **state)
+TEST(test_clusters_of_all_pairs)
 {
-    (void)state;
     enum { N = 260, NGRAM = 4 };
     Texts t = mixed_corpus(N);
     Shingles set[N] = {0};
@@ -224,9 +218,8 @@ static char *clusters_of(const DedupResult *r, size_t *n)
 }
 
 // The least memory that is accepted sorts everything in files, several passes over.
-static void test_memory_and_threads_change_nothing(void **state)
+TEST(test_memory_and_threads_change_nothing)
 {
-    (void)state;
     enum { N = 3000, LEAST = N * 4 + 83000 };
     Texts t = mixed_corpus(N);
     DedupSource source = source_of(&t);
@@ -260,9 +253,8 @@ static void test_memory_and_threads_change_nothing(void **state)
 
 // ---- hostile corpora
 
-static void test_small_corpora(void **state)
+TEST(test_small_corpora)
 {
-    (void)state;
     const char *const text[] = {"", "word", " \n\t", "Word", "word word", "WORD  word ", "", "another"};
     const uint32_t keep[] = {0, 1, 0, 1, 4, 4, 0, 7};
     for (size_t n = 0; n <= 8; n++) {
@@ -283,9 +275,8 @@ static void test_small_corpora(void **state)
 }
 
 // At the threshold to the bit: 102 words, 90 n-grams, 10 of them changed: 80 / 100. Nothing else is joined.
-static void test_threshold_is_included(void **state)
+TEST(test_threshold_is_included)
 {
-    (void)state;
     const double threshold[] = {0.8, nextafter(0.8, 1)};
     for (int k = 0; k < 2; k++) {
         Texts t = {0};
@@ -306,9 +297,8 @@ static void test_threshold_is_included(void **state)
     }
 }
 
-static void test_ten_thousand_alike(void **state)
+TEST(test_ten_thousand_alike)
 {
-    (void)state;
     enum { N = 10000 };
     for (int near = 0; near < 2; near++) {
         Texts t = {0};
@@ -330,9 +320,8 @@ static void test_ten_thousand_alike(void **state)
 }
 
 // One band of one row, and a word in all documents that has the smallest image: one bucket, no two documents alike.
-static void test_one_bucket(void **state)
+TEST(test_one_bucket)
 {
-    (void)state;
     enum { N = 3000, WINDOW = 32 };
     MinHash m = minhash_make(1, 0);
     Texts t = {0};
@@ -404,9 +393,8 @@ static int within_limit(void *arg)
 }
 
 // A corpus of more than four times the memory that the process may take for it, with the result of one that has enough.
-static void test_address_space_limit(void **state)
+TEST_FIRST(test_address_space_limit)
 {
-    (void)state;
     DedupSource source = {BIG, read_drawn, fail_never, NULL};
     DedupOptions o = dedup_defaults();
     o.threads = 1;
@@ -461,9 +449,8 @@ static int with_breaking_source(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     Texts t = {0};
     char text[100 * 10];
     for (uint32_t i = 0; i < 4; i++) { // 1 and 3 are near copies of 0 and 2
@@ -484,18 +471,4 @@ static void test_errors(void **state)
     free_texts(&t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_address_space_limit), // first: no threads yet
-        cmocka_unit_test(test_small_corpora),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_planted_pairs),
-        cmocka_unit_test(test_clusters_of_all_pairs),
-        cmocka_unit_test(test_memory_and_threads_change_nothing),
-        cmocka_unit_test(test_threshold_is_included),
-        cmocka_unit_test(test_ten_thousand_alike),
-        cmocka_unit_test(test_one_bucket),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

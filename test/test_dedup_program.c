@@ -1,10 +1,6 @@
 // test_dedup_program: build/dedup: where documents begin and end, what it writes, contamination, errors with file and
 // line. (What it finds: test_dedup, test_contamination.)
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #define PROGRAM "dedup"
 #include "program.h"
@@ -33,9 +29,8 @@ static void holds(const char *name, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
-    (void)state;
     put("a.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n\n  \n{\"id\": 2, \"text\": \"three\"}\n"
                    "{\"text\": \"ONE\\u0000  two\"}\n");
     put("b.txt", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines");
@@ -72,9 +67,8 @@ static void test_files(void **state)
 }
 
 // A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.
-static void test_separator_in_text(void **state)
+TEST(test_separator_in_text)
 {
-    (void)state;
     put("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n{\"text\": \"e--\\n\\nf\"}\n");
     const char *said = " documents hold the separator '";
     assert_int_equal(run("in.jsonl --write out.txt"), 0);
@@ -91,9 +85,8 @@ static void test_separator_in_text(void **state)
 }
 
 // A document of more than one block of the reader, its separator across the border of two.
-static void test_long_documents(void **state)
+TEST(test_long_documents)
 {
-    (void)state;
     char path[300];
     snprintf(path, sizeof path, "%s/long.txt", dir);
     for (size_t first = (1 << 18) - 14; first < (1 << 18) + 2; first += 3) {
@@ -110,9 +103,8 @@ static void test_long_documents(void **state)
     }
 }
 
-static void test_evaluation(void **state)
+TEST(test_evaluation)
 {
-    (void)state;
     put("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
     put("corpus.txt", "nothing here at all, so it stays<|endoftext|>"
                       "see: The QUICK brown\nfox jumps away<|endoftext|>brown fox");
@@ -137,9 +129,8 @@ static void complains(const char *arguments, int status, const char *words)
 }
 
 // Nothing was looked for: no clean bill, and nothing is written.
-static void test_nothing_looked_for(void **state)
+TEST(test_nothing_looked_for)
 {
-    (void)state;
     put("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
     put("none.jsonl", "");
     put("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
@@ -155,9 +146,8 @@ static void test_nothing_looked_for(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     put("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n{\"text\": }\n");
     put("member.jsonl", "{\"text\": \"x\"}\n{\"text\": 3}\n");
     put("twice.jsonl", "{\"text\": \"x\", \"text\": \"y\"}\n");
@@ -206,15 +196,4 @@ static void test_errors(void **state)
     complains("--memory", 2, "--memory: no such option, or its value is missing");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_separator_in_text),
-        cmocka_unit_test(test_long_documents),
-        cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_nothing_looked_for),
-        cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

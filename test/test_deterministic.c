@@ -33,9 +33,8 @@ static Result run_split(const ModelShape *shape, size_t n, size_t rows, int thre
     return r;
 }
 
-static void test_splits_agree_bit_for_bit(void **state)
+TEST(test_splits_agree_bit_for_bit)
 {
-    (void)state;
     const ModelShape *families[] = {&gpt, &llama};
     for (int f = 0; f < 2; f++) {
         Result one = run_split(families[f], SEQUENCES, 1, 1, (RecomputePolicy){0});
@@ -56,9 +55,8 @@ static void test_splits_agree_bit_for_bit(void **state)
 }
 
 // g0 .. g4 alone, added by hand: a remainder is folded smallest first.
-static void test_tree_order(void **state)
+TEST(test_tree_order)
 {
-    (void)state;
     Mem mem = {0};
     Dev *dev = dev_cpu_create(1);
     dev->deterministic = true;
@@ -87,9 +85,8 @@ static void test_tree_order(void **state)
 
 // The gradient of the weight that 12 heads share: four ranks with three heads each, whose sums are added in the tree of
 // comm.h, have the bits of one rank with all heads.
-static void test_heads_of_several_ranks(void **state)
+TEST(test_heads_of_several_ranks)
 {
-    (void)state;
     enum { ROWS = 70, HEADS = 12, D = 5, LD = HEADS * D, RANKS = 4 };
     static float inp[ROWS * LD], dout[ROWS * LD], dinp[2][ROWS * LD], out[ROWS * LD], rstd[ROWS * HEADS];
     float weight[D], whole[D] = {0}, part[RANKS][D] = {{0}};
@@ -113,9 +110,8 @@ static void test_heads_of_several_ranks(void **state)
     dev_cpu_free(dev);
 }
 
-static void test_values_of_several_ranks(void **state)
+TEST(test_values_of_several_ranks)
 {
-    (void)state;
     enum { ROWS = 70, HEADS = 12, D = 5, LD = HEADS * D, RANKS = 4, OWN = LD / RANKS, V = 6 };
     static float dv[ROWS * LD], table[V * LD], own[V * OWN], drow[2][ROWS * LD];
     static int32_t token[ROWS];
@@ -147,20 +143,9 @@ static int too_many(void *arg)
     return 0;
 }
 
-static void test_too_many_sequences(void **state)
+TEST_FIRST(test_too_many_sequences)
 {
-    (void)state;
     expect_die(too_many, NULL, "more than 1 sequences in a step");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_too_many_sequences), // forks: before OpenMP has threads
-        cmocka_unit_test(test_splits_agree_bit_for_bit),
-        cmocka_unit_test(test_tree_order),
-        cmocka_unit_test(test_heads_of_several_ranks),
-        cmocka_unit_test(test_values_of_several_ranks),
-    };
-    return cmocka_run_group_tests_name("deterministic", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

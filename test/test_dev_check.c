@@ -3,11 +3,7 @@
 //
 // The correct devices are OpenBLAS against our own product in ascending order (gemm.h), one thread against two. The
 // CUDA device goes through the same check in test_dev_cuda.sh, with every op.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/check/dev_check.h"
 
@@ -138,9 +134,8 @@ static const DevCheckRow *row_of(const Dev *check, const char *op)
     return NULL;
 }
 
-static void test_two_right_devices_agree(void **state)
+TEST(test_two_right_devices_agree)
 {
-    (void)state;
     Data *data = malloc(sizeof *data);
     for (XType type = X_FP32; type <= X_FP16; type++) {
         Pair p = pair_make(type);
@@ -424,9 +419,8 @@ static const struct Bug {
     BUG(experts_swiglu_backward, gate_kept, "dgate["),
 };
 
-static void test_a_wrong_device_is_found_and_named(void **state)
+TEST(test_a_wrong_device_is_found_and_named)
 {
-    (void)state;
     Data *data = malloc(sizeof *data);
     for (XType type = X_FP32; type <= X_FP16; type++)
         for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
@@ -455,9 +449,8 @@ static void test_a_wrong_device_is_found_and_named(void **state)
 }
 
 // Two keys that fp32 cannot tell apart may be chosen in either order; others may not, and equal logits only in one.
-static void test_choices_within_rounding(void **state)
+TEST(test_choices_within_rounding)
 {
-    (void)state;
     const float up = nextafterf(1, 2);
     const float near[4] = {1, up, 0, 0.5f}, far[4] = {1, 1.001f, 0, 0.5f}, equal[4] = {1, 1, 0, 0.5f};
     const float bias[4] = {0, 1e-6f, 0, 0}, groups[8] = {1, 0, up, -1, 2, 0, 0, 0};
@@ -480,12 +473,4 @@ static void test_choices_within_rounding(void **state)
     assert_false(dev_check_route_choice(mixed, groups, NULL, r) || dev_check_route_choice(last, groups, NULL, r));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_right_devices_agree),
-        cmocka_unit_test(test_a_wrong_device_is_found_and_named),
-        cmocka_unit_test(test_choices_within_rounding),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

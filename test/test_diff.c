@@ -4,11 +4,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,9 +45,8 @@ static float from_bits(uint32_t bits)
     return x;
 }
 
-static void test_identical(void **state)
+TEST(test_identical)
 {
-    (void)state;
     float x[3] = {1, NAN, -0.0f};
     put_floats("a", x, 3);
     put_floats("b", x, 3);
@@ -63,9 +58,8 @@ static void test_identical(void **state)
 }
 
 // Each row: two numbers, options, exit status. A bound holds exactly at its edge and breaks just beyond.
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
-    (void)state;
     const float next = nextafterf(1, 2), inf = INFINITY;
     const struct {
         float a, b;
@@ -104,9 +98,8 @@ static void test_bounds(void **state)
 }
 
 // Distances in ULPs: one, across a power of two, across zero, the two zeros, and NaN.
-static void test_histogram(void **state)
+TEST(test_histogram)
 {
-    (void)state;
     float a[8] = {1, 1, 1, from_bits(1), 0, 5, 1, NAN};
     float b[8] = {1,
                   from_bits(0x3f800001),
@@ -131,9 +124,8 @@ static void test_histogram(void **state)
     expect("DIFFERENT: first at x; 1 of 1 tensors out of bound");
 }
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
-    (void)state;
     uint16_t bf16[2] = {0x3f80, 0xc000}, bf16_next[2] = {0x3f81, 0xc000};
     uint16_t f16[6] = {0x3c00, 0xc000, 1, 0x7c00, 0x7bff, 0x83ff};
     float f32[2] = {1, -2}, f16_as_f32[6] = {1, -2, 0x1p-24f, INFINITY, 65504, -1023 * 0x1p-24f};
@@ -165,9 +157,8 @@ static void test_dtypes(void **state)
 }
 
 // Missing names and shapes are differences; the first one reported is the first in execution order.
-static void test_names_shapes_order(void **state)
+TEST(test_names_shapes_order)
 {
-    (void)state;
     float x[4] = {1, 2, 3, 4}, y[4] = {1, 2, 3, 5};
     char path[300];
     SafeTensor a[] = {
@@ -210,9 +201,8 @@ static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_D
     return row->ndim;
 }
 
-static void test_checkpoints(void **state)
+TEST(test_checkpoints)
 {
-    (void)state;
     char run_dir[300], error[512];
     Params params = {0};
     params_add(&params, 0, "w", 2, 2, 2, 0, 0, true, 0);
@@ -276,9 +266,8 @@ static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtyp
     free(b);
 }
 
-static void test_files_of_others(void **state)
+TEST(test_files_of_others)
 {
-    (void)state;
     const Theirs sound[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0, 0}, {"grad.layers.0.q", 1, 2e-7f, 0, 0, 0},
                             {"other", 5, 0, 0, 0, 0}};
     put_theirs(sound, 3, 2, NULL);
@@ -311,9 +300,8 @@ static void test_files_of_others(void **state)
 }
 
 // Of honest pairs that were once called different, what they had in common.
-static void test_rounding_that_elements_share(void **state)
+TEST(test_rounding_that_elements_share)
 {
-    (void)state;
     // A gradient that is the sum of a few tokens has their errors; one of many tokens has not.
     const Theirs few[] = {{"backward.head", 1, 1e-7f, 1, 4, 0}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0, 0}};
     put_theirs(few, 2, 2, NULL);
@@ -343,9 +331,8 @@ static void test_rounding_that_elements_share(void **state)
 
 // The norm of the gradients clips them all: as far as the two sides' norms are apart, their states may be. Here it is
 // the gradient of a few tokens that makes the norms differ.
-static void test_norms_that_clip(void **state)
+TEST(test_norms_that_clip)
 {
-    (void)state;
     const char *few = "backward.head", *many = "backward.layers.0", *top = "backward.layers.1";
     for (int i = 0; i < 4; i++) {
         // The whole norm, or that of the classifier, which adaptive clipping leaves; and squares: twice as far.
@@ -364,9 +351,8 @@ static void test_norms_that_clip(void **state)
 }
 
 // What all keys, or all values, have in common cancels in the gradients of queries and keys, but not its rounding.
-static void test_what_attention_cancels(void **state)
+TEST(test_what_attention_cancels)
 {
-    (void)state;
     const struct {
         float v, k, norm; // what all tokens have in common
         const char *first;
@@ -394,9 +380,8 @@ static void test_what_attention_cancels(void **state)
     }
 }
 
-static void test_command_line(void **state)
+TEST(test_command_line)
 {
-    (void)state;
     float x = 1;
     put_floats("a", &x, 1);
     expect_status("", 2);
@@ -480,9 +465,8 @@ static void make_tie(Routed *a, Routed *b)
     a->choice[2][1] = 2;
 }
 
-static void test_ties_of_experts(void **state)
+TEST(test_ties_of_experts)
 {
-    (void)state;
     Routed a, b;
     make_tie(&a, &b);
     for (size_t n = 2; n < 4; n++) { // what follows: the sum, the next layer from it on, choices there
@@ -523,9 +507,8 @@ static void test_ties_of_experts(void **state)
     expect("sample 1, token 1, choice 1");
 }
 
-static void test_choices_that_are_no_ties(void **state)
+TEST(test_choices_that_are_no_ties)
 {
-    (void)state;
     Routed a, b;
     make_tie(&a, &b);
     b.router[2][2] = a.router[2][2] = 0.25f; // of 0.5
@@ -551,16 +534,4 @@ static void test_choices_that_are_no_ties(void **state)
     expect_routed(&a, &b, 0, "ties, but for rounding");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ties_of_experts), cmocka_unit_test(test_choices_that_are_no_ties),
-        cmocka_unit_test(test_identical),   cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_histogram),   cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_names_shapes_order), cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_files_of_others), cmocka_unit_test(test_rounding_that_elements_share),
-        cmocka_unit_test(test_norms_that_clip), cmocka_unit_test(test_what_attention_cancels),
-        cmocka_unit_test(test_command_line),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

@@ -1,10 +1,6 @@
 // test_diff_stats: the derived bound at its edges, where errors hide (one element, one row, all a little), NaN, ULPs of
 // types that differ, updates, and random rounding, which must pass.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/check/diff.h"
 #include "base/rng.h"
@@ -42,9 +38,8 @@ static double ratio(const float *a, const float *b, double error, double floor)
 }
 
 // Errors of the size that is expected are 1 / S = a quarter of the bound of the whole; ten times that is out.
-static void test_size_of_errors(void **state)
+TEST(test_size_of_errors)
 {
-    (void)state;
     const double e = 1e-4;
     float a[N], b[N];
     for (int k = 0; k < 2; k++) {
@@ -69,9 +64,8 @@ static double rms(const float *x, size_t n, size_t stride)
 
 // One element off: by up to 4 e sqrt(2 ln(2e6 N)) times the largest of its own size, its row's, its column's and the
 // whole's.
-static void test_one_element(void **state)
+TEST(test_one_element)
 {
-    (void)state;
     const double e = 1e-5, limit = 4 * e * sqrt(2 * log(2e6 * N));
     const size_t at[] = {0, 17, 4 * COLUMNS + 1, 3 * COLUMNS + 2, N - 1};
     float a[N], b[N];
@@ -90,9 +84,8 @@ static void test_one_element(void **state)
         }
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
-    (void)state;
     float a[N], b[N];
     const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
@@ -106,9 +99,8 @@ static void test_not_finite(void **state)
 }
 
 // Where b is nothing but rounding its own size says nothing; the floor does.
-static void test_floor(void **state)
+TEST(test_floor)
 {
-    (void)state;
     float a[N], b[N];
     for (size_t i = 0; i < N; i++) {
         b[i] = 1e-9f * (float)rng_normal(rng_make(3, "x", 0), i);
@@ -122,9 +114,8 @@ static void test_floor(void **state)
 }
 
 // Neighbours in bf16 are one ULP apart, whoever is compared with them, and half of one is rounded.
-static void test_ulps_of_the_coarser(void **state)
+TEST(test_ulps_of_the_coarser)
 {
-    (void)state;
     const uint16_t narrow[] = {0x3f80, 0x3f81, 0x4000, 0xbf80};                 // 1, 1 + 2^-7, 2, -1
     const float wide[] = {1, 1, 2 + 0x1p-8f, -1 + 0x1p-9f};
     const size_t n = 4;
@@ -140,9 +131,8 @@ static void test_ulps_of_the_coarser(void **state)
 }
 
 // An update may turn where the gradient's sign is not certain, and not elsewhere.
-static void test_updates(void **state)
+TEST(test_updates)
 {
-    (void)state;
     const size_t n = 3;
     const float grad_a[] = {1, -1e-9f, 1}, grad_b[] = {1, 1e-9f, 1}, weight[] = {1, 1, 1};
     const struct {
@@ -165,9 +155,8 @@ static void test_updates(void **state)
     }
 }
 
-static void test_worst_come_first(void **state)
+TEST(test_worst_come_first)
 {
-    (void)state;
     const size_t n = 9;
     const float a[] = {0, 3, 1, NAN, 5, 2, 4, 7, 6}, b[9] = {0};
     SafeTensor x = {.dtype = ST_F32, .ndim = 1, .shape = &n, .data = a, .n_elems = n}, y = x;
@@ -180,12 +169,4 @@ static void test_worst_come_first(void **state)
     assert_int_equal(diff_stats_median(&s) > 20, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_size_of_errors), cmocka_unit_test(test_one_element), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_floor), cmocka_unit_test(test_ulps_of_the_coarser), cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_worst_come_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

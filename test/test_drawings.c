@@ -3,13 +3,9 @@
 // deeper: the time line of stage 0 too
 #include <ctype.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "deeper.h"
 #include "base/disk.h"
@@ -74,9 +70,8 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
-    (void)state;
     // Four ranks with four shards each, one row more than steps. Shards that are whole after each step, and messages:
     // ring     0 0 4 8 12 16, 4 a step;   halving  0 4 8 16, 4 a step;   tree  0 4 8 16, 2 1 1 2;
     // direct   0 0 4 8 12 16, 4 a step
@@ -103,9 +98,8 @@ static void test_collectives(void **state)
     assert_int_equal(run("draw ring 4 /nowhere/x.svg"), 1);
 }
 
-static void test_mesh(void **state)
+TEST(test_mesh)
 {
-    (void)state;
     // RANKS, options, frames of tp groups, links of cp and pp, links of dp in the last stage
     static const struct {
         const char *draw;
@@ -131,9 +125,8 @@ static void test_mesh(void **state)
 
 // A drawing of every rank: each tensor of a block once a panel, whole and what the rank has of it; and the stream
 // thrice.
-static void test_tp(void **state)
+TEST(test_tp)
 {
-    (void)state;
     use("tp");
     for (int ranks = 2; ranks <= 4; ranks *= 2) {
         char command[40];
@@ -149,9 +142,8 @@ static void test_tp(void **state)
 }
 
 // The time line of real ranks. A model of 8 units: 8 forwards (the head's too) and 8 backwards a step.
-static void test_timeline(void **state)
+TEST(test_timeline)
 {
-    (void)state;
     char command[1200];
     for (int stage = deeper() ? 0 : 3; stage <= 3; stage += 3) {
         snprintf(command, sizeof command,
@@ -199,9 +191,8 @@ static void check_said(const char *picture, const Said *said)
 // two each, two norms, attention). Lives: the input and the output; 12 saved buffers; scratch 4, 1, 1, 1; the
 // gradient of the stream 3. A LLaMA block has RoPE and SwiGLU apart, and no means: 10 and 13 ops, two buffers fewer;
 // the gradients of qkv and of SwiGLU's two are rewritten in place.
-static void test_block(void **state)
+TEST(test_block)
 {
-    (void)state;
     use("draw");
     char *text = picture("block tiny");
     check_said(text, (Said[]){{"rotate(-90)", 19}, {"opacity=\"0.28\"", 1 + 1 + 12 + 7 + 3}, {"l6 11h-12z", 6 + 1},
@@ -222,9 +213,8 @@ static void test_block(void **state)
 // Rows in 16 bits and in fp32 (each of the two words also heads its half): weights, streams, activations, temporary,
 // logits; statistics, losses, gradients, master weights, two moments. Gradients are added to by the head, the
 // norms, four matrices and the embedding: 8 columns, and the legend.
-static void test_casts(void **state)
+TEST(test_casts)
 {
-    (void)state;
     use("draw");
     char *text = picture("casts tiny --numerics.dtype=bf16");
     check_said(text, (Said[]){{">bf16</text>", 5 + 1}, {">fp32</text>", 6 + 1}, {">adamw</text>", 1},
@@ -237,9 +227,8 @@ static void test_casts(void **state)
 }
 
 // 4 weights, 4 gradients, 8 of AdamW; in 16 bits 2 weights more. 8-bit AdamW: 10 + 2 and two scales for 2048.
-static void test_state(void **state)
+TEST(test_state)
 {
-    (void)state;
     use("draw");
     char *text = picture("state gpt2-124m");
     check_said(text, (Said[]){{">16 bytes</text>", 1}, {">18 bytes</text>", 2}, {">12.01 bytes</text>", 1},
@@ -251,9 +240,8 @@ static void test_state(void **state)
 // Of 12 blocks: inputs that a block has to itself (none, selective, attention, full: all; every 2: six; sqrt, segments
 // of 4: three); q, k, v and attention in two modes, products of the feed-forward network and the sum in three, what is
 // cheap in one. Each has a box in the legend, which has no white edge.
-static void test_recompute(void **state)
+TEST(test_recompute)
 {
-    (void)state;
     use("draw");
     char *text = picture("recompute gpt2-124m");
     check_said(text, (Said[]){{"#1f2933\" stroke=\"#ffffff\"", 12 * 4 + 6 + 3}, {"#2f7d4f\" stroke=\"#ffffff\"", 48},
@@ -266,9 +254,8 @@ static void test_recompute(void **state)
 
 // T = 1024, blocks of 60, tiles of 256: 4 blocks have 1 tile, 4 have 2, 4 have 3, 6 have 4. Needed: (T + 1) / 2 T;
 // (300 301 / 2 + 724 300) / T^2; documents of 380, 320 and 324 tokens.
-static void test_tiles(void **state)
+TEST(test_tiles)
 {
-    (void)state;
     use("draw");
     char *text = picture("tiles");
     check_said(text, (Said[]){{">48 tiles, 52.9% of T x T computed, 50.0% needed</text>", 1},
@@ -278,9 +265,8 @@ static void test_tiles(void **state)
 }
 
 // 32 slots of 16 tokens: each is a row or dropped, and with a capacity of 1 an expert has at most 4 rows.
-static void test_experts(void **state)
+TEST(test_experts)
 {
-    (void)state;
     use("draw");
     for (int capacity = 0; capacity < 2; capacity++) {
         char *text = picture(capacity ? "experts tiny-moe --moe.capacity=1" : "experts tiny-moe --moe.capacity=0");
@@ -303,9 +289,8 @@ static void test_experts(void **state)
 // layers.0.ffn.up.weight has 16384 elements. Its block has 49984, of which each of 8 ranks has 6248, and up begins at
 // element 16896: ranks 2 to 5 read 18744 - 16896, twice 6248, and 33280 - 31240. Of the two tp ranks each has half of
 // it, and of their replicas each a part.
-static void test_slices(void **state)
+TEST(test_slices)
 {
-    (void)state;
     use("draw");
     char *text = picture("slices tiny");
     check_said(text, (Said[]){{">1848 elements</text>", 1}, {">6248 elements</text>", 2}, {">2040 elements</text>", 1},
@@ -325,13 +310,4 @@ static void test_slices(void **state)
     assert_int_equal(run("slices tiny --to tp x.svg"), 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_mesh), cmocka_unit_test(test_tp),
-        cmocka_unit_test(test_timeline), cmocka_unit_test(test_block), cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_state), cmocka_unit_test(test_recompute), cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_experts), cmocka_unit_test(test_slices),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

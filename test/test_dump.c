@@ -398,15 +398,13 @@ static void check_experts(Model *m, const char *path)
     diff_side_close(&side);
 }
 
-static void test_experts_are_in_the_order_of_tokens(void **state)
+TEST(test_experts_are_in_the_order_of_tokens)
 {
-    (void)state;
     dump_of((Play){.c = {.shape = &routed, .ranks = 1, .micro = 2}, .name = "routed", .checked = true});
 }
 
-static void test_names_are_true(void **state)
+TEST(test_names_are_true)
 {
-    (void)state;
     for (int f = 0; f < 2; f++)
         dump_of((Play){.c = {.shape = families[f], .ranks = 1, .micro = 2}, .name = "true", .checked = true});
 }
@@ -438,9 +436,8 @@ static void same_dump(const Play *one, const Play *other)
 }
 
 // A dump has the gradients as they are without a loss scale; scaling by a power of two keeps every bit.
-static void test_loss_scale_is_taken_out(void **state)
+TEST(test_loss_scale_is_taken_out)
 {
-    (void)state;
     Play one = {.c = {.shape = families[1], .ranks = 1, .micro = 2, .deterministic = true}, .name = "one"};
     Play scaled = one;
     scaled.name = "scaled", scaled.loss_scale = 1024;
@@ -450,9 +447,8 @@ static void test_loss_scale_is_taken_out(void **state)
 }
 
 // The bound grows with the longest sum: over channels, ffn, context or, where they are most, all heads' channels.
-static void test_bound_follows_the_longest_sum(void **state)
+TEST(test_bound_follows_the_longest_sum)
 {
-    (void)state;
     const ModelShape small = {.layers = 2, .heads = 2, .head_size = 4, .channels = 8, .ffn = 8, .context = 8};
     double least = dump_error(&small, X_FP32, false, DUMP_FORWARD, 1, 8);
     for (int k = 0; k < 4; k++) {
@@ -469,9 +465,8 @@ static void expect(const char *arguments, int status, const char *text)
         fail_msg("diff %s: status %d and \"%s\" expected, got %d and\n%s", arguments, status, text, got, output);
 }
 
-static void test_any_layout(void **state)
+TEST(test_any_layout)
 {
-    (void)state;
     const struct {
         int tp, dp, cp, pp;
         bool sequence;
@@ -508,9 +503,8 @@ static void test_any_layout(void **state)
 }
 
 // Key/value heads that ranks share, and sums in another order.
-static void test_shared_heads_round(void **state)
+TEST(test_shared_heads_round)
 {
-    (void)state;
     Play one = {.c = {.shape = &llama, .ranks = 1, .micro = 2}, .name = "one"}, four = one;
     dump_of(one);
     four.c.ranks = 4, four.c.sequence = true, four.name = "four";
@@ -523,9 +517,8 @@ static void test_shared_heads_round(void **state)
 
 // ---- rounding or a bug
 
-static void test_faults_are_found(void **state)
+TEST(test_faults_are_found)
 {
-    (void)state;
     Play sound = {.c = {.shape = &gpt, .ranks = 1, .micro = 4}, .name = "sound"}, other = sound, narrow = sound;
     dump_of(sound);
     other.c.micro = 2, other.name = "other";
@@ -559,9 +552,8 @@ static void test_faults_are_found(void **state)
 }
 
 // A router that is wrong is named first, and so is each op after it; tokens that chose otherwise are counted.
-static void test_faults_of_experts_are_found(void **state)
+TEST(test_faults_of_experts_are_found)
 {
-    (void)state;
     Play sound = {.c = {.shape = &routed, .ranks = 1, .micro = 4}, .name = "sound"}, narrow = sound;
     dump_of(sound);
     narrow.c.x_type = X_BF16, narrow.name = "narrow";
@@ -601,9 +593,8 @@ static void remove_file(const char *path)
     assert_int_equal(unlink(full), 0);
 }
 
-static void test_missing_ranks(void **state)
+TEST(test_missing_ranks)
 {
-    (void)state;
     Play one = {.c = {.shape = &gpt, .ranks = 1, .micro = 2}, .name = "one"}, two = one;
     dump_of(one);
     two.c.ranks = 2, two.name = "two";
@@ -617,9 +608,8 @@ static void test_missing_ranks(void **state)
 }
 
 // Two ranks that each write everything: their files overlap, which is told, and must not contradict each other.
-static void test_doubled_elements(void **state)
+TEST(test_doubled_elements)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         char path[600];
         Mem mem = {0};
@@ -652,26 +642,9 @@ static int nowhere(void *path)
     return 0;
 }
 
-static void test_cannot_be_made(void **state)
+TEST(test_cannot_be_made)
 {
-    (void)state;
     expect_die(nowhere, "no/such/run", "no/such/run/dump: cannot be made");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cannot_be_made),
-        cmocka_unit_test(test_names_are_true),
-        cmocka_unit_test(test_loss_scale_is_taken_out),
-        cmocka_unit_test(test_bound_follows_the_longest_sum),
-        cmocka_unit_test(test_experts_are_in_the_order_of_tokens),
-        cmocka_unit_test(test_faults_of_experts_are_found),
-        cmocka_unit_test(test_any_layout),
-        cmocka_unit_test(test_shared_heads_round),
-        cmocka_unit_test(test_faults_are_found),
-        cmocka_unit_test(test_missing_ranks),
-        cmocka_unit_test(test_doubled_elements),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

@@ -170,7 +170,7 @@ static void expect_same(const Case *c)
     dev_cpu_free(cpu);
 }
 
-static void test_same_bits(void **state)
+TEST(test_same_bits)
 {
     static const Case cases[] = {
         {.ranks = 2, .load = EVEN, .k = 2, .shared = true},
@@ -188,9 +188,8 @@ static void test_same_bits(void **state)
 }
 
 // Rows per token: those of all ranks, each of which may want every expert that one has; or as many as `room` says.
-static void test_room(void **state)
+TEST(test_room)
 {
-    (void)state;
     ModelExperts x = {.n = 8, .k = 2};
     assert_int_equal(experts_rows(&x), 2);
     x.ranks = 4;
@@ -210,18 +209,9 @@ static int divided_badly(void *arg)
     return 0;
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     expect_die(divided_badly, NULL, "model.experts = 5");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_room),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -4,11 +4,7 @@
 // Two models are used. The logits of the first are the same whatever it reads, so its loss of a target depends only on
 // the target, and the total shows which targets were scored. The second is an ordinary one, whose loss depends on where
 // each window began.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/check/comm_threads.h"
 #include "train/eval.h"
@@ -107,7 +103,7 @@ static void costs(const double logit[V], double cost[V])
 // log sum < 3 + log V < 7; 3 (3 + 3) for the two subtractions; and the last rounding of a loss below 10.
 #define COST_ERR ((V + 2 + 20 + 56 + 18 + 10) * 0x1p-24)
 
-static void test_every_target_once(void **state)
+TEST_WITH(test_every_target_once, setup, teardown)
 {
     Case *c = *state;
     double logit[V], cost[V];
@@ -137,7 +133,7 @@ static void test_every_target_once(void **state)
 // By hand from the losses of the targets: of equal windows the standard deviation of their means over sqrt(N), and with
 // a shorter last one that of a ratio. If each loss is wrong by e, a window's distance from the mean is by 2 CONTEXT e
 // at most, and the standard error by sqrt(4 4/3) 2 CONTEXT e / n: less than 2 e of more than 3 CONTEXT targets.
-static void test_standard_error(void **state)
+TEST_WITH(test_standard_error, setup, teardown)
 {
     Case *c = *state;
     double logit[V], cost[V];
@@ -172,7 +168,7 @@ static double loss_in_context(Case *c, int64_t j, int64_t n, int64_t stride)
 }
 
 // One window at a time the model does the very same arithmetic, so only the order of the sum in double is left.
-static void test_context_is_what_was_promised(void **state)
+TEST_WITH(test_context_is_what_was_promised, setup, teardown)
 {
     Case *c = *state;
     double least = INFINITY, most = 0;
@@ -188,7 +184,7 @@ static void test_context_is_what_was_promised(void **state)
     assert_true(most > least * 1.001); // the windows do matter to this model
 }
 
-static void test_bits_per_byte(void **state)
+TEST_WITH(test_bits_per_byte, setup, teardown)
 {
     Case *c = *state;
     int32_t bytes[V];
@@ -238,7 +234,7 @@ static void one_rank(Comm *ranks, void *arg)
 
 // One loss, the same bits on each rank and for each number of ranks; all ranks run the model equally often, those
 // that have no window left too. Together they do no more batches than it takes, rounded up to whole rounds.
-static void test_ranks_share_the_work(void **state)
+TEST_WITH(test_ranks_share_the_work, setup, teardown)
 {
     Shared s = {.c = *state};
     const int64_t strides[] = {12, 5, 2}, limits[] = {1, 13, 40, 0};
@@ -262,7 +258,7 @@ static void test_ranks_share_the_work(void **state)
 }
 
 // NaN in the weights must come out as NaN, not as a good loss.
-static void test_nan_is_nan(void **state)
+TEST_WITH(test_nan_is_nan, setup, teardown)
 {
     Case *c = *state;
     row_of(c, "final_norm.bias")[3] = NAN;
@@ -276,25 +272,11 @@ static int evaluate(void *arg)
     return 0;
 }
 
-static void test_one_token_is_too_few(void **state)
+TEST_WITH(test_one_token_is_too_few, setup, teardown)
 {
     Case *c = *state;
     open_tokens(c, 1);
     expect_die(evaluate, c, "1 tokens");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_every_target_once),
-        TEST(test_standard_error),
-        TEST(test_context_is_what_was_promised),
-        TEST(test_bits_per_byte),
-        TEST(test_ranks_share_the_work),
-        TEST(test_nan_is_nan),
-        TEST(test_one_token_is_too_few),
-    };
-    return cmocka_run_group_tests_name("eval", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_exact_sum: formats.h's sums of squares, which do not depend on the order.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +31,8 @@ static void assert_same(const ExactSum *a, const ExactSum *b)
     assert_memory_equal(a, b, sizeof *a);
 }
 
-static void test_no_order_matters(void **state)
+TEST(test_no_order_matters)
 {
-    (void)state;
     float *x = numbers();
     ExactSum whole = {{0}}, back = {{0}}, parts = {{0}};
     formats_sum_squares(&whole, x, N);
@@ -60,9 +55,8 @@ static void test_no_order_matters(void **state)
 }
 
 // Small integers: every sum below 2^53 is exact in a double too.
-static void test_is_the_sum(void **state)
+TEST(test_is_the_sum)
 {
-    (void)state;
     ExactSum sum = {{0}};
     assert_true(formats_sum_value(&sum) == 0);
     double expected = 0;
@@ -74,9 +68,8 @@ static void test_is_the_sum(void **state)
     }
 }
 
-static void test_ends_of_the_range(void **state)
+TEST(test_ends_of_the_range)
 {
-    (void)state;
     float tiny = nextafterf(0, 1), huge = FLT_MAX;
     ExactSum small = {{0}}, large = {{0}}, both = {{0}};
     formats_sum_squares(&small, &tiny, 1);
@@ -99,9 +92,8 @@ static void test_ends_of_the_range(void **state)
 }
 
 // Against sums in long double: each of n additions rounds by at most 2^-64 of the sum, the result is cut by 2^-52.
-static void test_near_a_rounded_sum(void **state)
+TEST(test_near_a_rounded_sum)
 {
-    (void)state;
     Rng rng = rng_make(3, "near", 0);
     float x[1000];
     long double expected = 0;
@@ -117,9 +109,8 @@ static void test_near_a_rounded_sum(void **state)
     assert_true(error <= expected * (1000 * 0x1p-64L + 0x1p-52L));
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
-    (void)state;
     float bad[] = {1, NAN, 2}, worse[] = {1, INFINITY}, signed_nan[] = {1, copysignf(NAN, -1)}; // 0 * inf on x86
     ExactSum sum = {{0}}, more = {{0}}, fine = {{0}}, third = {{0}};
     formats_sum_squares(&sum, bad, 3);
@@ -133,12 +124,4 @@ static void test_not_finite(void **state)
     assert_true(isnan(formats_sum_value(&fine)));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_order_matters), cmocka_unit_test(test_is_the_sum),
-        cmocka_unit_test(test_ends_of_the_range), cmocka_unit_test(test_near_a_rounded_sum),
-        cmocka_unit_test(test_not_finite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_exchange: ranks (threads here) tell each other the same, no unit is dealt twice or not at all, records arrive
 // where they belong whatever the buffers hold, and duplicates and contamination are those of one process.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/rng.h"
 #include "data/prep/contamination.h"
@@ -46,9 +42,8 @@ static void tell(Comm *world, void *arg)
     free(text), free(all), free(owner);
 }
 
-static void test_agreement(void **state)
+TEST(test_agreement)
 {
-    (void)state;
     static const uint64_t weight[9] = {5, 9, 1, 1, 7, 1, 3, 0, 2};
     static const int gathered[] = {10, 20, 21, 40};
     for (int n = 1; n <= MOST; n++) {
@@ -111,9 +106,8 @@ static void trade(Comm *world, void *arg)
     extsort_close(s);
 }
 
-static void test_records(void **state)
+TEST(test_records)
 {
-    (void)state;
     const size_t memory[] = {1, 2000, 1 << 20}; // a record for each rank; rounds; one round
     for (int n = 1; n <= MOST; n++)
         for (int m = 0; m < 3; m++) {
@@ -209,9 +203,8 @@ static void same_result(const DedupResult *a, const DedupResult *b)
             assert_true(a->example[i][k].a == b->example[i][k].a && a->example[i][k].b == b->example[i][k].b);
 }
 
-static void test_same_as_alone(void **state)
+TEST(test_same_as_alone)
 {
-    (void)state;
     static Corpus corpus;
     draw(&corpus);
     Job alone = {.source = {DOCS, read_text, fail_never, &corpus}, .memory = 1 << 22};
@@ -237,12 +230,4 @@ static void test_same_as_alone(void **state)
     contamination_free(&alone.contamination[0]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agreement),
-        cmocka_unit_test(test_records),
-        cmocka_unit_test(test_same_as_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

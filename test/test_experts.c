@@ -84,9 +84,8 @@ static void slots_free(Slots s)
     free(s.choice), free(s.offset), free(s.row), free(s.slot), free(s.gate);
 }
 
-static void test_every_slot_has_one_row(void **state)
+TEST(test_every_slot_has_one_row)
 {
-    (void)state;
     Device d = device_make(0, 0);
     for (int way = 0; way < 3; way++) {
         Slots s = slots_make(d.dev, 120, 40, 3, 7, way ? 11 : 0, way == 2);
@@ -113,9 +112,8 @@ static void test_every_slot_has_one_row(void **state)
 }
 
 // Six tokens of one choice, three of each expert; in sequences of six or of three.
-static void test_capacity(void **state)
+TEST(test_capacity)
 {
-    (void)state;
     Device d = device_make(0, 0);
     static const int32_t choice[6] = {1, 0, 1, 1, 0, 0};
     static const float gate[6] = {0.5f, 0.25f, 0.75f, 0.5f, 0.25f, 0.25f}, broken[6] = {NAN, NAN, 0.1f, 0.2f, -1, NAN};
@@ -142,9 +140,8 @@ static void test_capacity(void **state)
 }
 
 // Rows that say themselves which slots are dropped; and rows without slots, each of which has the weight of its number.
-static void test_rows_given(void **state)
+TEST(test_rows_given)
 {
-    (void)state;
     enum { ROWS = 6, MANY = 400, F = 6 };
     static const int32_t choice[ROWS] = {1, 0, 1, 1, 0, 0}, want[ROWS] = {2, -1, -1, 3, 0, 1};
     static const float gate[ROWS] = {0.5f, 0.25f, 0.75f, 1, 2, 3};
@@ -177,9 +174,8 @@ static void test_rows_given(void **state)
 }
 
 // Each token's rows, there and back, are k times the token; k is a power of two, so that this is exact.
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
-    (void)state;
     for (int which = 0; which < DEVICES; which++)
         for (size_t k = 1; k <= 4; k *= 2) {
             Device d = device_make(which, 0);
@@ -197,9 +193,8 @@ static void test_there_and_back(void **state)
 }
 
 // Row 512 of 2^22 elements begins at element 2^31. Of the rows before it no page is touched.
-static void test_far_rows(void **state)
+TEST(test_far_rows)
 {
-    (void)state;
     enum { FAR = 512, C = 1 << 22 };
     size_t n_bytes = (FAR + 1) * sizeof(float) * C, last = (size_t)FAR * C;
     float *rows = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -219,9 +214,8 @@ static void test_far_rows(void **state)
 }
 
 // Rows of no expert are zeros and give nothing; the weight of a dropped slot gets no gradient.
-static void test_dropped_slots(void **state)
+TEST(test_dropped_slots)
 {
-    (void)state;
     enum { N = 60, K = 2, R = N * K, F = 16 };
     for (int which = 0; which < DEVICES; which++) {
         Device d = device_make(which, 600);
@@ -265,9 +259,8 @@ static void chooses(DevRouter r, const float *logits, const float *bias, const i
 
 #define CHOOSES(r, logits, bias, ...) chooses(r, logits, bias, (const int32_t[]){__VA_ARGS__})
 
-static void test_ties(void **state)
+TEST(test_ties)
 {
-    (void)state;
     DevRouter r = {.E = 6, .k = 3, .scale = 1}, s = {.E = 6, .k = 3, .scale = 1, .sigmoid = true};
     static const float same[6] = {1, 1, 1, 1, 1, 1}, two[6] = {0, 2, 1, 2, 1, 1}, bias[6] = {0, 0, 0, 0, 9, 0};
     for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
@@ -283,9 +276,8 @@ static void test_ties(void **state)
     CHOOSES(s, pairs, NULL, 3, 5, 2); // sigmoid: the sums are 0.95, 1.80, 1.80
 }
 
-static void test_nan_logits(void **state)
+TEST(test_nan_logits)
 {
-    (void)state;
     DevRouter r = {.E = 6, .k = 3, .scale = 1}, s = {.E = 6, .k = 3, .scale = 1, .sigmoid = true};
     const float one[6] = {1, 2, NAN, 4, 5, 6}, all[6] = {NAN, NAN, NAN, NAN, NAN, NAN};
     const float first[6] = {NAN, -INFINITY, NAN, NAN, 1, NAN}, high[6] = {1, INFINITY, 0, INFINITY, 2, 3};
@@ -301,9 +293,8 @@ static void test_nan_logits(void **state)
 }
 
 // What was added to choose is not in the weights.
-static void test_weights(void **state)
+TEST(test_weights)
 {
-    (void)state;
     Device d = device_make(0, 0);
     static const float logits[4] = {0, 0, 0, 0}, bias[4] = {0, 5, 0, 6};
     for (int i = 0; i < 4; i++) {
@@ -356,9 +347,8 @@ static void same_as_dense(Dev *dev, DevExperts x, size_t C, size_t OC)
     free(inp), free(dout), free(weight), free(out), free(dinp), free(want), free(dw), free(dw_want);
 }
 
-static void test_products_are_dense(void **state)
+TEST(test_products_are_dense)
 {
-    (void)state;
     enum { C = 97, OC = 130 };
     static const int32_t some[] = {0, 0, 40, 40, 49, 200, 200}, one[] = {0, 300}, none[] = {0, 0, 0};
     static const int32_t three[] = {0, 9, 9, 100, 100, 120, 170};
@@ -374,9 +364,8 @@ static void test_products_are_dense(void **state)
         }
 }
 
-static void test_pick(void **state)
+TEST(test_pick)
 {
-    (void)state;
     static const int32_t index[] = {2, -1, 0, 2};
     const float from[] = {3, 5, 7};
     for (int which = 0; which < DEVICES; which++) {
@@ -388,9 +377,8 @@ static void test_pick(void **state)
     }
 }
 
-static void test_swiglu_is_dense(void **state)
+TEST(test_swiglu_is_dense)
 {
-    (void)state;
     enum { R = 45, F = 77 };
     for (int which = 0; which < DEVICES; which++) {
         Device d = device_make(which, 600);
@@ -415,9 +403,8 @@ static void test_swiglu_is_dense(void **state)
 // ---- a deterministic device: the bits of a row do not depend on the other rows, and the sum over rows not on where it
 // is cut
 
-static void test_rows_by_themselves(void **state)
+TEST(test_rows_by_themselves)
 {
-    (void)state;
     enum { N = 200, C = 97, OC = 130, E = 33, FEW = 3 };
     Device d = device_make(1, 0);
     Dev *dev = d.dev;
@@ -450,16 +437,4 @@ static void test_rows_by_themselves(void **state)
     device_free(d);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_slot_has_one_row), cmocka_unit_test(test_capacity),
-        cmocka_unit_test(test_rows_given),
-        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_far_rows),
-        cmocka_unit_test(test_dropped_slots), cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_nan_logits), cmocka_unit_test(test_weights), cmocka_unit_test(test_products_are_dense),
-        cmocka_unit_test(test_pick), cmocka_unit_test(test_swiglu_is_dense),
-        cmocka_unit_test(test_rows_by_themselves),
-    };
-    return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -94,9 +94,8 @@ static void expect_dense(const ModelExperts *experts, size_t F, bool determinist
     dev_cpu_free(dev);
 }
 
-static void test_one_expert_is_the_dense_layer(void **state)
+TEST(test_one_expert_is_the_dense_layer)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         bool deterministic = i % 2;
         size_t F = i < 2 ? 21 : 96;
@@ -109,9 +108,8 @@ static void test_one_expert_is_the_dense_layer(void **state)
 
 // Scores that are all equal choose the first two experts, each with weight 1/2 (renormalised or scaled): halves of
 // equal outputs add up to the whole without rounding, and each has half of the gradient.
-static void test_equal_experts_are_the_dense_layer(void **state)
+TEST(test_equal_experts_are_the_dense_layer)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         bool deterministic = i % 2;
         size_t F = i < 2 ? 21 : 96;
@@ -135,9 +133,8 @@ static void counts_of(Model *m, float count[5][6])
 }
 
 // Each slot of a step once, whatever is recomputed and evaluated; drops of 2 of 5 experts at capacity 1.2.
-static void test_loads_count_each_slot_once(void **state)
+TEST(test_loads_count_each_slot_once)
 {
-    (void)state;
     const RecomputePolicy policy[] = {{.mode = RECOMPUTE_NONE}, {.mode = RECOMPUTE_SELECTIVE}, {.mode = RECOMPUTE_FULL},
                                       {.mode = RECOMPUTE_EVERY, .every = 2}};
     float first[5][6] = {{0}};
@@ -166,9 +163,8 @@ static void test_loads_count_each_slot_once(void **state)
 }
 
 // 1.1 times a load of 20 is 22 slots, though 1.1 in binary is a little more than 1.1.
-static void test_capacity_is_rounded_up_once(void **state)
+TEST(test_capacity_is_rounded_up_once)
 {
-    (void)state;
     assert_int_equal(experts_capacity(&(ModelExperts){.n = 5, .k = 2, .capacity = 1.1}, 50), 22);
     assert_int_equal(experts_capacity(&(ModelExperts){.n = 8, .k = 2, .capacity = 1.25}, 128), 40);
     assert_int_equal(experts_capacity(&(ModelExperts){.n = 5, .k = 2, .capacity = 1.2}, 10), 5); // 4.8
@@ -176,9 +172,8 @@ static void test_capacity_is_rounded_up_once(void **state)
 }
 
 // Capacity acts in training alone.
-static void test_evaluation_drops_nothing(void **state)
+TEST(test_evaluation_drops_nothing)
 {
-    (void)state;
     double loss[2], trained[2];
     for (int i = 0; i < 2; i++) {
         ModelShape s = moe;
@@ -198,9 +193,8 @@ static void test_evaluation_drops_nothing(void **state)
 
 // ---- loads over a step
 
-static void test_loads_move_biases(void **state)
+TEST(test_loads_move_biases)
 {
-    (void)state;
     ModelShape s = moe;
     s.experts.balance = MOE_BALANCE_BIAS, s.experts.bias_rate = 0.25f;
     Mem mem = {0};
@@ -300,9 +294,8 @@ static void expect_sums(MoeBalance balance, bool sigmoid)
         fail_msg("%g %g %g, not %g %g %g", got[1].largest, got[1].balance, got[1].z, want[0], want[1], want[2]);
 }
 
-static void test_sums_over_tokens(void **state)
+TEST(test_sums_over_tokens)
 {
-    (void)state;
     expect_sums(MOE_BALANCE_SEQUENCE, false);
     expect_sums(MOE_BALANCE_SEQUENCE, true);
     expect_sums(MOE_BALANCE_BATCH, false);
@@ -321,9 +314,8 @@ static bool judged(Loads *loads, const double count[5], int times, long steps, d
     return warned;
 }
 
-static void test_idle_experts_are_reported_once(void **state)
+TEST(test_idle_experts_are_reported_once)
 {
-    (void)state;
     const double even[5] = {20, 20, 20, 20, 20}, two_idle[5] = {40, 0, 30, 30, 0}, one_idle[5] = {25, 25, 25, 25, 0};
     const double low[5] = {49, 1, 48, 1, 1};
     char text[LOADS_TEXT] = "";
@@ -370,9 +362,8 @@ static double distance_of(ModelShape shape, float bias, float load)
 }
 
 // A large bias makes every token choose the expert, a very small one none; and only where moe.balance asks for it.
-static void test_bias_moves_the_choice(void **state)
+TEST(test_bias_moves_the_choice)
 {
-    (void)state;
     ModelShape s = moe;
     s.experts.balance = MOE_BALANCE_BIAS;
     assert_true(distance_of(s, 10, 0) == B * T);
@@ -381,9 +372,8 @@ static void test_bias_moves_the_choice(void **state)
     assert_true(even > 0 && even < B * T);
 }
 
-static void test_shares_of_the_batch_are_read(void **state)
+TEST(test_shares_of_the_batch_are_read)
 {
-    (void)state;
     ModelShape s = moe;
     s.experts.balance = MOE_BALANCE_BATCH;
     assert_true(distance_of(s, 0, 0.9f) != distance_of(s, 0, 0.1f));
@@ -393,9 +383,8 @@ static void test_shares_of_the_batch_are_read(void **state)
 
 // ---- micro-batches of a deterministic device
 
-static void test_micro_batches_do_not_change_bits(void **state)
+TEST(test_micro_batches_do_not_change_bits)
 {
-    (void)state;
     float *want = NULL;
     for (size_t each = 1; each <= 3; each++) {
         Mem mem = {0};
@@ -416,20 +405,4 @@ static void test_micro_batches_do_not_change_bits(void **state)
     free(want);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_expert_is_the_dense_layer),
-        cmocka_unit_test(test_equal_experts_are_the_dense_layer),
-        cmocka_unit_test(test_loads_count_each_slot_once),
-        cmocka_unit_test(test_capacity_is_rounded_up_once),
-        cmocka_unit_test(test_evaluation_drops_nothing),
-        cmocka_unit_test(test_loads_move_biases),
-        cmocka_unit_test(test_sums_over_tokens),
-        cmocka_unit_test(test_idle_experts_are_reported_once),
-        cmocka_unit_test(test_bias_moves_the_choice),
-        cmocka_unit_test(test_shares_of_the_batch_are_read),
-        cmocka_unit_test(test_micro_batches_do_not_change_bits),
-    };
-    return cmocka_run_group_tests_name("experts_model", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

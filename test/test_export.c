@@ -3,11 +3,7 @@
 #include "base/disk.h"
 #include "base/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -150,9 +146,8 @@ static json_t *open_json(const char *name)
 
 // ---- tests
 
-static void test_safetensors(void **state)
+TEST(test_safetensors)
 {
-    (void)state;
     save("plain", GPT, NULL);
     expect_status("plain --to safetensors --out w.safetensors", 0);
     expect("step 12, 20 tensors in w.safetensors");
@@ -180,9 +175,8 @@ static void test_safetensors(void **state)
 
 // Rows of describe(GPT): 4 q.weight, 5 q.bias, 6 and 7 k, 8 and 9 v, 10 and 11 out, 14 and 15 up, 16
 // and 17 down.
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-    (void)state;
     save("gpt2", GPT, GPT2 "qk_norm = false\n");
     expect_status("gpt2 --to hf --out gpt2_hf", 0);
     expect("step 12 for GPT2LMHeadModel in gpt2_hf");
@@ -227,9 +221,8 @@ static void test_gpt2(void **state)
     json_decref(j);
 }
 
-static void test_llama(void **state)
+TEST(test_llama)
 {
-    (void)state;
     save("llama", LLAMA_LIKE, LLAMA);
     expect_status("llama --to hf --out llama_hf", 0);
     expect("step 12 for LlamaForCausalLM in llama_hf");
@@ -267,9 +260,8 @@ static void test_llama(void **state)
 }
 
 // QK-norm: LLaMA's tensors and two more a block, of a vocabulary whose tokenizer comes along.
-static void test_qwen3(void **state)
+TEST(test_qwen3)
 {
-    (void)state;
     char config[900];
     snprintf(config, sizeof config, "%s[data]\ntokenizer = \"nowhere\"\n", LLAMA_OF("true"));
     save("qwen", QWEN_LIKE, config);
@@ -289,9 +281,8 @@ static void test_qwen3(void **state)
 }
 
 // Attention that muP divides by another number than the square root of the head size.
-static void test_mup(void **state)
+TEST(test_mup)
 {
-    (void)state;
     char config[900];
     for (int head = 0; head <= D; head++) {
         snprintf(config, sizeof config, "%s[optim]\nmup_base = 2\nmup_base_head = %d\n", LLAMA, head);
@@ -302,9 +293,8 @@ static void test_mup(void **state)
 }
 
 // Stretched positions, as Transformers names them; a way that is another theta is that theta.
-static void test_stretched(void **state)
+TEST(test_stretched)
 {
-    (void)state;
     static const struct {
         const char *keys, *type;
         double theta, factor, slow;
@@ -333,9 +323,8 @@ static void test_stretched(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     save("plain", GPT, NULL);
     save("mixed", GPT, MODEL "kv_heads = 2\nnorm = \"rmsnorm\"\nactivation = \"gelu\"\nposition = \"learned\"\n"
                              "bias = true\ntie = true\n");
@@ -383,12 +372,4 @@ static void test_refusals(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_qwen3),       cmocka_unit_test(test_mup),  cmocka_unit_test(test_stretched),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

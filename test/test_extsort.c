@@ -1,10 +1,6 @@
 // test_extsort: sorted output against qsort, for any memory, number of words and order of the input; and its errors.
 #define _GNU_SOURCE // qsort_r
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "data/prep/extsort.h"
@@ -58,9 +54,8 @@ static void sort_and_compare(int kind, size_t n, size_t n_words, size_t memory, 
 }
 
 // 4096 bytes: more runs than one pass merges, so several passes. The last: all in memory.
-static void test_any_memory(void **state)
+TEST(test_any_memory)
 {
-    (void)state;
     const size_t memory[] = {EXTSORT_MIN_BYTES, 50000, 100000, 8 * N, 16 * N, 24 * N, 24 * N - 1, 1 << 20};
     for (int kind = 0; kind < 5; kind++)
         for (size_t n_words = 1; n_words <= 3; n_words++) {
@@ -75,9 +70,8 @@ static void test_any_memory(void **state)
         }
 }
 
-static void test_small(void **state)
+TEST(test_small)
 {
-    (void)state;
     uint64_t record[3] = {3, 1, 2};
     extsort_sort(record, 3, 1);
     assert_true(record[0] == 1 && record[1] == 2 && record[2] == 3);
@@ -104,19 +98,10 @@ static int onto_full_disk(void *arg)
     return arg != NULL;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     expect_die(into_no_folder, NULL, "sort: /nowhere/at/all: No such file or directory (name a folder");
     expect_die(onto_full_disk, NULL, "File too large (name a folder with more room)");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),
-        cmocka_unit_test(test_any_memory),
-        cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

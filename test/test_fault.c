@@ -1,10 +1,6 @@
 // test_fault: run.fault's syntax, when a fault acts, and the parts that need no run; the lock on a directory.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "train/fault.h"
@@ -22,9 +18,8 @@ static int parse(void *text)
     return 0;
 }
 
-static void test_language(void **state)
+TEST(test_language)
 {
-    (void)state;
     assert_int_equal(fault_parse("").n, 0);
     Faults f = fault_parse("kill:rank=2,step=30; exit:step=4,status=3;"
                            "nan:tensor=final_norm.weight,step=1,of=gradient,index=7;"
@@ -63,9 +58,8 @@ static void test_language(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) expect_die(parse, (void *)wrong[i].text, wrong[i].words);
 }
 
-static void test_when(void **state)
+TEST(test_when)
 {
-    (void)state;
     Faults f = fault_parse("spike:step=10,steps=3;kill:rank=2,step=30");
     for (long step = 1; step < 40; step++) {
         assert_true((fault_at(&f, FAULT_SPIKE, 0, step) != NULL) == (step >= 10 && step < 13));
@@ -75,9 +69,8 @@ static void test_when(void **state)
     }
 }
 
-static void test_flip_and_poison(void **state)
+TEST(test_flip_and_poison)
 {
-    (void)state;
     float x[3] = {1, 1, 1};
     fault_flip(x, 1, 31);
     assert_true(x[0] == 1 && x[1] == -1 && x[2] == 1);
@@ -104,9 +97,8 @@ static int full_disk(void *arg)
     return write(fd, block, 4096) == 4096 ? 0 : 3;
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
-    (void)state;
     char text[100];
     assert_int_equal(run_child(full_disk, NULL, text, sizeof text), 0);
 }
@@ -128,9 +120,8 @@ static void read_lock(char text[200])
     fclose(f);
 }
 
-static void test_lock(void **state)
+TEST(test_lock)
 {
-    (void)state;
     char words[100], text[200], host[64] = "";
     gethostname(host, sizeof host - 1);
     DiskLock lock = disk_lock_take(dir);
@@ -155,11 +146,4 @@ static void test_lock(void **state)
     expect_die(take, (char *)"/tmp/no/such/directory", "No such file");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_language), cmocka_unit_test(test_when), cmocka_unit_test(test_flip_and_poison),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_lock),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

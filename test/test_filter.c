@@ -1,12 +1,8 @@
 // Tests of filter: for every rule a text just inside its threshold and one just outside, edits to the byte, counts,
 // and a report about hostile text.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <math.h>
 
 #include "base/disk.h"
@@ -78,9 +74,8 @@ static void border(const char *rule, const char *inside, double value_in, const 
 }
 
 // Values are quotients of small counts, correctly rounded by both sides: 1e-12 is room enough.
-static void test_borders(void **state)
+TEST(test_borders)
 {
-    (void)state;
     const char *sets[] = {"guide", "gopher"};
     for (int i = 0; i < 2; i++) {
         char rule[40];
@@ -108,9 +103,8 @@ static void test_borders(void **state)
 }
 
 // The signs that doc/filter.md names: what begins a bullet, and what is taken off a word before it is compared.
-static void test_signs(void **state)
+TEST(test_signs)
 {
-    (void)state;
     const char *bullet[] = {"-", "*", "\u2022", "\u2023", "\u25E6", "\u25AA", "\u25CF"},
                *other[] = {"+", "\u2013", "\u00B7", "\u25A0", "1.", "#", "o "};
     char text[64];
@@ -131,9 +125,8 @@ static void test_signs(void **state)
         if (filter_value(any, "gopher.stop_words", stays[i], strlen(stays[i])) != 1) fail_msg("'%s'", stays[i]);
 }
 
-static void test_repetition(void **state)
+TEST(test_repetition)
 {
-    (void)state;
     border("gopher.repeat_lines", "3*{x\n}x \na\nb\nc\nd\ne\nf\n", 0.3, "4*{x\n}a\nb\nc\nd\ne\n", 3 / 9.0);
     border("gopher.repeat_line_chars", "xx\nxx\nabcdef", 0.2, "xx\nxx\nabcde", 2 / 9.0);
     border("gopher.repeat_paragraphs", "4*{x\ny\n\n}a\n\nb\n\nc\n\nd\n\ne\n\nf", 0.3,
@@ -173,9 +166,8 @@ static void expect_edit(const char *rule, const char *text, const char *want)
     filter_free(f);
 }
 
-static void test_edits(void **state)
+TEST(test_edits)
 {
-    (void)state;
     expect_edit("c4.line_end", "Menu\nA line.\n  no end \n\nIs \"it.\"\nYes!\r\nhm \u201cso\u201d\nlast",
                 "A line.\n\nIs \"it.\"\nYes!\r\nhm \u201cso\u201d\n");
     expect_edit("c4.line_end", "Menu\nHome", NULL); // nothing is left
@@ -190,9 +182,8 @@ static void test_edits(void **state)
                 "A b c d e f. One.\nOne two three four five!");
 }
 
-static void test_spans(void **state)
+TEST(test_spans)
 {
-    (void)state;
     const char *kept;
     size_t n;
     Filter *f = filter_new("repeat", 1);
@@ -241,9 +232,8 @@ static int bad_list(void *path)
     return 0;
 }
 
-static void test_selection(void **state)
+TEST(test_selection)
 {
-    (void)state;
     expect_die(bad_rule, "guide,gofer", "'gofer': no such rule or set");
     expect_die(bad_rule, "gopher.wor", "no such rule");
     const char *bad[] = {"gopher.words", "gopher.hashes.min=1", "gopher.words.min=x", "gopher.words.min=nan", "x.min=1",
@@ -273,9 +263,8 @@ static void test_selection(void **state)
     filter_free(f);
 }
 
-static void test_reports(void **state)
+TEST_IN_DIR(test_reports)
 {
-    (void)state;
     char *page;
     size_t n;
     assert_true(disk_write_file(in_dir("list"), "Foo  Bar\n\nbaz\n", 14));
@@ -335,9 +324,8 @@ static void test_reports(void **state)
 }
 
 // Any bytes: no crash, the books balance, and what is kept is well-formed when the text was.
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     const char *piece[] = {"the ", "and ", ". ", "\n", "\n\n", "...", "# ", "[1]", "{", "\u00e9", "\u3000",
                            "- ", "word! ", "javascript "};
     Filter *f = filter_new("c4,repeat,gopher.words,guide", 1);
@@ -371,13 +359,4 @@ static void test_random(void **state)
     filter_free(f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_borders), cmocka_unit_test(test_signs),
-        cmocka_unit_test(test_repetition), cmocka_unit_test(test_edits),
-        cmocka_unit_test(test_spans),   cmocka_unit_test(test_selection),  IN_DIR(test_reports),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TESTS(setup, teardown)

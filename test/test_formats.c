@@ -100,9 +100,8 @@ static uint32_t plain(Format f, uint32_t pattern)
     return is_nan_pattern(f, pattern) ? formats_sign(f) - 1 : pattern;
 }
 
-static void test_decode(void **state)
+TEST(test_decode)
 {
-    (void)state;
     Fixture *fx = fixture_open("formats");
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         uint32_t n = formats_sign(f) * 2, overflow = formats_overflow(f);
@@ -130,9 +129,8 @@ static void test_decode(void **state)
 }
 
 // Every number, the middle to the next one, and the floats on both sides of the middle; both signs.
-static void test_encode_edges(void **state)
+TEST(test_encode_edges)
 {
-    (void)state;
     Fixture *fx = fixture_open("formats");
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         size_t n = formats_overflow(f), bytes = formats_bytes(f);
@@ -166,9 +164,8 @@ static void test_encode_edges(void **state)
 }
 
 // Floats over the whole range of fp32, denormals, Inf and NaN among them.
-static void test_encode_sweep(void **state)
+TEST(test_encode_sweep)
 {
-    (void)state;
     Fixture *fx = fixture_open("formats");
     const uint32_t n = 1u << 20;
     const int32_t *sample = fixture_i32(fx, "sample", n / 4096);
@@ -196,9 +193,8 @@ static void test_encode_sweep(void **state)
 }
 
 // The borders that every account of these formats names.
-static void test_encode_borders(void **state)
+TEST(test_encode_borders)
 {
-    (void)state;
     static const struct {
         Format f;
         float x;
@@ -233,9 +229,8 @@ static void test_encode_borders(void **state)
             }
 }
 
-static void test_arrays(void **state)
+TEST(test_arrays)
 {
-    (void)state;
     static const size_t lengths[] = {0, 1, 7, 33, 4095, 4096, 4097, 50001};
     const size_t most = 50001;
     float *in = (float *)room(most * sizeof *in), *back = (float *)room((most + 1) * sizeof *back);
@@ -270,9 +265,8 @@ static void test_arrays(void **state)
 }
 
 // The formula of the doc: rounding to nearest errs by at most half of epsilon, relative, in the normal range.
-static void test_rounding_error(void **state)
+TEST(test_rounding_error)
 {
-    (void)state;
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         FormatInfo info = formats_table_info(f);
         double worst = 0;
@@ -291,9 +285,8 @@ static void test_rounding_error(void **state)
 
 // Against the numbers of IEEE 754, of the OCP 8-bit floating point specification (table 1) and <float.h>.
 // What rounds beyond the largest number, and Inf: OCP OFP8's non-saturating mode, then its saturating one.
-static void test_overflow_modes(void **state)
+TEST(test_overflow_modes)
 {
-    (void)state;
     const struct {
         Format f;
         float x;
@@ -315,9 +308,8 @@ static void test_overflow_modes(void **state)
         }
 }
 
-static void test_info(void **state)
+TEST(test_info)
 {
-    (void)state;
     static const FormatInfo row[FORMAT_COUNT] = {
         {"fp32", "", 32, 8, 23, 127, true, FLT_MAX, FLT_MIN, FLT_TRUE_MIN, FLT_EPSILON, 7.22472},
         {"tf32", "", 19, 8, 10, 127, true, 0x1.ffcp127, 0x1p-126, 0x1p-136, 0x1p-10, 3.31133},
@@ -351,17 +343,4 @@ static void test_info(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_encode_edges),
-        cmocka_unit_test(test_encode_sweep),
-        cmocka_unit_test(test_encode_borders),
-        cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_rounding_error),
-        cmocka_unit_test(test_overflow_modes),
-        cmocka_unit_test(test_info),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

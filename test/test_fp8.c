@@ -2,12 +2,8 @@
 // resume.
 //
 // A scale is one float32 division of the format's largest number by an amax, so all comparisons are exact.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "ops/fp8.h"
@@ -49,9 +45,8 @@ static void close_case(Case *c, Params *params)
     params_free(params);
 }
 
-static void test_sites(void **state)
+TEST(test_sites)
 {
-    (void)state;
     Params p = table();
     Fp8 *all = fp8_create(FP8_CURRENT, 1), *some = fp8_create(FP8_CURRENT, 1);
     assert_false(fp8_runs(all, Q)); // none before they are set
@@ -83,9 +78,8 @@ static int no_history(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     expect_die(keep, "layers.7.", "'layers.7.' is in no name of a block's matrix");
     expect_die(keep, "ffn_norm", "'ffn_norm' is in no name"); // a vector
     expect_die(keep, "head", "'head' is in no name");         // never in fp8 anyway
@@ -94,17 +88,15 @@ static void test_errors(void **state)
     expect_die(no_history, &zero, "amax history of 0 steps");
 }
 
-static void test_formats_by_role(void **state)
+TEST(test_formats_by_role)
 {
-    (void)state;
     assert_int_equal(fp8_format(FP8_INP), FORMAT_E4M3);
     assert_int_equal(fp8_format(FP8_WEIGHT), FORMAT_E4M3);
     assert_int_equal(fp8_format(FP8_DOUT), FORMAT_E5M2);
 }
 
-static void test_current_scale_is_of_this_tensor(void **state)
+TEST(test_current_scale_is_of_this_tensor)
 {
-    (void)state;
     Params p;
     Case c = open_case(FP8_CURRENT, 4, &p);
     for (int step = 0; step < 3; step++) {
@@ -123,9 +115,8 @@ static void test_current_scale_is_of_this_tensor(void **state)
 }
 
 // The scale of step s is the largest amax of steps s - history .. s - 1, whatever this step brings.
-static void test_delayed_scale_follows_the_history(void **state)
+TEST(test_delayed_scale_follows_the_history)
 {
-    (void)state;
     enum { HISTORY = 3, STEPS = 12 };
     const float amax[STEPS] = {2, 8, 4, 1, 0.5f, 0.25f, 16, 1, 1, 1, 1, 3};
     Params p;
@@ -152,9 +143,8 @@ static void test_delayed_scale_follows_the_history(void **state)
 }
 
 // What runs between two steps leaves nothing behind.
-static void test_evaluation_is_forgotten(void **state)
+TEST(test_evaluation_is_forgotten)
 {
-    (void)state;
     Params p;
     Case c = open_case(FP8_DELAYED, 2, &p);
     fp8_step_begin(c.fp8);
@@ -171,9 +161,8 @@ static void test_evaluation_is_forgotten(void **state)
 }
 
 // NaN and infinity mark the step; neither they nor the rest of that step enter the history.
-static void test_bad_step(void **state)
+TEST(test_bad_step)
 {
-    (void)state;
     const float bad[] = {INFINITY, NAN};
     for (int i = 0; i < 2; i++)
         for (int scaling = FP8_CURRENT; scaling <= FP8_DELAYED; scaling++) {
@@ -195,9 +184,8 @@ static void test_bad_step(void **state)
 }
 
 // A step in which a tensor was not used, or was all zeros, is not a step of its history.
-static void test_unused_tensor_keeps_its_history(void **state)
+TEST(test_unused_tensor_keeps_its_history)
 {
-    (void)state;
     Params p;
     Case c = open_case(FP8_DELAYED, 2, &p);
     fp8_step_begin(c.fp8);
@@ -218,9 +206,8 @@ static void fetch(Fp8 *fp8, void *amax)
     fp8_note(fp8, Q, FP8_INP, *(const float *)amax);
 }
 
-static void test_noted_elsewhere(void **state)
+TEST(test_noted_elsewhere)
 {
-    (void)state;
     Params p;
     Case c = open_case(FP8_DELAYED, 2, &p);
     float amax = 7;
@@ -248,9 +235,8 @@ static void test_noted_elsewhere(void **state)
 }
 
 // A copy scales as the original does, whatever it held before.
-static void test_copy(void **state)
+TEST(test_copy)
 {
-    (void)state;
     Params p;
     Case c = open_case(FP8_DELAYED, 3, &p);
     Fp8 *copy = fp8_create(FP8_DELAYED, 3);
@@ -272,9 +258,8 @@ static void test_copy(void **state)
 }
 
 // Save after any step, restore into a fresh one: all later scales are the same.
-static void test_resume(void **state)
+TEST(test_resume)
 {
-    (void)state;
     enum { STEPS = 9 };
     for (int stop = 0; stop < STEPS; stop++) {
         Params p, p2;
@@ -307,20 +292,4 @@ static void test_resume(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sites),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_formats_by_role),
-        cmocka_unit_test(test_current_scale_is_of_this_tensor),
-        cmocka_unit_test(test_delayed_scale_follows_the_history),
-        cmocka_unit_test(test_evaluation_is_forgotten),
-        cmocka_unit_test(test_bad_step),
-        cmocka_unit_test(test_unused_tensor_keeps_its_history),
-        cmocka_unit_test(test_noted_elsewhere),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_resume),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -3,11 +3,7 @@
 // Sizes are on both sides of every size by which the code cuts: register tiles (4 to 32), vectors (4 to 16), blocks of
 // k (256), of rows (264) and of columns (1024). Each product is made by gemm_serial and by gemm() with one to
 // four threads, in all four transpositions, inside larger arrays whose other numbers must stay as they are.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "ops/gemm.h"
 #include "stack_depth.h"
@@ -126,36 +122,32 @@ static const size_t sizes[][3] = {
     {264, 5, 256}, {30, 1023, 8}, {14, 1025, 9}, {40, 2100, 5}, {128, 96, 600},
 };
 
-static void test_every_size_and_transposition_gives_the_bits_of_the_plain_loop(void **state)
+TEST(test_every_size_and_transposition_gives_the_bits_of_the_plain_loop)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int t = 0; t < 4; t++)
             for (float beta = 0; beta <= 1; beta++)
                 check_product((Product){sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t & 2, 1, beta}, 4);
 }
 
-static void test_alpha_scales_a_and_beta_scales_c(void **state)
+TEST(test_alpha_scales_a_and_beta_scales_c)
 {
-    (void)state;
     const float factors[][2] = {{0.125f, 0}, {0.3f, 1}, {-1.7f, 0.9f}, {1, -1}, {0, 1}, {0, 0}};
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
         for (int t = 0; t < 4; t++)
             check_product((Product){29, 70, 290, t & 1, t & 2, factors[i][0], factors[i][1]}, 2);
 }
 
-static void test_nothing_to_add_leaves_beta_c(void **state)
+TEST(test_nothing_to_add_leaves_beta_c)
 {
-    (void)state;
     for (float beta = 0; beta <= 2; beta++) check_product((Product){13, 37, 0, false, false, 1, beta}, 2);
     check_product((Product){0, 5, 3, false, true, 1, 0}, 2);
     check_product((Product){5, 0, 3, true, false, 1, 0}, 2);
 }
 
 // If sums on these data did not depend on their order or on fusing, equal bits would prove nothing.
-static void test_the_data_tell_orders_apart(void **state)
+TEST(test_the_data_tell_orders_apart)
 {
-    (void)state;
     Product p = {6, 6, 300, false, false, 1, 0};
     Operands o = operands_make(p);
     size_t descending_differs = 0, unfused_differs = 0, halves_differ = 0, n = p.M * p.N;
@@ -179,9 +171,8 @@ static void test_the_data_tell_orders_apart(void **state)
 }
 
 // A gradient summed over micro-batches: the terms in two calls, the second on top of the first.
-static void test_a_sum_cut_in_two_calls_has_the_same_bits(void **state)
+TEST(test_a_sum_cut_in_two_calls_has_the_same_bits)
 {
-    (void)state;
     Product p = {45, 77, 640, true, false, 1, 0};
     Operands o = operands_make(p);
     float *whole = copy_floats(o.c, o.n_c);
@@ -199,9 +190,8 @@ static void test_a_sum_cut_in_two_calls_has_the_same_bits(void **state)
 }
 
 // A row of the batch does not feel how many other rows there are.
-static void test_rows_do_not_depend_on_the_height_of_the_batch(void **state)
+TEST(test_rows_do_not_depend_on_the_height_of_the_batch)
 {
-    (void)state;
     Product p = {300, 50, 128, false, true, 1, 0};
     Operands o = operands_make(p);
     float *whole = copy_floats(o.c, o.n_c);
@@ -222,9 +212,8 @@ static void test_rows_do_not_depend_on_the_height_of_the_batch(void **state)
     operands_free(o);
 }
 
-static void test_old_numbers_in_c_are_not_read_with_beta_zero(void **state)
+TEST(test_old_numbers_in_c_are_not_read_with_beta_zero)
 {
-    (void)state;
     Product p = {21, 70, 19, false, true, 1, 0};
     Operands o = operands_make(p);
     float *expected = copy_floats(o.c, o.n_c), *got = copy_floats(o.c, o.n_c);
@@ -238,9 +227,8 @@ static void test_old_numbers_in_c_are_not_read_with_beta_zero(void **state)
 }
 
 // NaN and infinity go where the sum takes them and nowhere else; padding with zeros must not make any.
-static void test_nan_and_infinity_stay_in_their_row_and_column(void **state)
+TEST(test_nan_and_infinity_stay_in_their_row_and_column)
 {
-    (void)state;
     for (int t = 0; t < 4; t++) {
         Product p = {17, 41, 35, t & 1, t & 2, 1, 0};
         Operands o = operands_make(p);
@@ -259,9 +247,8 @@ static void test_nan_and_infinity_stay_in_their_row_and_column(void **state)
 }
 
 // Products that a few processors' tiles and many threads cut: more threads than tiles, than rows, than columns.
-static void test_more_threads_than_work(void **state)
+TEST(test_more_threads_than_work)
 {
-    (void)state;
     const size_t small[][3] = {{1, 1, 9}, {3, 2, 1}, {13, 33, 20}, {2, 200, 4}};
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         check_product((Product){small[i][0], small[i][1], small[i][2], false, true, 1, 0}, 9);
@@ -278,33 +265,15 @@ static void multiply(void)
 }
 
 // gemm.h promises what gemm_serial needs of the stack.
-static void test_stack_is_what_was_promised(void **state)
+TEST(test_stack_is_what_was_promised)
 {
-    (void)state;
     assert_in_range(stack_depth(multiply), 128 * 1024, 320 * 1024);
     assert_true(right);
 }
 
-static void test_the_kernel_has_a_name(void **state)
+TEST(test_the_kernel_has_a_name)
 {
-    (void)state;
     assert_non_null(strstr(gemm_kernel(), " x "));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_size_and_transposition_gives_the_bits_of_the_plain_loop),
-        cmocka_unit_test(test_alpha_scales_a_and_beta_scales_c),
-        cmocka_unit_test(test_nothing_to_add_leaves_beta_c),
-        cmocka_unit_test(test_the_data_tell_orders_apart),
-        cmocka_unit_test(test_a_sum_cut_in_two_calls_has_the_same_bits),
-        cmocka_unit_test(test_rows_do_not_depend_on_the_height_of_the_batch),
-        cmocka_unit_test(test_old_numbers_in_c_are_not_read_with_beta_zero),
-        cmocka_unit_test(test_nan_and_infinity_stay_in_their_row_and_column),
-        cmocka_unit_test(test_more_threads_than_work),
-        cmocka_unit_test(test_stack_is_what_was_promised),
-        cmocka_unit_test(test_the_kernel_has_a_name),
-    };
-    return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // Tests of gguf: a model written for llama.cpp holds the keys, names, order and bytes that llama.cpp's converter gives
 // (stated here a second time), and comes back bit for bit; blocks of 4 and 8 bits are read as they are defined; a
 // hostile file is refused with what is wrong.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "temp_dir.h"
@@ -142,9 +138,8 @@ static void expect_key(const Gguf *g, const char *name, double value)
         fail_msg("%s is %.9g, not %.9g", name, gguf_number(g, name, -1), value);
 }
 
-static void test_llama(void **state)
+TEST_IN_DIR(test_llama)
 {
-    (void)state;
     static const char *const rows[][2] = {{"attn_q.weight", "attn.q.weight"}, {"attn_k.weight", "attn.k.weight"},
         {"attn_v.weight", "attn.v.weight"}, {"attn_output.weight", "attn.out.weight"},
         {"ffn_gate.weight", "ffn.gate.weight"}, {"ffn_up.weight", "ffn.up.weight"},
@@ -190,9 +185,8 @@ static void test_llama(void **state)
 }
 
 // One tensor of three dimensions for a matrix of all experts; the router stays F32.
-static void test_experts(void **state)
+TEST_IN_DIR(test_experts)
 {
-    (void)state;
     static const char *const part[][2] = {{"blk.1.ffn_gate_exps.weight", "gate"}, {"blk.1.ffn_up_exps.weight", "up"},
                                           {"blk.1.ffn_down_exps.weight", "down"}};
     for (int kind = 0; kind < 3; kind++) { // llama, qwen3moe, olmoe
@@ -233,9 +227,8 @@ static void test_experts(void **state)
 }
 
 // q, k and v are one tensor, nothing is transposed, positions and vectors stay F32.
-static void test_gpt2(void **state)
+TEST_IN_DIR(test_gpt2)
 {
-    (void)state;
     save(gpt2, GGUF_BF16);
     Made made;
     make(&made, gpt2);
@@ -257,9 +250,8 @@ static void test_gpt2(void **state)
 }
 
 // The tokens as GPT-2's alphabet spells them, filled up to the embedding's rows.
-static void test_tokenizer(void **state)
+TEST_IN_DIR(test_tokenizer)
 {
-    (void)state;
     save(llama, GGUF_F32);
     Gguf *g = gguf_open(in_dir("m.gguf"));
     Tokenizer *made = learn(), *back = gguf_model_tokenizer(g);
@@ -320,9 +312,8 @@ static void expect_back(const char *const *settings, GgufType type, double bound
     drop(&made), drop(&back);
 }
 
-static void test_back(void **state)
+TEST_IN_DIR(test_back)
 {
-    (void)state;
     const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn, mixtral, qwen_moe, olmoe_ffn, olmo2};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_back(all[i], GGUF_F32, 0);
     expect_back(llama, GGUF_BF16, 1.0 / 256), expect_back(gpt2, GGUF_F16, 1.0 / 2048);
@@ -356,9 +347,8 @@ static void write_blocks(uint32_t type, const void *data, size_t n, uint64_t row
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_blocks(void **state)
+TEST_IN_DIR(test_blocks)
 {
-    (void)state;
     uint8_t block[34] = {0x00, 0x38}; // fp16 0.5
     float x[32];
     for (int i = 0; i < 32; i++) block[2 + i] = (uint8_t)(int8_t)(i - 16);
@@ -450,9 +440,8 @@ static int save_other(void *row) // "ARCHITECTURE SETTING"
     return 0;
 }
 
-static void test_refused_experts(void **state)
+TEST_IN_DIR(test_refused_experts)
 {
-    (void)state;
     uint32_t five = 5;
     expect_refused_of(mixtral, "llama.expert_count", 4, &five, 4, "blk.1.ffn_up_exps.weight has another shape than the "
                       "keys say: 5 x 64 x 12");
@@ -473,9 +462,8 @@ static void test_refused_experts(void **state)
         expect_die(save_other, (void *)(uintptr_t)other[i][0], other[i][1]);
 }
 
-static void test_refusals(void **state)
+TEST_IN_DIR(test_refusals)
 {
-    (void)state;
     static const uint8_t zeros[64];
     write_blocks(12, zeros, 34, 1, 0);
     expect_die(open_blocks, NULL, "tensor w is of type 12, Q4_K (F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are read)");
@@ -509,9 +497,8 @@ static void test_refusals(void **state)
 }
 
 // Two tensors of one place.
-static void test_overlap(void **state)
+TEST_IN_DIR(test_overlap)
 {
-    (void)state;
     const uint64_t first = 0;
     save(llama, GGUF_F32);
     // The offset stands behind the name, the number of dimensions, one of them, and the type.
@@ -520,9 +507,8 @@ static void test_overlap(void **state)
 }
 
 // Every file that is cut short is refused, wherever it is.
-static void test_cut(void **state)
+TEST_IN_DIR(test_cut)
 {
-    (void)state;
     save(llama, GGUF_F32);
     static char all[1 << 20];
     FILE *f = fopen(in_dir("m.gguf"), "rb");
@@ -537,10 +523,4 @@ static void test_cut(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {IN_DIR(test_llama), IN_DIR(test_gpt2), IN_DIR(test_tokenizer), IN_DIR(test_back),
-                                       IN_DIR(test_blocks), IN_DIR(test_refusals), IN_DIR(test_overlap),
-                                       IN_DIR(test_cut), IN_DIR(test_experts), IN_DIR(test_refused_experts)};
-    return cmocka_run_group_tests_name("gguf", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -3,11 +3,7 @@
 #include "data/stories/gossip.h"
 #include "data/stories/stories.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -39,9 +35,8 @@ static void zipf(double p[GOSSIP_PEOPLE])
 
 // Counts of ranks lie within 5 standard deviations of DRAWN p; so does the mean of the self-information of the entropy,
 // which the formula gives again.
-static void test_zipf(void **state)
+TEST(test_zipf)
 {
-    (void)state;
     static double p[GOSSIP_PEOPLE];
     static size_t count[GOSSIP_PEOPLE];
     Gossip *g = gossip_load();
@@ -85,9 +80,8 @@ static Words words_of(const GrammarText *text)
 
 // One derivation, of exactly the writer's probability; and what goes with a person and a verb never changes, whatever
 // the number.
-static void test_facts(void **state)
+TEST(test_facts)
 {
-    (void)state;
     enum { N = 300 };
     static Words w[N];
     Gossip *g = gossip_load();
@@ -112,9 +106,8 @@ static void test_facts(void **state)
     gossip_free(g);
 }
 
-static void test_not_gossip(void **state)
+TEST(test_not_gossip)
 {
-    (void)state;
     Gossip *g = gossip_load();
     GrammarText text = {0};
     gossip_write(g, 5, 0, &text);
@@ -136,9 +129,8 @@ static void test_not_gossip(void **state)
 
 // train.txt has texts 0, 1, ..., val.txt those from STORIES_VAL_FIRST; floor.json has their sums; --check reads them
 // back.
-static void test_corpus(void **state)
+TEST(test_corpus)
 {
-    (void)state;
     const char *const name[] = {"train", "val"};
     Gossip *g = gossip_load();
     GrammarText text = {0};
@@ -177,13 +169,4 @@ static void test_corpus(void **state)
     gossip_free(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_zipf),
-        cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_not_gossip),
-        cmocka_unit_test(test_corpus),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

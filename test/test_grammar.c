@@ -1,11 +1,7 @@
 // The grammar engine, on grammars so small that every text and its probability can be written down.
 #include "data/stories/grammar.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,18 +55,16 @@ static void check_language(const GrammarRule *rules, size_t n_rules, const Row *
     grammar_free(g);
 }
 
-static void test_weights_and_ambiguity(void **state)
+TEST(test_weights_and_ambiguity)
 {
-    (void)state;
     const GrammarRule rules[] = {{"s", "[part][part]."}, {"part", "a | 3* aa"}};
     const Row rows[] = {{"aa.", 1. / 16, 1}, {"aaa.", 6. / 16, 2}, {"aaaa.", 9. / 16, 1}};
     double h = -2 * (0.25 * log(0.25) + 0.75 * log(0.75)); // of the derivations: more than that of the texts
     check_language(rules, COUNT(rules), rows, COUNT(rows), h);
 }
 
-static void test_memory_and_forms(void **state)
+TEST(test_memory_and_forms)
 {
-    (void)state;
     const GrammarRule rules[] = {
         {"s", "[hero=name] saw [friend=hero.other]. “Hi,” said [friend.he] to [hero.him]."},
         {"name", "[girl]|[boy]"}, {"girl", "Ann|Eve"},     {"boy", "Bob"},         {"other.girl", "[boy]"},
@@ -91,9 +85,8 @@ static void test_memory_and_forms(void **state)
 }
 
 // Two names never hold one word; articles and capitals fit.
-static void test_no_word_twice(void **state)
+TEST(test_no_word_twice)
 {
-    (void)state;
     const GrammarRule rules[] = {
         {"s", "[A] [x=pet] and [a] [y=pet]. [X]!_[more]"},
         {"pet", "owl|cat|unicorn"},
@@ -137,9 +130,8 @@ static int load_and_write(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     Bad bad[] = {
         {{{"s", "[x]"}}, 1, "rule s: [x]: no rule x"},
         {{{"s", "[s2]"}, {"s2", "b[s]"}}, 2, "contains itself"},
@@ -162,13 +154,4 @@ static void test_errors(void **state)
     for (size_t i = 0; i < COUNT(bad); i++) expect_die(load_and_write, &bad[i], bad[i].words);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights_and_ambiguity),
-        cmocka_unit_test(test_memory_and_forms),
-        cmocka_unit_test(test_no_word_twice),
-        cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

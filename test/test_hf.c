@@ -1,10 +1,6 @@
 // Tests of hf: folders written here, in GPT-2's and LLaMA's layouts, F32, F16 and BF16, one file and shards, give the
 // weights that they were made of; what our blocks cannot say is refused with the key.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "temp_dir.h"
@@ -249,9 +245,8 @@ static int read_config(void *keys)
     return 0;
 }
 
-static void test_gpt2(void **state)
+TEST_IN_DIR(test_gpt2)
 {
-    (void)state;
     for (int k = 0; k < 6; k++) {
         List s = {.n = 0};
         make_gpt2(&s, k % 3 == 0 ? ST_F32 : k % 3 == 1 ? ST_F16 : ST_BF16, k % 2);
@@ -260,9 +255,8 @@ static void test_gpt2(void **state)
     }
 }
 
-static void test_llama(void **state)
+TEST_IN_DIR(test_llama)
 {
-    (void)state;
     for (int k = 0; k < 8; k++) {
         List s = {.n = 0};
         char keys[900];
@@ -318,9 +312,8 @@ static double number_of(const json_t *config, const char *key)
 }
 
 // Experts: read, and written again. Transformers' coefficient c is c k / layers with experts of ours.
-static void test_experts(void **state)
+TEST_IN_DIR(test_experts)
 {
-    (void)state;
     List s = {.n = 0};
     Config cfg;
     make_llama_with(&s, ST_F32, false, false, false, 3);
@@ -361,9 +354,8 @@ static void test_experts(void **state)
     }
 }
 
-static void test_olmoe(void **state)
+TEST_IN_DIR(test_olmoe)
 {
-    (void)state;
     static const char *const keys[] = {OLMOE, OLMOE ", \"norm_topk_prob\": true, \"router_aux_loss_coef\": 0.25"};
     for (int k = 0; k < 2; k++) {
         List s = {.n = 0};
@@ -390,9 +382,8 @@ static void test_olmoe(void **state)
     }
 }
 
-static void test_olmo2(void **state)
+TEST_IN_DIR(test_olmo2)
 {
-    (void)state;
     static const char keys[] = LIKE("olmo2") ", \"head_dim\": null, \"rms_norm_eps\": 1e-6";
     List s = {.n = 0};
     Config cfg;
@@ -412,9 +403,8 @@ static void test_olmo2(void **state)
 }
 
 // Which layers have experts, of six.
-static void test_layers(void **state)
+TEST_IN_DIR(test_layers)
 {
-    (void)state;
     enum { ROWS = 11 };
     const struct { const char *keys; long dense, every; } rows[ROWS] = { // every -1: refused
         {"", 0, 1}, {"\"mlp_only_layers\": [0, 1]", 2, 1}, {"\"decoder_sparse_step\": 2", 0, 2},
@@ -439,9 +429,8 @@ static void test_layers(void **state)
     }
 }
 
-static void test_refused_experts(void **state)
+TEST_IN_DIR(test_refused_experts)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {LIKE("mixtral"), "num_local_experts = null: a number is needed"},
         {MIXTRAL ", \"num_experts_per_tok\": 4", "num_experts_per_tok = 4 of num_local_experts = 3 experts"},
@@ -460,9 +449,8 @@ static int read_model(void *keys)
 }
 
 // Qwen2 has biases on q, k and v alone: the others are 0. A bias that only one block lacks is missing.
-static void test_some_biases(void **state)
+TEST_IN_DIR(test_some_biases)
 {
-    (void)state;
     static const char *const others[] = {"self_attn.o_proj.bias", "mlp.gate_proj.bias", "mlp.up_proj.bias",
                                          "mlp.down_proj.bias"};
     for (int lost = 0; lost < 2; lost++) {
@@ -500,9 +488,8 @@ static void test_some_biases(void **state)
 }
 
 // What Transformers 4 and 5 write about positions, and what is left out.
-static void test_settings(void **state)
+TEST_IN_DIR(test_settings)
 {
-    (void)state;
     const struct {
         const char *keys;
         int scaling;
@@ -544,9 +531,8 @@ static void test_settings(void **state)
 }
 
 // The index decides which shard a tensor is read from: another one may have an old tensor of that name.
-static void test_index(void **state)
+TEST_IN_DIR(test_index)
 {
-    (void)state;
     static const float zeros[F * C];
     char error[500];
     List s = {.n = 0};
@@ -576,9 +562,8 @@ static void test_index(void **state)
 }
 
 // Windows: of all layers, of a list, of Qwen's last layers; where they are switched off there are none.
-static void test_windows(void **state)
+TEST_IN_DIR(test_windows)
 {
-    (void)state;
     const struct { const char *keys, *pattern; long window; } rows[] = {
         {LIKE("mistral"), "s", 0}, {LIKE("mistral") ", \"sliding_window\": null", "s", 0},
         {LIKE("mistral") ", \"sliding_window\": 4", "s", 4},
@@ -597,9 +582,8 @@ static void test_windows(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST_IN_DIR(test_refusals)
 {
-    (void)state;
     const struct {
         const char *keys, *words;
     } rows[] = {
@@ -679,9 +663,8 @@ static int save_model(void *setting)
 }
 
 // Experts that no class has.
-static void test_refused_out(void **state)
+TEST_IN_DIR(test_refused_out)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"model.experts_shared=4", "model.experts_shared: none of Mixtral's class"},
         {"model.experts_score=sigmoid", "model.experts_score: none of"},
@@ -704,12 +687,4 @@ static void test_refused_out(void **state)
         expect_die(save_model, (void *)(uintptr_t)rows[i][0], rows[i][1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
-                                       IN_DIR(test_some_biases), IN_DIR(test_index), IN_DIR(test_windows),
-                                       IN_DIR(test_settings), IN_DIR(test_experts), IN_DIR(test_olmoe),
-                                       IN_DIR(test_olmo2), IN_DIR(test_layers), IN_DIR(test_refused_experts),
-                                       IN_DIR(test_refused_out)};
-    return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // Hostile files: deep JSON, huge ids and merges, links and pipes under the names that we read or write. They are
 // refused in one line; nothing outside their folder is touched, nothing blocks, and memory stays bounded.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "train/ckpt_manifest.h"
 #include "base/config.h"
@@ -99,9 +95,8 @@ static int parse_deep_manifest(void *arg)
     return !m && verdict == CKPT_DAMAGED && strstr(error, "not valid JSON") ? 0 : 7;
 }
 
-static void test_deep_json(void **state)
+TEST(test_deep_json)
 {
-    (void)state;
     char *array = deep("["), *object = deep("{\"a\":"), text[1024];
     write_text("tokenizer.json", array);
     expect_die(load_tokenizer, dir, "maximum parsing depth reached");
@@ -120,9 +115,8 @@ static void test_deep_json(void **state)
 }
 
 // ---- size: ids and lists beyond measure
-static void test_giant_vocabulary(void **state)
+TEST(test_giant_vocabulary)
 {
-    (void)state;
     const char *id[] = {"2147483648", "2147483647", "4294967296", "9223372036854775807", "-1"};
     for (int i = 0; i < 5; i++) {
         char text[200];
@@ -164,9 +158,8 @@ static int load_measured(void *arg)
 
 // 400,000 merges of the same two tokens, 1.6 MB: 64 MiB and 10 times the file are 80 MiB; 100 are allowed until they
 // are refused.
-static void test_giant_merges(void **state)
+TEST(test_giant_merges)
 {
-    (void)state;
     enum { MERGES = 400000 };
     char text[4096];
     TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
@@ -189,9 +182,8 @@ static void draw_nothing(FILE *f, void *arg)
     (void)f, (void)arg;
 }
 
-static void test_links_are_not_followed(void **state)
+TEST(test_links_are_not_followed)
 {
-    (void)state;
     const char *aside[] = {"replaced.tmp", "metrics.jsonl.tmp", "loss.svg.tmp", "shard.bin.tmp"};
     char kept[64];
     size_t n;
@@ -232,9 +224,8 @@ static int read_tensors(void *arg)
 }
 
 // A pipe where a file should be: refused at once, nobody waits for its other end. A folder and a device too.
-static void test_no_regular_files(void **state)
+TEST(test_no_regular_files)
 {
-    (void)state;
     char text[1024];
     const char *name[] = {"manifest.json", "model.safetensors"};
     for (int kind = 0; kind < 3; kind++) {
@@ -252,9 +243,8 @@ static void test_no_regular_files(void **state)
 }
 
 // A configuration that is wrong is shown, and must not command the terminal that shows it.
-static void test_no_control_characters(void **state)
+TEST(test_no_control_characters)
 {
-    (void)state;
     char text[2048];
     write_text("x.toml", "[run]\nname\x1B[2J = 3 \x07\x7F\n");
     assert_int_equal(run_child(load_config, in_dir("x.toml"), text, sizeof text), 1);
@@ -263,12 +253,4 @@ static void test_no_control_characters(void **state)
     assert_null(strchr(text, 0x7F));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deep_json),         cmocka_unit_test(test_giant_vocabulary),
-        cmocka_unit_test(test_giant_merges),      cmocka_unit_test(test_links_are_not_followed),
-        cmocka_unit_test(test_no_regular_files),  cmocka_unit_test(test_no_control_characters),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

@@ -1,13 +1,9 @@
 // Tests of html and charset: what is text in a page, what is dropped, how blocks are judged and laid out; pages nested
 // deep and broken ones; which charset a page is in, and its bytes as UTF-8.
 #define _GNU_SOURCE // memmem
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,9 +79,8 @@ static const struct {
     {"<?xml version='1.0'?><!DOCTYPE html><html xmlns='x'><p>" LONG, LONG},
 };
 
-static void test_pages(void **state)
+TEST(test_pages)
 {
-    (void)state;
     Html *h = html_new();
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
         const char *text;
@@ -106,9 +101,8 @@ static void paragraph(char *page, int words, bool links)
     for (int i = 0; i < words; i++) strcat(page, links ? "<a>w</a> " : "w ");
 }
 
-static void test_thresholds(void **state)
+TEST(test_thresholds)
 {
-    (void)state;
     const struct {
         int before, words, after;
         bool links, kept; // before is links
@@ -130,9 +124,8 @@ static void test_thresholds(void **state)
     html_free(h);
 }
 
-static void test_deep(void **state)
+TEST(test_deep)
 {
-    (void)state;
     const int depth[] = {900, 1100, 200000};
     Html *h = html_new();
     for (int i = 0; i < 3; i++) {
@@ -183,9 +176,8 @@ static const struct {
     {"\xFE\xFF\1a", "x", "UTF-16BE", "\xC5\xA1", 0},
 };
 
-static void test_charsets(void **state)
+TEST(test_charsets)
 {
-    (void)state;
     CharsetText t = {0};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         size_t n = strlen(sets[i].bytes);
@@ -211,9 +203,4 @@ static void test_charsets(void **state)
     free(t.text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages), cmocka_unit_test(test_thresholds),
-                                       cmocka_unit_test(test_deep), cmocka_unit_test(test_charsets)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,18 +1,13 @@
 // test_launch: which device a rank takes, and whether another has taken it too.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/check/comm_threads.h"
 #include "expect_die.h"
 #include "comm/launch.h"
 
 // The ranks of a machine take the devices of the list in turn; all of the machine where there is none.
-static void test_device(void **state)
+TEST(test_device)
 {
-    (void)state;
     static const struct {
         const char *list;
         int n, host[4], want[4];
@@ -29,9 +24,8 @@ static int take_device(void *list)
     return launch_device((int[]){0}, 0, list, 2);
 }
 
-static void test_wrong_device(void **state)
+TEST(test_wrong_device)
 {
-    (void)state;
     char *list[] = {"2", "-1", "0,2", "0,,1", "x", "1 "};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         expect_die(take_device, list[i], "this machine has 2");
@@ -49,9 +43,8 @@ static void ask(Comm *world, void *arg)
     t->said[world->rank] = launch_own_device(world, t->device[world->rank]);
 }
 
-static void test_own_device(void **state)
+TEST(test_own_device)
 {
-    (void)state;
     Taken row[] = {{.device = {"a0", "a1", "b0"}, .own = true}, {.device = {"b", "c", "a"}, .own = true},
                    {.device = {"a", "b", "a"}}, {.device = {"b", "a", "a"}}, {.device = {"d", "d", "d"}}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -60,9 +53,4 @@ static void test_own_device(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_device), cmocka_unit_test(test_wrong_device), cmocka_unit_test(test_own_device)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // test_layout_search: the search finds what plain loops over everything find, counts every refusal once, and respects
 // what is fixed; the guides' layouts are among its results, or near them.
 // deeper: the guides' layouts of three models, not one
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "deeper.h"
 #include "dev/plan/layout_search.h"
@@ -54,9 +50,8 @@ static double fastest(PlanJob job, const RecomputeMode *modes)
     return best;
 }
 
-static void test_nothing_is_missed(void **state)
+TEST(test_nothing_is_missed)
 {
-    (void)state;
     const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     const char *const machines[] = {"A10G", "H100"};
     for (int i = 0; i < 2; i++) {
@@ -78,9 +73,8 @@ static void test_nothing_is_missed(void **state)
     }
 }
 
-static void test_fixed_stays(void **state)
+TEST(test_fixed_stays)
 {
-    (void)state;
     PlanJob job = job_of(&small, "H100", 8, 64);
     job.layout.tp = 2, job.layout.zero = 1, job.layout.sp = false;
     LayoutSearch s = layout_search(&job, (LayoutSearchFree){.pp = true, .micro = true});
@@ -96,9 +90,8 @@ static void test_fixed_stays(void **state)
 }
 
 // Ranks divide the experts where that is open, in powers of two; else they stay as given.
-static void test_experts_are_divided(void **state)
+TEST(test_experts_are_divided)
 {
-    (void)state;
     ModelShape s = small;
     s.bias = false, s.tie = false, s.swiglu = true, s.rope = true;
     s.experts = (ModelExperts){.n = 16, .k = 2, .ffn = 2048, .every = 1, .room = 2};
@@ -126,9 +119,8 @@ static void test_experts_are_divided(void **state)
 }
 
 // The layouts that guides give for three models on A100. Within this part of the fastest that the search finds.
-static void test_guides_layouts(void **state)
+TEST(test_guides_layouts)
 {
-    (void)state;
     const struct {
         const ModelShape *s;
         int gpus, tp, pp;
@@ -150,9 +142,8 @@ static void test_guides_layouts(void **state)
     }
 }
 
-static void test_paragraph(void **state)
+TEST(test_paragraph)
 {
-    (void)state;
     PlanJob job = job_of(&gpt3, "A100-80", 1024, 1536);
     LayoutSearch s = layout_search(&job, layout_search_all());
     char *text = NULL;
@@ -168,10 +159,4 @@ static void test_paragraph(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_is_missed), cmocka_unit_test(test_fixed_stays),
-                                       cmocka_unit_test(test_experts_are_divided),
-                                       cmocka_unit_test(test_guides_layouts), cmocka_unit_test(test_paragraph)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

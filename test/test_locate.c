@@ -7,9 +7,8 @@
 
 #include <math.h>
 
-static void test_finite(void **state)
+TEST(test_finite)
 {
-    (void)state;
     Dev fp32 = {.x_type = X_FP32}, bf16 = {.x_type = X_BF16}, fp16 = {.x_type = X_FP16};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY}, good[] = {0, -0.0f, 3.4e38f, -3.4e38f, 1e-45f};
     for (size_t n = 1; n < 40; n++)
@@ -106,9 +105,8 @@ static void body(Comm *world, void *arg)
     dev_cpu_free(dev);
 }
 
-static void test_first(void **state)
+TEST(test_first)
 {
-    (void)state;
     const Case cases[] = {
         {0, "layers.2.ffn.up.weight", false, -1, false, 1, "weight layers.2.ffn.up.weight"},
         {0, "layers.2.ffn.up.weight", true, -1, false, 1, "the gradient of layers.2.ffn.up.weight"},
@@ -125,9 +123,8 @@ static void test_first(void **state)
 
 // Numbers that are born not finite: an embedding so large that a norm's squares overflow. The output in which it shows
 // first is named, not the losses behind it, nor the gradients.
-static void test_born_in_forward(void **state)
+TEST(test_born_in_forward)
 {
-    (void)state;
     Mem mem = {0};
     Dev *dev = dev_cpu_create(1);
     Model *m = model_create(&gpt, dev, &mem, B, T, 1, true);
@@ -148,9 +145,8 @@ static void test_born_in_forward(void **state)
 }
 
 // Of several, the first in time is named: of outputs that of the embedding, of gradients those of the last unit.
-static void test_first_of_several(void **state)
+TEST(test_first_of_several)
 {
-    (void)state;
     Mem mem = {0};
     Dev *dev = dev_cpu_create(1);
     Model *m = model_create(&gpt, dev, &mem, B, T, 1, true);
@@ -181,11 +177,4 @@ static void test_first_of_several(void **state)
     dev_cpu_free(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finite), cmocka_unit_test(test_first), cmocka_unit_test(test_born_in_forward),
-        cmocka_unit_test(test_first_of_several),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

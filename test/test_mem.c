@@ -2,17 +2,13 @@
 // ways to die.
 #include "base/mem.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 
@@ -30,9 +26,8 @@ static void assert_consistent(const Mem *mem)
     assert_true(mem->peak >= mem->bytes);
 }
 
-static void test_accounting(void **state)
+TEST(test_accounting)
 {
-    (void)state;
     Mem mem = {0};
     void *weights = mem_alloc(&mem, MEM_PARAMS, 1000, "weights");
     void *acts = mem_alloc(&mem, MEM_ACTS, 333, "acts");
@@ -66,9 +61,8 @@ static void test_accounting(void **state)
 }
 
 // More rows than the table's first size, freed from the middle: rows are found by pointer.
-static void test_many_blocks(void **state)
+TEST(test_many_blocks)
 {
-    (void)state;
     enum { N = 100 };
     Mem mem = {0};
     void *ptr[N];
@@ -89,9 +83,8 @@ static void test_many_blocks(void **state)
 }
 
 // Zeroed and 64-byte aligned, at sizes about the borders of rounding and of huge pages.
-static void test_zeroed_and_aligned(void **state)
+TEST(test_zeroed_and_aligned)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, (4u << 20) - 1, 4u << 20, (4u << 20) + 1};
     Mem mem = {0};
     for (int round = 0; round < 2; round++) { // the second time the allocator hands out used memory
@@ -134,18 +127,16 @@ static int free_unknown(void *arg)
     return 0;
 }
 
-static void test_dies(void **state)
+TEST(test_dies)
 {
-    (void)state;
     expect_die(alloc_after_seal, NULL, "latecomer: 12345 bytes of activations asked for after the warm-up step");
     expect_die(alloc_too_much, NULL, "left for moments (optimizer)");
     expect_die(free_unknown, NULL, "mem_free");
 }
 
 // Freeing behind the sealed door is allowed, and mem_free_all opens the door.
-static void test_seal(void **state)
+TEST(test_seal)
 {
-    (void)state;
     Mem mem = {0};
     void *ptr = mem_alloc(&mem, MEM_COMM, 10, "buffer");
     mem_seal(&mem);
@@ -189,9 +180,8 @@ static int device_is_full(void *arg)
     return 0;
 }
 
-static void test_raw_allocator(void **state)
+TEST(test_raw_allocator)
 {
-    (void)state;
     Mem mem = {.raw_alloc = counting_alloc, .raw_free = counting_free};
     size_t *ptr = mem_alloc(&mem, MEM_GRADS, 48, "grads");
     assert_int_equal(*ptr, 48);
@@ -212,21 +202,12 @@ static void test_raw_allocator(void **state)
     expect_die(device_is_full, NULL, "left for grads (gradients)");
 }
 
-static void test_tag_names(void **state)
+TEST(test_tag_names)
 {
-    (void)state;
     for (int a = 0; a < MEM_TAGS; a++) {
         assert_non_null(mem_tag_name((MemTag)a));
         for (int b = 0; b < a; b++) assert_string_not_equal(mem_tag_name((MemTag)a), mem_tag_name((MemTag)b));
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accounting), cmocka_unit_test(test_many_blocks),
-        cmocka_unit_test(test_zeroed_and_aligned), cmocka_unit_test(test_dies), cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_raw_allocator), cmocka_unit_test(test_tag_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

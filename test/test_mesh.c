@@ -6,15 +6,11 @@
 #include "base/check.h"
 #include "comm/mesh.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 
@@ -51,9 +47,8 @@ static void counts_through(MeshShape s)
     assert_int_equal(rank, mesh_size(s));
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
-    (void)state;
     each_shape(counts_through);
 }
 
@@ -106,9 +101,8 @@ static void groups_are_right(MeshShape s)
         }
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     each_shape(groups_are_right);
 }
 
@@ -130,9 +124,8 @@ static void experts_cover(MeshShape s)
     }
 }
 
-static void test_experts(void **state)
+TEST(test_experts)
 {
-    (void)state;
     each_shape(experts_cover);
 }
 
@@ -161,9 +154,8 @@ static void split(Comm *world, void *arg)
     }
 }
 
-static void test_create(void **state)
+TEST(test_create)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
         MeshShape s = SHAPES[i];
         comm_threads_run(mesh_size(s), split, &s);
@@ -188,9 +180,8 @@ static void lines_up(MeshShape s)
     free(drawn);
 }
 
-static void test_print(void **state)
+TEST(test_print)
 {
-    (void)state;
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
@@ -258,9 +249,8 @@ static int divide(void *arg)
     return 0;
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     Refused rows[] = {
         {6, 1, 1, 1, 4, "6 ranks are not a multiple of pp x cp x tp = 1 x 1 x 4 = 4 (start a multiple of 4 ranks)"},
         {12, 2, 2, 1, 2, "12 ranks are not a multiple of pp x cp x tp = 2 x 2 x 2 = 8"},
@@ -273,11 +263,4 @@ static void test_refusals(void **state)
     expect_die(divide, NULL, "parallel.tp = 4 does not divide model.heads = 6 (what does: 1, 2, 3, 6)");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order), cmocka_unit_test(test_groups), cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_create), cmocka_unit_test(test_print), cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // metrics: the schema line by line, numbers that are not finite, a locale with a decimal comma, resume after a kill,
 // the reader.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "record/metrics.h"
 #include "temp_dir.h"
@@ -61,9 +57,8 @@ static void put_file(const char *path, const char *text, const char *mode)
 }
 
 // The keys that other programs rely on, spelled out here a second time on purpose.
-static void test_schema(void **state)
+TEST_IN_DIR(test_schema)
 {
-    (void)state;
     MetricsRow rows[] = {
         {.event = METRICS_START, .name = "r", .text = "GPT", .params = 7, .steps = 9, .batch_tokens = 100,
          .mem = {[MEM_PARAMS] = 28, [MEM_HOST] = 5}},
@@ -100,9 +95,8 @@ static void test_schema(void **state)
     free(text);
 }
 
-static void test_not_finite(void **state)
+TEST_IN_DIR(test_not_finite)
 {
-    (void)state;
     MetricsRow rows[] = {train_row(1), train_row(2), val_row(METRICS_VAL, 2)};
     rows[0].loss = NAN;
     rows[1].grad_norm = INFINITY;
@@ -125,9 +119,8 @@ static void test_not_finite(void **state)
 
 // A sample from a byte-level tokenizer may hold anything: cut characters, overlong forms, surrogates,
 // escapes.
-static void test_text_is_any_bytes(void **state)
+TEST_IN_DIR(test_text_is_any_bytes)
 {
-    (void)state;
     char big[20000];
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';
@@ -152,9 +145,8 @@ static void test_text_is_any_bytes(void **state)
 
 // 9 digits give back every float, and every line is there before the next call: nothing waits in a
 // buffer.
-static void test_round_trip_and_flush(void **state)
+TEST_IN_DIR(test_round_trip_and_flush)
 {
-    (void)state;
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     for (int i = 1; i <= 50; i++) {
         MetricsRow row = train_row(i);
@@ -186,9 +178,8 @@ static int make_comma_locale(void)
     return setlocale(LC_NUMERIC, "xx_XX") != NULL;
 }
 
-static void test_comma_locale(void **state)
+TEST_IN_DIR(test_comma_locale)
 {
-    (void)state;
     char number[16];
     bool made = make_comma_locale();
     snprintf(number, sizeof number, "%.1f", 0.5);
@@ -218,9 +209,8 @@ static void test_comma_locale(void **state)
 }
 
 // Killed at step 7 while writing, resumed from the checkpoint of step 4.
-static void test_resume_drops_what_is_done_again(void **state)
+TEST_IN_DIR(test_resume_drops_what_is_done_again)
 {
-    (void)state;
     MetricsRow row = {.event = METRICS_START, .steps = 10};
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     metrics_write(metrics, &row);
@@ -270,9 +260,8 @@ static void test_resume_drops_what_is_done_again(void **state)
     metrics_log_free(&log);
 }
 
-static void test_new_run_and_missing_file(void **state)
+TEST_IN_DIR(test_new_run_and_missing_file)
 {
-    (void)state;
     MetricsRow row = train_row(1);
     write_all(in_dir("metrics.jsonl"), 5, &row, 1); // resumed, but someone deleted the file
     write_all(in_dir("metrics.jsonl"), 0, &row, 1); // a new run begins with an empty file
@@ -281,9 +270,8 @@ static void test_new_run_and_missing_file(void **state)
     metrics_log_free(&log);
 }
 
-static void test_reader_tolerates_a_cut_line(void **state)
+TEST_IN_DIR(test_reader_tolerates_a_cut_line)
 {
-    (void)state;
     put_file(in_dir("metrics.jsonl"), "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n"
              "{\"event\":\"train\",\"step\":2,\"loss\":1.", "w");
     MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
@@ -324,9 +312,8 @@ static void expect_die(void (*f)(const char *), const char *path, const char *wa
     assert_true(strchr(text, '\n') == text + strlen(text) - 1);
 }
 
-static void test_errors(void **state)
+TEST_IN_DIR(test_errors)
 {
-    (void)state;
     expect_die(open_missing, in_dir("metrics.jsonl"), "No such file");
     expect_die(open_unwritable, "/nonexistent/metrics.jsonl",
         "metrics: cannot open /nonexistent/metrics.jsonl");
@@ -334,14 +321,4 @@ static void test_errors(void **state)
     put_file(in_dir("metrics.jsonl"), "", "w");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_schema), IN_DIR(test_not_finite), IN_DIR(test_text_is_any_bytes),
-        IN_DIR(test_round_trip_and_flush),
-        IN_DIR(test_comma_locale), IN_DIR(test_resume_drops_what_is_done_again),
-        IN_DIR(test_new_run_and_missing_file),
-        IN_DIR(test_reader_tolerates_a_cut_line), IN_DIR(test_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_minhash: signatures against a naive twin, agreement against Jaccard, candidates against the S-curve, the choice
 // of bands.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "data/prep/minhash.h"
 #include "base/rng.h"
@@ -16,9 +12,8 @@
 
 enum { PERMUTATIONS = 128, GRAMS = 100, PAIRS = 10000 };
 
-static void test_signature(void **state)
+TEST(test_signature)
 {
-    (void)state;
     uint64_t gram[300];
     uint32_t signature[MINHASH_MAX + 1];
     for (uint64_t i = 0; i < 300; i++) gram[i] = rng_u64(rng_make(1, "gram", 0), i);
@@ -66,9 +61,8 @@ static double bound(double p, double n)
     return 4 * sqrt(p * (1 - p) / n) + 16 / (3 * n);
 }
 
-static void test_curve_is_followed(void **state)
+TEST(test_curve_is_followed)
 {
-    (void)state;
     MinHash m = minhash_make(PERMUTATIONS, 3);
     const MinHashBands bands[] = {{9, 13}, {25, 5}, {1, 2}};
     const size_t changed[] = {0, 3, 8, 11, 14, 22, 33, 60};
@@ -101,9 +95,8 @@ static void test_curve_is_followed(void **state)
 }
 
 // Bands are told apart: the same numbers in two bands give two keys.
-static void test_keys(void **state)
+TEST(test_keys)
 {
-    (void)state;
     uint32_t signature[6] = {1, 2, 1, 2, 2, 1};
     uint64_t key[3], other[3];
     minhash_keys((MinHashBands){3, 2}, signature, key);
@@ -114,9 +107,8 @@ static void test_keys(void **state)
 }
 
 // What datasketch 2.0's _optimal_param chooses with weights of a half (dev/reference/check_dedup.py compares more).
-static void test_bands(void **state)
+TEST(test_bands)
 {
-    (void)state;
     const struct {
         size_t n_perm;
         double threshold;
@@ -141,13 +133,4 @@ static void test_bands(void **state)
     assert_true(minhash_curve((MinHashBands){9, 13}, 0) == 0 && minhash_curve((MinHashBands){9, 13}, 1) == 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signature),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_bands),
-        cmocka_unit_test(test_curve_is_followed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,12 +1,8 @@
 // Tests of mixture: the share of every source after any number of samples, and datasets of several sources: every
 // sample once per epoch, whatever the layout and however often the run is resumed.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "text/dataset.h"
 #include "parallel/ddp.h"
@@ -36,9 +32,8 @@ static void check_order(const Mixture *m, int64_t n_samples)
     }
 }
 
-static void test_within_one(void **state)
+TEST(test_within_one)
 {
-    (void)state;
     Rng rng = rng_make(5, "test", 0);
     for (uint64_t row = 0; row < 60; row++) {
         double weight[MOST];
@@ -50,9 +45,8 @@ static void test_within_one(void **state)
     }
 }
 
-static void test_shares(void **state)
+TEST(test_shares)
 {
-    (void)state;
     const struct {
         double weight[3];
         int64_t period;
@@ -80,9 +74,8 @@ static void test_shares(void **state)
 
 // After 10,000 samples a count is off by less than 1, and a share rounded by less than 2^-20: together less than
 // 1e-4 + 1e-6, within the 0.1% that is promised.
-static void test_ten_thousand(void **state)
+TEST(test_ten_thousand)
 {
-    (void)state;
     const double rows[][5] = {{0.5, 0.25, 0.125, 0.1, 0.025}, {67, 15, 4.5, 4.5, 2}, {1, M_PI, M_E, M_SQRT2, 0.01}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         Mixture m = mixture_make(rows[r], 5);
@@ -133,9 +126,8 @@ static int place(const int32_t *in, const int32_t *target, int *position)
 // Runs of several ranks that are stopped, go back to their last checkpoint, and go on with another layout. What was
 // done since the checkpoint is forgotten. In the end every sample has been trained on once, and so has, in each epoch
 // of each source, every window.
-static void test_once_per_epoch(void **state)
+TEST(test_once_per_epoch)
 {
-    (void)state;
     enum { SAMPLES = 1200, LAYOUTS = 6 };
     write_sources("5 3 1.5");
     Dataset *ds = dataset_open(in_dir("mix.toml"), N);
@@ -191,9 +183,8 @@ static void test_once_per_epoch(void **state)
 }
 
 // Each epoch of a source has an order of its own, and so has each source.
-static void test_orders_differ(void **state)
+TEST(test_orders_differ)
 {
-    (void)state;
     write_sources("1 1 1");
     Dataset *ds = dataset_open(in_dir("mix.toml"), N);
     enum { W = N_C / T }; // of c: samples 2, 5, 8, ... in any case one of three
@@ -244,9 +235,8 @@ static int make_two(void *weight)
 }
 
 // Weights whose sum is no double, or nearly nothing: their shares are those of 1 and 3 all the same.
-static void test_far_weights(void **state)
+TEST(test_far_weights)
 {
-    (void)state;
     const double far[] = {4e307, 5e-320};
     for (int i = 0; i < 2; i++) {
         const double weight[] = {far[i], 3 * far[i], far[i]};
@@ -260,9 +250,8 @@ static void test_far_weights(void **state)
     }
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     write_sources("1 1 1");
     Dataset *ds = dataset_open(in_dir("mix.toml"), N);
     assert_int_equal(dataset_windows(ds, 100), 0); // c has less than a window
@@ -281,16 +270,4 @@ static void test_errors(void **state)
     for (int i = 0; i < 6; i++) expect_die(make_two, bad[i], "(a number above 0)");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_within_one),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_ten_thousand),
-        cmocka_unit_test(test_once_per_epoch),
-        cmocka_unit_test(test_orders_differ),
-        cmocka_unit_test(test_far_weights),
-        cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

@@ -3,12 +3,8 @@
 // Where numbers are exact in binary (1 1 2 3 3 has mean 2 and std 1, n - 1) comparisons are exact too. Otherwise z is
 // held to 1e-12: sums over n <= 128 values, mean, std and logarithms round to within about n 2^-53 = 1.4e-14 of the
 // largest value, which is always within 50 std of the mean.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 
@@ -56,9 +52,8 @@ static void assert_same_state(Monitor *a, Monitor *b)
 // ---- the window
 
 // Nothing is a spike until the window is full, and the very next value is judged.
-static void test_filling(void **state)
+TEST(test_filling)
 {
-    (void)state;
     for (size_t window = 2; window <= 40; window += 19) {
         Monitor m = monitor_create(window, 6, 10);
         for (size_t i = 0; i < window; i++) {
@@ -81,16 +76,14 @@ static int window_of_one(void *arg)
     return 0;
 }
 
-static void test_one_value_has_no_spread(void **state)
+TEST(test_one_value_has_no_spread)
 {
-    (void)state;
     expect_die(window_of_one, &(double){6}, "broken invariant: window >= 2");
 }
 
 // Old values leave: a window that has moved on judges by what is in it.
-static void test_window_moves(void **state)
+TEST(test_window_moves)
 {
-    (void)state;
     Monitor m = monitor_create(5, 6, 10);
     for (int i = 0; i < 23; i++) judge(&m, 100 + i, 1, MONITOR_ACCEPT, i < 5 ? MONITOR_FILLING : MONITOR_USUAL);
     for (int i = 0; i < 5; i++) judge(&m, EXACT[i], 1, MONITOR_ACCEPT, MONITOR_USUAL); // a fall is no spike
@@ -104,9 +97,8 @@ static void test_window_moves(void **state)
 
 // ---- the threshold
 
-static void test_exactly_at_the_threshold(void **state)
+TEST(test_exactly_at_the_threshold)
 {
-    (void)state;
     const struct { double skip_z, at; } row[] = {{6, 8}, {3, 5}, {0.5, 2.5}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Monitor m = filled(row[i].skip_z, 10), above = filled(row[i].skip_z, 10);
@@ -119,9 +111,8 @@ static void test_exactly_at_the_threshold(void **state)
 }
 
 // 1e8 + EXACT: a sum of squares less the square of the mean would have no digit left; the two passes are exact.
-static void test_small_spread_of_large_values(void **state)
+TEST(test_small_spread_of_large_values)
 {
-    (void)state;
     Monitor m = monitor_create(5, 6, 10);
     for (int i = 0; i < 5; i++) judge(&m, 1e8 + EXACT[i], 1, MONITOR_ACCEPT, MONITOR_FILLING);
     MonitorVerdict v = judge(&m, 1e8 + 9, 1, MONITOR_SKIP, MONITOR_SPIKE);
@@ -132,9 +123,8 @@ static void test_small_spread_of_large_values(void **state)
 
 // The next value on a straight line has z = sqrt(3 (n + 1) / n), however steep: mean of n values is (n + 1) / 2
 // slopes below it, their std sqrt(n (n + 1) / 12) slopes.
-static void test_a_steady_rise_is_no_spike(void **state)
+TEST(test_a_steady_rise_is_no_spike)
 {
-    (void)state;
     for (size_t n = 4; n <= 128; n *= 2) {
         double z = sqrt(3 * (double)(n + 1) / (double)n);
         for (double slope = 1.0 / 64; slope < 100; slope *= 8) {
@@ -152,9 +142,8 @@ static void test_a_steady_rise_is_no_spike(void **state)
 }
 
 // std 0: the floor decides, 1e-4 nats of loss or of log norm.
-static void test_constant(void **state)
+TEST(test_constant)
 {
-    (void)state;
     for (double level = 0; level < 20; level += 6.5) {
         Monitor m = monitor_create(16, 6, 100);
         for (int i = 0; i < 40; i++) judge(&m, level, 0.25, MONITOR_ACCEPT, i < 16 ? MONITOR_FILLING : MONITOR_USUAL);
@@ -170,9 +159,8 @@ static void test_constant(void **state)
 }
 
 // Norms e^1 e^1 e^2 e^3 e^3: mean 2 and std 1 of the logarithms, to rounding.
-static void test_the_norm_is_judged_by_its_logarithm(void **state)
+TEST(test_the_norm_is_judged_by_its_logarithm)
 {
-    (void)state;
     Monitor m = monitor_create(5, 6, 10);
     for (int i = 0; i < 5; i++) judge(&m, 3, exp(EXACT[i]), MONITOR_ACCEPT, MONITOR_FILLING);
     MonitorVerdict v = judge(&m, 3, exp(9), MONITOR_SKIP, MONITOR_SPIKE);
@@ -186,9 +174,8 @@ static void test_the_norm_is_judged_by_its_logarithm(void **state)
 }
 
 // The larger z is named.
-static void test_which_signal(void **state)
+TEST(test_which_signal)
 {
-    (void)state;
     for (int larger = 0; larger < MONITOR_SIGNALS; larger++) {
         Monitor m = monitor_create(5, 6, 10);
         for (int i = 0; i < 5; i++) judge(&m, EXACT[i], exp(EXACT[i]), MONITOR_ACCEPT, MONITOR_FILLING);
@@ -204,9 +191,8 @@ static void test_which_signal(void **state)
 
 // Every second step is a spike of one height, 400 times. All are skipped, and the window is that of a run without
 // them. (Were they let in: after k of them the next has z <= sqrt((128 - k) 127 / (128 k)), below 6 from k = 4 on.)
-static void test_skipped_values_do_not_enter(void **state)
+TEST(test_skipped_values_do_not_enter)
 {
-    (void)state;
     for (int signal = 0; signal < MONITOR_SIGNALS; signal++) {
         Monitor m = monitor_create(128, 6, 10), clean = monitor_create(128, 6, 10);
         Rng r = rng_make(7, "monitor", 0);
@@ -227,9 +213,8 @@ static void test_skipped_values_do_not_enter(void **state)
 }
 
 // Not finite: skipped at any time, on or off, and nothing changes by it.
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
-    (void)state;
     const double bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (int phase = 0; phase < 4; phase++) {
         Monitor m = monitor_create(5, phase == 3 ? 0 : 6, 3);
@@ -253,9 +238,8 @@ static void test_not_finite(void **state)
 }
 
 // A norm of 0 is accepted and stays out of the norms' window; so does nothing else of the step.
-static void test_zero_norm(void **state)
+TEST(test_zero_norm)
 {
-    (void)state;
     Monitor m = filled(6, 10);
     for (int i = 0; i < 20; i++) judge(&m, EXACT[i % 5], i % 2 ? 0.0 : -0.0, MONITOR_ACCEPT, MONITOR_USUAL);
     MonitorVerdict v = judge(&m, 2, 1.001, MONITOR_SKIP, MONITOR_SPIKE); // still five norms of 1
@@ -269,9 +253,8 @@ static void test_zero_norm(void **state)
 }
 
 // Squares that overflow hide spikes until the value has left, and no longer.
-static void test_largest_numbers(void **state)
+TEST(test_largest_numbers)
 {
-    (void)state;
     Monitor m = monitor_create(8, 6, 10);
     judge(&m, DBL_MAX, DBL_MAX, MONITOR_ACCEPT, MONITOR_FILLING);
     judge(&m, -DBL_MAX, DBL_MIN, MONITOR_ACCEPT, MONITOR_FILLING);
@@ -283,9 +266,8 @@ static void test_largest_numbers(void **state)
 // ---- a row of spikes
 
 // The level goes from 2 to 100 and stays: max_skips are skipped, the next is accepted, the windows begin with it.
-static void test_a_new_level(void **state)
+TEST(test_a_new_level)
 {
-    (void)state;
     for (long max_skips = 1; max_skips <= 10; max_skips += 3) {
         Monitor m = filled(6, max_skips);
         for (long i = 0; i < max_skips; i++) judge(&m, 100, 1, MONITOR_SKIP, MONITOR_SPIKE);
@@ -301,9 +283,8 @@ static void test_a_new_level(void **state)
 }
 
 // Only spikes in a row count.
-static void test_an_ordinary_step_ends_the_row(void **state)
+TEST(test_an_ordinary_step_ends_the_row)
 {
-    (void)state;
     Monitor m = filled(6, 2);
     for (int i = 0; i < 20; i++) {
         judge(&m, 1000, 1, MONITOR_SKIP, MONITOR_SPIKE);
@@ -313,9 +294,8 @@ static void test_an_ordinary_step_ends_the_row(void **state)
     monitor_free(&m);
 }
 
-static void test_off(void **state)
+TEST(test_off)
 {
-    (void)state;
     Monitor m = monitor_create(5, 0, 3);
     for (int i = 0; i < 50; i++) judge(&m, i % 10 ? 3 : 1e6, i % 7 ? 1 : 1e6, MONITOR_ACCEPT, MONITOR_FILLING);
     monitor_free(&m);
@@ -324,9 +304,8 @@ static void test_off(void **state)
 // ---- a checkpoint
 
 // Stopped before any step and given its state back, it comes to the same verdicts, bit for bit.
-static void test_resume(void **state)
+TEST(test_resume)
 {
-    (void)state;
     enum { STEPS = 90, WINDOW = 12 };
     for (int stop = 0; stop <= STEPS; stop++) {
         Monitor whole = monitor_create(WINDOW, 4, 3), part = monitor_create(WINDOW, 4, 3);
@@ -361,9 +340,8 @@ static void test_resume(void **state)
 }
 
 // Whatever a damaged checkpoint holds, the monitor gets over it: a window full of good values later it is as new.
-static void test_any_state_recovers(void **state)
+TEST(test_any_state_recovers)
 {
-    (void)state;
     const double bad[] = {NAN, INFINITY, -INFINITY, -1e308, 1e308, -5};
     for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
         Monitor m = filled(6, 3), good = filled(6, 3);
@@ -385,9 +363,8 @@ static void test_any_state_recovers(void **state)
 
 // ---- words
 
-static void test_explain(void **state)
+TEST(test_explain)
 {
-    (void)state;
     char text[200], small[10];
     Monitor m = monitor_create(5, 6, 1);
     for (int i = 0; i < 5; i++) monitor_judge(&m, EXACT[i], exp(EXACT[i]));
@@ -423,9 +400,8 @@ static Monitor ruled(MonitorAction low, MonitorAction mid, MonitorAction high, M
 }
 
 // Each rule exactly at its ratio, and just above; the heaviest action of those that apply.
-static void test_ratios(void **state)
+TEST(test_ratios)
 {
-    (void)state;
     const struct {
         double loss, norm;
         MonitorAction action[4], want;
@@ -458,9 +434,8 @@ static void test_ratios(void **state)
 }
 
 // Skips by ratio end in a row too; z and ratio together: the heavier, and z where they weigh the same.
-static void test_ratios_and_z(void **state)
+TEST(test_ratios_and_z)
 {
-    (void)state;
     Monitor m = ruled(MONITOR_SKIP, MONITOR_SKIP, MONITOR_SKIP, MONITOR_ACCEPT);
     for (int i = 0; i < 3; i++) judge(&m, 5, 1, MONITOR_SKIP, MONITOR_RATIO);
     judge(&m, 5, 1, MONITOR_ACCEPT, MONITOR_NEW_LEVEL);
@@ -480,9 +455,8 @@ static void test_ratios_and_z(void **state)
 
 // Blocks of 4 with means of 16, 8, 7.9375, 7.9375, 9, exact in binary; a skipped step is in none. At the same places
 // when the state is saved and loaded anywhere.
-static void test_plateau(void **state)
+TEST(test_plateau)
 {
-    (void)state;
     const double mean[] = {16, 8, 7.9375, 7.9375, 9};
     const bool still[] = {false, false, true, true, true};
     for (int stop = 0; stop < 20; stop += 3) {
@@ -515,9 +489,8 @@ static void test_plateau(void **state)
     }
 }
 
-static void test_words_of_rules(void **state)
+TEST(test_words_of_rules)
 {
-    (void)state;
     char text[200];
     Monitor m = ruled(MONITOR_WARN, 0, 0, MONITOR_SKIP);
     MonitorVerdict v = judge(&m, 5, 1, MONITOR_WARN, MONITOR_RATIO);
@@ -540,21 +513,4 @@ static void test_words_of_rules(void **state)
     monitor_free(&m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_filling), cmocka_unit_test(test_window_moves),
-        cmocka_unit_test(test_exactly_at_the_threshold), cmocka_unit_test(test_a_steady_rise_is_no_spike),
-        cmocka_unit_test(test_small_spread_of_large_values),
-        cmocka_unit_test(test_constant), cmocka_unit_test(test_the_norm_is_judged_by_its_logarithm),
-        cmocka_unit_test(test_which_signal), cmocka_unit_test(test_skipped_values_do_not_enter),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_zero_norm), cmocka_unit_test(test_largest_numbers),
-        cmocka_unit_test(test_a_new_level), cmocka_unit_test(test_an_ordinary_step_ends_the_row),
-        cmocka_unit_test(test_ratios), cmocka_unit_test(test_ratios_and_z), cmocka_unit_test(test_plateau),
-        cmocka_unit_test(test_words_of_rules),
-        cmocka_unit_test(test_one_value_has_no_spread),
-        cmocka_unit_test(test_off), cmocka_unit_test(test_resume), cmocka_unit_test(test_any_state_recovers),
-        cmocka_unit_test(test_explain),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -2,11 +2,7 @@
 // element says nothing there, because an error may grow 4.25 times in each of five iterations; so the test looks at
 // what the method needs: the singular values, the angle to the matrix in fp32, and small singular values. The op in
 // fp32, element by element: test_optim_fixtures, test_ops.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/formats.h"
 #include "base/rng.h"
@@ -99,9 +95,8 @@ static double *singular_values(const float *x, size_t R, size_t C)
 
 // Five iterations bring singular values of at least 0.0015 |G| to between LOW and HIGH. Rounding moves them by OFF at
 // most, which is 4 times the largest that was measured, as is 1 - cosine.
-static void test_it_stays_orthogonal(void **state)
+TEST(test_it_stays_orthogonal)
 {
-    (void)state;
     const double LOW = 0.68, HIGH = 1.203, OFF = 0.02, TURN = 7e-5;
     for (int i = 0; i < SHAPES; i++) {
         size_t R = SHAPE[i].R, C = SHAPE[i].C, k = R < C ? R : C;
@@ -125,9 +120,8 @@ static void test_it_stays_orthogonal(void **state)
 // A diagonal G, whose singular values are its elements. While s is small, an iteration makes 3.4445 s of it, without
 // rounding to bf16; the term -4.775 s^3 has five roundings of 2^-9 (s three times, A, B). The last iteration begins
 // below 141 times the first s, at 0.0142 or less. So relatively the terms err by 1.1 (5 / 2^9) 4.775 0.0142^2 / 3.4.
-static void test_small_singular_values_are_as_in_fp32(void **state)
+TEST(test_small_singular_values_are_as_in_fp32)
 {
-    (void)state;
     enum { N = 64, LARGE = 16 };
     float *g = room(N * N);
     for (size_t i = 0; i < N; i++) g[i * N + i] = i < LARGE ? 1 : 1e-4f / (1 + 0.3f * (float)i);
@@ -140,9 +134,8 @@ static void test_small_singular_values_are_as_in_fp32(void **state)
     free(g), free(exact), free(o);
 }
 
-static void test_the_instruction_gives_the_same_bits(void **state)
+TEST(test_the_instruction_gives_the_same_bits)
 {
-    (void)state;
     if (!gemm_bf16_runs() || !gemm_has_vectors()) skip();
     for (int i = 0; i < SHAPES; i++) {
         size_t R = SHAPE[i].R, C = SHAPE[i].C, n = R * C * sizeof(float);
@@ -154,12 +147,4 @@ static void test_the_instruction_gives_the_same_bits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_it_stays_orthogonal),
-        cmocka_unit_test(test_small_singular_values_are_as_in_fp32),
-        cmocka_unit_test(test_the_instruction_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -17,9 +17,8 @@ static ModelShape shape_of(size_t channels, size_t mup_base)
 // ---- the table
 
 // Width 4 times the base: sqrt(r) is 1/2 and r is 1/4, exactly.
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     ModelShape off = shape_of(64, 0), on = shape_of(64, 16), base = shape_of(64, 64);
     Params plain, wide, same;
     Unit *unit[3];
@@ -53,9 +52,8 @@ static void record_scale(Dev *dev, X *out, float *lse, const X *q, const X *k, c
     attention_of_cpu(dev, out, lse, q, k, v, s);
 }
 
-static void test_blocks_ask_for_the_scale(void **state)
+TEST(test_blocks_ask_for_the_scale)
 {
-    (void)state;
     const size_t base_head[] = {16, 0, 4}; // D = 16
     const float want[] = {0.25f, 0, 0.125f};
     for (int i = 0; i < 4; i++) {
@@ -79,9 +77,8 @@ static void test_blocks_ask_for_the_scale(void **state)
 
 // A scale of 1/16 where it would be 1/4 is q / 4: powers of two, so the same bits come out; dq alone is 4 times smaller
 // than what belongs to q / 4.
-static void test_attention_with_a_scale(void **state)
+TEST(test_attention_with_a_scale)
 {
-    (void)state;
     enum { T = 70, D = 16, N = T * D };
     static float q[N], quarter[N], k[N], v[N], dout[N], out[2][N], lse[2][T], dq[2][N], dk[2][N], dv[2][N], naive[N];
     AttnShape plain = {.B = 1, .Tq = T, .Tk = T, .H = 1, .G = 1, .D = D, .ldq = D, .ldkv = D}, scaled = plain;
@@ -114,9 +111,8 @@ static void test_attention_with_a_scale(void **state)
 
 // Rows with lr_scale 1, 1/4, 1/2 side by side: each is updated as by a call of its own with lr * lr_scale, and the pull
 // of the decay stays lr decay. Powers of two keep every product exact, so the bits must agree.
-static void test_optimizer_scales_the_rate(void **state)
+TEST(test_optimizer_scales_the_rate)
 {
-    (void)state;
     const OptimName names[] = {OPTIM_ADAMW, OPTIM_LION, OPTIM_ADAMW8BIT};
     for (int i = 0; i < 3; i++) {
         Case whole, alone;
@@ -205,9 +201,8 @@ static double slope(const double value[WIDTHS])
 // are not aligned. With muP both have a limit, which is approached like 1 + c / sqrt(C) (sums of C independent
 // numbers beside those of C aligned ones). From 64 to 512 that is a slope of log2((1 + c / 8) / (1 + c / 22.6)) / 3, at
 // most 0.15 for any |c| up to 5; a limit that two such sums share has c of order 1.
-static void test_coordinate_check(void **state)
+TEST(test_coordinate_check)
 {
-    (void)state;
     double p[2][2];
     for (int mup = 0; mup < 2; mup++) {
         double stream[WIDTHS], margin[WIDTHS];
@@ -237,9 +232,8 @@ static int check_call(void *arg)
     return 0;
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
-    (void)state;
     expect_die(check_call, "tied", "optim.mup_base = 16: a tied head cannot have a learning rate of its own");
     const char *const refused[] = {"adam", "sgd", "momentum", "adafactor", "muon"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -250,15 +244,4 @@ static void test_check(void **state)
     mup_check(&off, "sgd");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_blocks_ask_for_the_scale),
-        cmocka_unit_test(test_attention_with_a_scale),
-        cmocka_unit_test(test_optimizer_scales_the_rate),
-        cmocka_unit_test(test_coordinate_check),
-        cmocka_unit_test(test_check),
-    };
-    return cmocka_run_group_tests_name("mup", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

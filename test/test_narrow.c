@@ -359,73 +359,64 @@ static void check_loss(Env *e)
 
 // ---- all of it
 
-static void test_elementwise(void **state)
+TEST(test_elementwise)
 {
-    (void)state;
     run_check(check_elementwise, X_BF16);
     run_check(check_elementwise, X_FP16);
 }
 
-static void test_conversions(void **state)
+TEST(test_conversions)
 {
-    (void)state;
     run_check(check_conversions, X_BF16);
     run_check(check_conversions, X_FP16);
 }
 
-static void test_embedding(void **state)
+TEST(test_embedding)
 {
-    (void)state;
     run_check(check_embedding, X_BF16);
     run_check(check_embedding, X_FP16);
     run_check(check_wide_embedding, X_BF16);
     run_check(check_wide_embedding, X_FP16);
 }
 
-static void test_norm(void **state)
+TEST(test_norm)
 {
-    (void)state;
     run_check(check_norm, X_BF16);
     run_check(check_norm, X_FP16);
 }
 
-static void test_heads(void **state)
+TEST(test_heads)
 {
-    (void)state;
     run_check(check_heads, X_BF16);
     run_check(check_heads, X_FP16);
     run_check(check_values, X_BF16);
     run_check(check_values, X_FP16);
 }
 
-static void test_attention(void **state)
+TEST(test_attention)
 {
-    (void)state;
     run_check_products(check_attention, X_BF16, PRODUCTS_WIDENED, false);
     run_check_products(check_attention, X_BF16, PRODUCTS_AUTO, true);
     run_check(check_attention, X_FP16);
 }
 
-static void test_loss(void **state)
+TEST(test_loss)
 {
-    (void)state;
     run_check(check_loss, X_BF16);
     run_check(check_loss, X_FP16);
 }
 
 // Overflow becomes infinity in fp16 (the loss scaler must see it), and NaN stays NaN.
-static void test_pieces_and_cuts(void **state)
+TEST(test_pieces_and_cuts)
 {
-    (void)state;
     run_check(check_attention_of_pieces, X_BF16);
     run_check(check_attention_of_pieces, X_FP16);
     run_check(check_cut_loss, X_BF16);
     run_check(check_cut_loss, X_FP16);
 }
 
-static void test_overflow_and_nan(void **state)
+TEST(test_overflow_and_nan)
 {
-    (void)state;
     Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_FP16};
     e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_FP16});
     float a[4] = {60000, -60000, NAN, 1}, b[4] = {10000, -10000, 1, 1}, x[4];
@@ -479,17 +470,15 @@ static void check_experts(Env *e)
     same_bits("experts combine", out, rounded(e, y, N * F), N16(N * F));
 }
 
-static void test_experts(void **state)
+TEST(test_experts)
 {
-    (void)state;
     run_check(check_experts, X_BF16);
     run_check(check_experts, X_FP16);
 }
 
 // An entry taken over from the fp32 device would read bf16 as fp32. Those that read fp32 or bytes only are taken over.
-static void test_which_entries_are_the_inner_ones(void **state)
+TEST(test_which_entries_are_the_inner_ones)
 {
-    (void)state;
 #define AT(entry) offsetof(Dev, entry)
     static const size_t shared[] = {
         AT(sum_squares), AT(sum_squares_exact), AT(sgd), AT(adamw), AT(adamw8bit), AT(lion), AT(adafactor),
@@ -514,9 +503,8 @@ static void test_which_entries_are_the_inner_ones(void **state)
 }
 
 // fp32 state goes through untouched.
-static void test_fp32_ops_pass_through(void **state)
+TEST(test_fp32_ops_pass_through)
 {
-    (void)state;
     enum { N = 1000 };
     Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_BF16};
     e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_BF16});
@@ -533,21 +521,4 @@ static void test_fp32_ops_pass_through(void **state)
     close_env(&e);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_conversions),
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_pieces_and_cuts),
-        cmocka_unit_test(test_overflow_and_nan),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_which_entries_are_the_inner_ones),
-        cmocka_unit_test(test_fp32_ops_pass_through),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -68,9 +68,8 @@ static void check_matmul(Env *e)
     near_float("dbias", db2, bref, berr, OC);
 }
 
-static void test_matmul(void **state)
+TEST(test_matmul)
 {
-    (void)state;
     run_check_products(check_matmul, X_BF16, PRODUCTS_WIDENED, false);
     run_check_products(check_matmul, X_BF16, PRODUCTS_AUTO, false);
     run_check_products(check_matmul, X_BF16, PRODUCTS_AUTO, true);
@@ -98,9 +97,8 @@ static void check_few_rows(Env *e)
     }
 }
 
-static void test_few_rows(void **state)
+TEST(test_few_rows)
 {
-    (void)state;
     run_check_products(check_few_rows, X_BF16, PRODUCTS_WIDENED, false);
     run_check_products(check_few_rows, X_BF16, PRODUCTS_AUTO, false);
     run_check_products(check_few_rows, X_BF16, PRODUCTS_AUTO, true);
@@ -134,9 +132,8 @@ static Results all_products(Env *e, Dev *dev, size_t N, size_t C, size_t OC)
     return r;
 }
 
-static void test_hardware_has_the_bits_of_the_widened_product(void **state)
+TEST(test_hardware_has_the_bits_of_the_widened_product)
 {
-    (void)state;
     const size_t shapes[][3] = {{1, 1, 1},     {4, 7, 3},     {13, 33, 65},   {24, 64, 96},  {31, 513, 31},
                                 {265, 40, 97}, {5, 1000, 700}, {300, 70, 600}, {530, 24, 1100}, {9, 1030, 520}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -164,9 +161,8 @@ static void test_hardware_has_the_bits_of_the_widened_product(void **state)
         }
 }
 
-static void test_a_run_asks_for_the_products_of_its_settings(void **state)
+TEST(test_a_run_asks_for_the_products_of_its_settings)
 {
-    (void)state;
     for (int products = PRODUCTS_AUTO; products <= PRODUCTS_WIDENED; products++) {
         if (products == PRODUCTS_HARDWARE && !gemm_bf16_runs()) continue;
         Config cfg = {.numerics = {.dtype = CONFIG_DTYPE_BF16, .bf16_products = (Bf16Products)products}};
@@ -180,9 +176,8 @@ static void test_a_run_asks_for_the_products_of_its_settings(void **state)
 }
 
 // Infinity and NaN reach what they should, through the bias and the rounding too; so does a sum that overflows bf16.
-static void test_what_is_not_finite_passes(void **state)
+TEST(test_what_is_not_finite_passes)
 {
-    (void)state;
     for (int deterministic = 0; deterministic < 2; deterministic++)
         for (size_t N = 4; N <= 20; N += 16) { // few rows, and more
             Env e = {.cpu = dev_cpu_create(2), .format = FORMAT_BF16};
@@ -268,9 +263,8 @@ static void fp8_case(Env *e, int site, float amax_inp)
     near_float("dbias, from dout as it is stored", db, bref, berr, OC);
 }
 
-static void test_fp8(void **state)
+TEST(test_fp8)
 {
-    (void)state;
     for (int scaling = FP8_CURRENT; scaling <= FP8_DELAYED; scaling++) {
         Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_BF16, .whole = true};
         Params p = {0};
@@ -300,9 +294,8 @@ static void test_fp8(void **state)
 }
 
 // Casting to E4M3 at the tensor's own scale errs by at most 2^-4 relatively, or half the smallest denormal.
-static void test_fp8_error_bound(void **state)
+TEST(test_fp8_error_bound)
 {
-    (void)state;
     Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_BF16};
     Params p = {0};
     params_add(&p, 0, "layers.0.w", 2, 1, 1, 0, 1, true, 0);
@@ -321,15 +314,4 @@ static void test_fp8_error_bound(void **state)
     params_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul), cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_hardware_has_the_bits_of_the_widened_product),
-        cmocka_unit_test(test_a_run_asks_for_the_products_of_its_settings),
-        cmocka_unit_test(test_what_is_not_finite_passes),
-        cmocka_unit_test(test_fp8),
-        cmocka_unit_test(test_fp8_error_bound),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // Tests of nfc: rows of the Unicode Standard, bytes that are not UTF-8, random texts against utf8proc's own function,
 // the whole against its parts, and the time that a megabyte of accents takes.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +23,8 @@ static void expect_form(const Nfc *nfc, NfcRoom *room, const char *text, const c
     assert_int_equal(n, strlen(want));
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     static const char *const row[][2] = {
         {"", ""}, {"plain", "plain"}, {"e\u0301", "\u00E9"}, {"\u00E9", "\u00E9"}, {"xe\u0301y", "x\u00E9y"},
         {"\u0301", "\u0301"}, {" \u0301", " \u0301"}, {"e\u0301e\u0301 e\u0301", "\u00E9\u00E9 \u00E9"},
@@ -53,9 +48,8 @@ static void test_rows(void **state)
 }
 
 // Random texts of characters that change, beside some that do not.
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     static const int32_t from[] = {'a', 'e', ' ', 0xC5, 0x212B, 0x300, 0x301, 0x316, 0x323, 0x345, 0x5AE, 0x915, 0x93C,
                                    0x958, 0x9C7, 0x9BE, 0x1100, 0x1161, 0x11A8, 0xAC00, 0xAC01, 0x1E0B, 0x1EA4, 0x3042,
                                    0x3099, 0x4E00, 0xF900, 0x110BA, 0x11099, 0x1D15E, 0x2F800};
@@ -79,9 +73,8 @@ static void test_random(void **state)
 }
 
 // Every character alone, and after a letter.
-static void test_every(void **state)
+TEST(test_every)
 {
-    (void)state;
     Nfc *nfc = nfc_new();
     NfcRoom room = {0};
     for (int32_t c = 1; c < 0x110000; c++) {
@@ -100,9 +93,8 @@ static void test_every(void **state)
 }
 
 // Marks in the wrong order: sorting them by exchanges would take 10^11 steps.
-static void test_many_marks(void **state)
+TEST(test_many_marks)
 {
-    (void)state;
     enum { N = 1 << 19 };
     char *text = malloc(4 * (size_t)N + 1);
     assert_non_null(text);
@@ -120,9 +112,4 @@ static void test_many_marks(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_random),
-                                       cmocka_unit_test(test_every), cmocka_unit_test(test_many_marks)};
-    return cmocka_run_group_tests_name("nfc", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_noise: the two-batch estimator on gradients of known noise: exact where the numbers are, unbiased where they are
 // random; and the usual short-cut, whose error is that of its formula.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/plan/plan.h"
 #include "train/grads.h"
@@ -15,18 +11,16 @@
 #include <string.h>
 
 // |G|^2 = 3, tr(Sigma) = 8: |g|^2 is 7 at a batch of 2 and 4 at a batch of 8.
-static void test_two_equations(void **state)
+TEST(test_two_equations)
 {
-    (void)state;
     NoiseEstimate e = grads_noise_estimate(7, 2, 4, 8);
     assert_true(e.signal == 3 && e.noise == 8);
     e = grads_noise_estimate(4, 2, 7, 8); // by chance the small one's gradient is shorter: the estimate is negative
     assert_true(e.signal == 8 && e.noise == -8);
 }
 
-static void test_running_means(void **state)
+TEST(test_running_means)
 {
-    (void)state;
     Noise n = grads_noise_create(0.5);
     assert_true(isnan(grads_noise_scale(&n)) && isnan(grads_noise_trace(&n)) && isnan(grads_noise_signal(&n)));
     grads_noise_add(&n, 7, 2, 4, 8); // 3, 8
@@ -100,9 +94,8 @@ static double deviation(const Truth *t, double b)
 // Means over TRIALS lie within 5 standard errors of the truth (each missed once in 2 million draws, and the draw is
 // fixed). The small batch is part of the big one; the standard deviation of a sum is at most the sum of the standard
 // deviations, whatever depends on what.
-static void test_unbiased_and_short_cut_biased(void **state)
+TEST(test_unbiased_and_short_cut_biased)
 {
-    (void)state;
     Truth t = make_truth();
     double signal = 0, noise = 0, all = 0, spread = 0, root = sqrt(TRIALS);
     for (uint32_t i = 0; i < TRIALS; i++) {
@@ -131,9 +124,8 @@ static void test_unbiased_and_short_cut_biased(void **state)
     assert_true(b_simple - naive > 10 * bound && naive < BIG && b_simple > BIG); // hides what one wants to know
 }
 
-static void test_formula_of_the_short_cut(void **state)
+TEST(test_formula_of_the_short_cut)
 {
-    (void)state;
     assert_true(grads_noise_naive_expected(4096, 4096) == 2048);
     assert_true(grads_noise_naive_expected(4096, 1024) < 1024);
     assert_true(fabs(grads_noise_naive_expected(100, 1e9) - 100) < 1e-4);
@@ -142,9 +134,8 @@ static void test_formula_of_the_short_cut(void **state)
 // The table: four rows, and the last column is the formula's. The measured short-cut is the quotient of two means
 // over 50 trials. 5 standard errors, with 500 dimensions of variance 8.2 a token: of the numerator at most
 // 5 sqrt(2 / 500 / 50) = 4.5% (two micro-batches), of the denominator 4.5% (same row); together below 10%.
-static void test_print(void **state)
+TEST(test_print)
 {
-    (void)state;
     char *text = NULL;
     size_t n_text = 0;
     FILE *file = open_memstream(&text, &n_text);
@@ -163,14 +154,4 @@ static void test_print(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_equations),
-        cmocka_unit_test(test_running_means),
-        cmocka_unit_test(test_unbiased_and_short_cut_biased),
-        cmocka_unit_test(test_formula_of_the_short_cut),
-        cmocka_unit_test(test_print),
-    };
-    return cmocka_run_group_tests_name("noise", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -47,9 +47,8 @@ static void add_parts(Norms *norms, const Case *c, bool updated)
                         .weight = c->model.weights + border[i], .grad = updated ? NULL : c->model.grads + border[i]});
 }
 
-static void test_two_steps(void **state)
+TEST_IN_DIR(test_two_steps)
 {
-    (void)state;
     char line[200];
     Case c;
     case_open(&c, OPTIM_ADAMW, 2);
@@ -115,9 +114,8 @@ static int write_nothing(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST_IN_DIR(test_errors)
 {
-    (void)state;
     Case c;
     case_open(&c, OPTIM_SGD, 1);
     expect_die(open_nowhere, &c, "norms: cannot open /nowhere/at/all/norms.csv: No such file");
@@ -125,11 +123,4 @@ static void test_errors(void **state)
     case_close(&c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_two_steps),
-        IN_DIR(test_errors),
-    };
-    return cmocka_run_group_tests_name("norms", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

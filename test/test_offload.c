@@ -143,9 +143,8 @@ static void run_traffic(OffloadMode mode, int n_slots, Dev *dev, const OffloadIo
     mem_free_all(&host);
 }
 
-static void test_traffic(void **state)
+TEST(test_traffic)
 {
-    (void)state;
     for (int n_slots = 1; n_slots <= 4; n_slots++)
         for (int mode = OFFLOAD_CPU; mode <= OFFLOAD_DISK; mode++)
             for (int away = 0; away < 2; away++)
@@ -154,9 +153,8 @@ static void test_traffic(void **state)
 }
 
 // Transfers that stop in the middle of a block, and are interrupted; with O_DIRECT and where it is refused.
-static void test_short_transfers(void **state)
+TEST(test_short_transfers)
 {
-    (void)state;
     for (int refuse = 0; refuse < 2; refuse++) {
         Hook h = new_hook();
         OffloadIo io = io_of(&h);
@@ -171,9 +169,8 @@ static void test_short_transfers(void **state)
 // ---- who waits for whom
 
 // The loop of offload.h. Each read of the next item and write of the one before ends while one is in work.
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
-    (void)state;
     enum { ITEMS = 6, BYTES = 2 * OFFLOAD_BLOCK };
     static Bench b;
     bench_open(&b, ITEMS, BYTES, 2);
@@ -209,9 +206,8 @@ static void test_overlap(void **state)
 }
 
 // A pass reads the sum of the sizes once and writes it once, whatever the slots; nothing else is counted.
-static void test_counts(void **state)
+TEST(test_counts)
 {
-    (void)state;
     uint64_t sum = 0;
     for (int i = 0; i < N; i++) sum += sizes[i];
     for (int mode = OFFLOAD_CPU; mode <= OFFLOAD_DISK; mode++)
@@ -251,9 +247,8 @@ static void test_counts(void **state)
 }
 
 // Reads of 5 ms each, and a caller with nothing else to do.
-static void test_standing_still_is_counted(void **state)
+TEST(test_standing_still_is_counted)
 {
-    (void)state;
     static Bench b;
     bench_open(&b, 4, OFFLOAD_BLOCK, 2);
     b.hook.slow_ms = 5;
@@ -269,9 +264,8 @@ static void test_standing_still_is_counted(void **state)
 
 // ---- slots
 
-static void test_slots(void **state)
+TEST(test_slots)
 {
-    (void)state;
     static Bench b;
     bench_open(&b, 6, 100, 2);
     Offload *o = b.o;
@@ -304,9 +298,8 @@ static void test_slots(void **state)
     bench_close(&b);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     size_t sum = 0;
     for (int i = 0; i < N; i++) sum += sizes[i];
     size_t slots = 3 * 5 * OFFLOAD_BLOCK + OFFLOAD_BLOCK; // 20000 bytes are 5 blocks
@@ -339,9 +332,8 @@ static void test_memory(void **state)
 }
 
 // The file has no name; O_DIRECT that is refused at the first read is said.
-static void test_file(void **state)
+TEST(test_file)
 {
-    (void)state;
     static Bench b;
     struct stat st;
     char text[200];
@@ -373,9 +365,8 @@ static void test_file(void **state)
 
 // Lent in place: the store's own memory, without slots, copies and counts; a slot that was fetched ahead is read again,
 // and what was written has its checksum.
-static void test_in_place(void **state)
+TEST(test_in_place)
 {
-    (void)state;
     for (int n_slots = 0; n_slots <= 2; n_slots++) {
         Mem mem = {0};
         OffloadSettings s = {.mode = OFFLOAD_CPU, .sizes = sizes, .n_items = N, .n_slots = n_slots, .mem = &mem,
@@ -417,9 +408,8 @@ static void test_in_place(void **state)
 }
 
 // As many slots as there may be, all lent: the next item is not fetched before one is back.
-static void test_most_slots(void **state)
+TEST(test_most_slots)
 {
-    (void)state;
     static Bench b;
     for (int back = 0; back < OFFLOAD_MAX_SLOTS; back += OFFLOAD_MAX_SLOTS - 1) { // from the first, and from the last
         bench_open(&b, OFFLOAD_MAX_SLOTS + 1, 100, OFFLOAD_MAX_SLOTS);
@@ -434,9 +424,8 @@ static void test_most_slots(void **state)
 }
 
 // A store of nothing, as of an optimizer without state.
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
-    (void)state;
     const size_t none[2] = {0};
     for (int mode = OFFLOAD_CPU; mode <= OFFLOAD_DISK; mode++)
         for (int n = 0; n <= 2; n += 2) {
@@ -452,9 +441,8 @@ static void test_nothing(void **state)
 }
 
 // Freed while reads and writes are on their way: the thread ends its transfer and goes.
-static void test_free_in_the_middle(void **state)
+TEST(test_free_in_the_middle)
 {
-    (void)state;
     static Bench b;
     for (int round = 0; round < 20; round++) {
         bench_open(&b, 4, 60000, 4);
@@ -465,14 +453,4 @@ static void test_free_in_the_middle(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traffic), cmocka_unit_test(test_short_transfers), cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_counts), cmocka_unit_test(test_standing_still_is_counted), cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_most_slots), cmocka_unit_test(test_in_place), cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_free_in_the_middle),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
-}
+TESTS(make_directory, remove_directory)

@@ -137,9 +137,8 @@ static int torn_then_written(void *arg)
     return 0;
 }
 
-static void test_unchecked_is_not_noticed(void **state)
+TEST(test_unchecked_is_not_noticed)
 {
-    (void)state;
     static Bench b;
     tear(&b, false);
     offload_set_checked(b.o, true); // of what is written from now on
@@ -239,9 +238,8 @@ static int plan_is_used(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     static Bench b;
     char words[600];
 #define expect_error(call, text)                                                                             \
@@ -274,10 +272,4 @@ static void test_errors(void **state)
     expect_die(plan_is_used, NULL, "broken invariant");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unchecked_is_not_noticed), cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
-}
+TESTS(make_directory, remove_directory)

@@ -115,9 +115,8 @@ static void matmul(double *out, void *args)
     free(inp);
 }
 
-static void test_matmul(void **state)
+TEST(test_matmul)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 5, C = 11, OC = 7;
     const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", OC * C),
@@ -164,9 +163,8 @@ static void relu2(double *out, void *args)
     for (size_t i = 0; i < a->n; i++) out[i] = a->pre[i] > 0 ? a->pre[i] * a->pre[i] : 0;
 }
 
-static void test_relu2(void **state)
+TEST(test_relu2)
 {
-    (void)state;
     Run r = run_make();
     size_t n = 45;
     const float *pre = run_in(&r, "pre", n), *dout = run_in(&r, "dout", n);
@@ -192,9 +190,8 @@ static void swiglu(double *out, void *args)
     ref_swiglu(out, NULL, a->gate_up, a->N, a->F);
 }
 
-static void test_swiglu(void **state)
+TEST(test_swiglu)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 5, F = 9;
     const float *gate_up = run_in(&r, "gate_up", N * 2 * F), *dout = run_in(&r, "dout", N * F);
@@ -221,9 +218,8 @@ static void embed(double *out, void *args)
     ref_embed(out, NULL, a->token, a->pos, a->wte, a->wpe, a->N, a->C);
 }
 
-static void test_embed(void **state)
+TEST(test_embed)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 23, C = 5, V = 7, T = 6;
     const int32_t *token = run_ints(&r, "token", N, 0, (int)V), *pos = run_ints(&r, "pos", N, 0, (int)T);
@@ -260,9 +256,8 @@ static void values(double *out, void *args)
     ref_value_embed(out, NULL, a->token, a->table, *a->scale, a->N, a->W);
 }
 
-static void test_value_embed(void **state)
+TEST(test_value_embed)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 23, heads = 3, D = 4, W = heads * D, V = 7;
     const int32_t *token = run_ints(&r, "token", N, 0, (int)V);
@@ -328,21 +323,18 @@ static void norm_case(NormKind kind, bool heads)
     run_end(&r);
 }
 
-static void test_layernorm(void **state)
+TEST(test_layernorm)
 {
-    (void)state;
     norm_case(NORM_LAYERNORM, false);
 }
 
-static void test_rmsnorm(void **state)
+TEST(test_rmsnorm)
 {
-    (void)state;
     norm_case(NORM_RMSNORM, false);
 }
 
-static void test_head_norm(void **state)
+TEST(test_head_norm)
 {
-    (void)state;
     norm_case(NORM_RMSNORM, true);
 }
 
@@ -360,9 +352,8 @@ static void rope(double *out, void *args)
     ref_rope(out, NULL, a->pos, a->N, a->heads, a->D, ROTARY, 1);
 }
 
-static void test_rope(void **state)
+TEST(test_rope)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 5, heads = 2, D = 6, n = N * heads * D;
     const int32_t *pos = run_ints(&r, "pos", N, 0, 50);
@@ -416,28 +407,24 @@ static void attention_case(bool documents, float p, size_t window)
     run_end(&r);
 }
 
-static void test_attention(void **state)
+TEST(test_attention)
 {
-    (void)state;
     attention_case(false, 0, 0);
 }
 
-static void test_attention_documents(void **state)
+TEST(test_attention_documents)
 {
-    (void)state;
     attention_case(true, 0, 0);
 }
 
-static void test_attention_dropout(void **state)
+TEST(test_attention_dropout)
 {
-    (void)state;
     attention_case(false, 0.25f, 0);
     attention_case(true, 0.1f, 0);
 }
 
-static void test_attention_window(void **state)
+TEST(test_attention_window)
 {
-    (void)state;
     attention_case(false, 0, 2);
     attention_case(false, 0, 65);
     attention_case(true, 0.1f, 7);
@@ -474,17 +461,15 @@ static void xent_case(double cap)
     run_end(&r);
 }
 
-static void test_xent(void **state)
+TEST(test_xent)
 {
-    (void)state;
     xent_case(0);
     xent_case(1.5);
 }
 
 // The method itself must see a gradient that is off by one part in a hundred in one element, and a NaN.
-static void test_differences_see_an_error(void **state)
+TEST(test_differences_see_an_error)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 5, F = 9, n = N * 2 * F;
     const float *gate_up = run_in(&r, "gate_up", n), *dout = run_in(&r, "dout", N * F);
@@ -510,9 +495,8 @@ static void test_differences_see_an_error(void **state)
 
 // Adding the same number to all logits of a row changes nothing. In eighths, and 512 more, both are exact, so that not
 // even a bit may change; without the subtraction of the maximum, e^512 would be infinite.
-static void test_xent_of_large_logits(void **state)
+TEST(test_xent_of_large_logits)
 {
-    (void)state;
     Run r = run_make();
     enum { N = 3, V = 19 };
     float low[N * V], high[N * V], loss[2][N], dlogits[2][N * V];
@@ -579,9 +563,8 @@ static void route_case(bool sigmoid, bool renorm, float balance, float z)
     run_end(&r);
 }
 
-static void test_route(void **state)
+TEST(test_route)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         route_case(i & 1, i & 2, 0, 0);
         route_case(i & 1, i & 2, 0.5f, 0);
@@ -602,9 +585,8 @@ static void weighted(double *out, void *args)
     ref_experts_swiglu(out, a->gate_up, a->gate, a->slot, a->R, a->F);
 }
 
-static void test_experts_swiglu(void **state)
+TEST(test_experts_swiglu)
 {
-    (void)state;
     Run r = run_make();
     enum { R = 6, F = 9 };
     static const int32_t slot[R] = {3, 0, 5, 1, -1, -1};
@@ -627,9 +609,8 @@ static void test_experts_swiglu(void **state)
     run_end(&r);
 }
 
-static void test_router(void **state)
+TEST(test_router)
 {
-    (void)state;
     Run r = run_make();
     size_t N = 12, C = 11, E = 7;
     const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", E * C), *dz = run_in(&r, "dz", N * E);
@@ -646,28 +627,4 @@ static void test_router(void **state)
     run_end(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_differences_see_an_error),
-        cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_relu2),
-        cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_value_embed),
-        cmocka_unit_test(test_layernorm),
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_head_norm),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_attention_documents),
-        cmocka_unit_test(test_attention_dropout),
-        cmocka_unit_test(test_attention_window),
-        cmocka_unit_test(test_xent_of_large_logits),
-        cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_route),
-        cmocka_unit_test(test_experts_swiglu),
-        cmocka_unit_test(test_router),
-    };
-    return cmocka_run_group_tests_name("op gradients", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -20,9 +20,8 @@ int fsync(int fd)
 
 // ---- over a table
 
-static void test_every_row_gets_its_update(void **state)
+TEST(test_every_row_gets_its_update)
 {
-    (void)state;
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c;
         case_open(&c, (OptimName)name, 2);
@@ -39,9 +38,8 @@ static void test_every_row_gets_its_update(void **state)
 }
 
 // All gradients +-1/2: their squares add exactly, the norm is sqrt(n) / 2, and the factor is known to the bit.
-static void test_clipping(void **state)
+TEST(test_clipping)
 {
-    (void)state;
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c;
         case_open(&c, (OptimName)name, 1);
@@ -67,9 +65,8 @@ static void copy_case(Case *to, const Case *from)
     to->optim.step = from->optim.step;
 }
 
-static void test_not_finite_changes_nothing(void **state)
+TEST(test_not_finite_changes_nothing)
 {
-    (void)state;
     const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f}; // the last one's square is too large
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c, before;
@@ -92,9 +89,8 @@ static void test_not_finite_changes_nothing(void **state)
 }
 
 // One thread in one piece against three threads in pieces: at random places, at blocks, or between tensors.
-static void test_cuts_and_threads_do_not_matter(void **state)
+TEST(test_cuts_and_threads_do_not_matter)
 {
-    (void)state;
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case whole, cut;
         case_open(&whole, (OptimName)name, 1);
@@ -140,9 +136,8 @@ static int update_cut(void *arg)
     return 0;
 }
 
-static void test_wrong_cuts_are_refused(void **state)
+TEST(test_wrong_cuts_are_refused)
 {
-    (void)state;
     const OptimName names[] = {OPTIM_ADAFACTOR, OPTIM_MUON, OPTIM_ADAMW8BIT};
     for (int i = 0; i < 3; i++) {
         Case c;
@@ -163,9 +158,8 @@ static void to_bf16(Dev *dev, X *out, const float *inp, size_t n)
     formats_from_float(out, FORMAT_BF16, inp, n, false);
 }
 
-static void test_storage_copy_is_renewed(void **state)
+TEST(test_storage_copy_is_renewed)
 {
-    (void)state;
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c;
         case_open(&c, (OptimName)name, 2);
@@ -191,9 +185,8 @@ static void test_storage_copy_is_renewed(void **state)
     }
 }
 
-static void test_reset(void **state)
+TEST(test_reset)
 {
-    (void)state;
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c, fresh;
         case_open(&c, (OptimName)name, 1);
@@ -218,9 +211,8 @@ static void test_reset(void **state)
 // ---- bytes
 
 // Counted by hand from case_params: P elements; matrices 35, 15, 66, 4270, 70, 64, 45; vectors 13, 1, 4097, 5.
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     const size_t P = 35 + 15 + 66 + 4270 + 13 + 1 + 70 + 64 + 4097 + 5 + 45;
     const size_t rows = 7 + 3 + 6 + 61 + 10 + 8 + 9, cols = 5 + 5 + 11 + 70 + 7 + 8 + 5, vectors = 13 + 1 + 4097 + 5;
     const size_t in_8bit = 4270 + 4097, blocks = 3 + 3, hidden = 66 + 4270 + 70 + 64;
@@ -243,9 +235,8 @@ static void test_bytes(void **state)
     }
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
@@ -264,9 +255,8 @@ static void test_table(void **state)
 // ---- checkpoints
 
 // Three steps, a checkpoint, three more; and from the checkpoint, the same three.
-static void test_resume(void **state)
+TEST_IN_DIR(test_resume)
 {
-    (void)state;
     char error[512];
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c, back;
@@ -298,9 +288,8 @@ static void test_resume(void **state)
 }
 
 // 1 - 0.999 of 32-bit numbers is 1.3e-5 too small, in every element alike.
-static void test_one_less_beta(void **state)
+TEST(test_one_less_beta)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(1);
     float w = 1, m = 0, v = 0, grad = 3;
     Update u = {.lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f, .grad_scale = 1, .step = 1};
@@ -310,20 +299,4 @@ static void test_one_less_beta(void **state)
     dev_cpu_free(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_less_beta),
-        cmocka_unit_test(test_every_row_gets_its_update),
-        cmocka_unit_test(test_clipping),
-        cmocka_unit_test(test_not_finite_changes_nothing),
-        cmocka_unit_test(test_cuts_and_threads_do_not_matter),
-        cmocka_unit_test(test_wrong_cuts_are_refused),
-        cmocka_unit_test(test_storage_copy_is_renewed),
-        cmocka_unit_test(test_reset),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_table),
-        IN_DIR(test_resume),
-    };
-    return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -89,9 +89,8 @@ static void run_fixture(const Fixture *fx, const FixtureCase *f)
     case_close(&c);
 }
 
-static void test_against_references(void **state)
+TEST(test_against_references)
 {
-    (void)state;
     Fixture *fx = fixture_open("optim");
     for (size_t i = 0; i < sizeof fixture_cases / sizeof *fixture_cases; i++) run_fixture(fx, &fixture_cases[i]);
     fixture_close(fx);
@@ -100,9 +99,8 @@ static void test_against_references(void **state)
 // Codes and one update from a given state. The books may differ by what rounding makes of (0.1 + 0.9 x) 10^i: 2 u in
 // bitsandbytes' float arithmetic and ours together. A code may differ from the reference's where x lies in the middle
 // of two; ref_codes, in the other tests, says whether it does.
-static void test_8bit_against_reference(void **state)
+TEST(test_8bit_against_reference)
 {
-    (void)state;
     enum { N = 4200 };
     Fixture *fx = fixture_open("optim_8bit");
     float book[2][256];
@@ -152,9 +150,8 @@ static void test_8bit_against_reference(void **state)
 // The bounds for matrices are those of the worst matrix, and would not see a wrong digit in a coefficient. A (1, 1)
 // matrix has one singular value, 1, and its way through five polynomials is known: an error grows by |f'| and 12
 // roundings each.
-static void test_muon_of_one_number(void **state)
+TEST(test_muon_of_one_number)
 {
-    (void)state;
     Params params = {0};
     params_add(&params, 1, "x", 2, 1, 1, 0, 0, false, -1);
     params.n_units = 3;
@@ -174,12 +171,4 @@ static void test_muon_of_one_number(void **state)
     case_close(&c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_references),
-        cmocka_unit_test(test_8bit_against_reference),
-        cmocka_unit_test(test_muon_of_one_number),
-    };
-    return cmocka_run_group_tests_name("optim_fixtures", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

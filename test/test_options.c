@@ -1,11 +1,7 @@
 // test_options: a command line that is read by a table: each kind of value and its limits, what is neither option nor
 // value, the options of some commands only, the help, and what is refused with which words.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/options.h"
 #include "expect_die.h"
@@ -75,9 +71,8 @@ static void expect_words(const OptionList *list, size_t n, const char *const *wa
     for (size_t i = 0; i < n; i++) assert_string_equal(list->word[i], want[i]);
 }
 
-static void test_kinds(void **state)
+TEST_WITH(test_kinds, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(read_line("a --out x --quiet b --skip=p --steps 7 - --skip q --rate 1e3 --share=-0.25"), 3);
     const char *rest[] = {"a", "b", "-"};
     for (int i = 0; i < 3; i++) assert_string_equal(word[1 + i], rest[i]);
@@ -97,9 +92,8 @@ static void test_kinds(void **state)
 }
 
 // Words after an option that takes several are its values, up to the next option.
-static void test_words(void **state)
+TEST_WITH(test_words, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(read_line("a --from b c - --quiet d --from=e f --skip g h"), 3);
     const char *rest[] = {"a", "d", "h"};
     for (int i = 0; i < 3; i++) assert_string_equal(word[1 + i], rest[i]);
@@ -120,9 +114,8 @@ static void refused(const char *line, const char *words)
     if (!ends_with_error(read_it, copy, 2, words, true)) fail_msg("%s", line);
 }
 
-static void test_limits(void **state)
+TEST_WITH(test_limits, set_up, tear_down)
 {
-    (void)state;
     read_line("--steps 9 --any 0 --bytes 3 --rate 0.5 --share -0.5");
     assert_true(got.steps == 9 && got.any == 0 && got.bytes == 3 && got.rate == 0.5 && got.share == -0.5);
     read_line("--steps 2 --steps=10 --any 2147483647 --one 1 --bytes 18446744073709551615 --rate 1e308 --share 0.75");
@@ -151,9 +144,8 @@ static void test_limits(void **state)
     refused("--share nan", "error: try: --share: nan: not a number from -0.5 to 0.75 (try --help)");
 }
 
-static void test_refused(void **state)
+TEST_WITH(test_refused, set_up, tear_down)
 {
-    (void)state;
     refused("--nope", "error: try: --nope: no such option (try --help)");
     refused("--step 3", "error: try: --step: no such option (try --help)"); // no abbreviations
     refused("--stepss 3", "error: try: --stepss: no such option (try --help)");
@@ -168,9 +160,8 @@ static void test_refused(void **state)
 }
 
 // A command takes the options that name it, and those that name none.
-static void test_where(void **state)
+TEST_WITH(test_where, set_up, tear_down)
 {
-    (void)state;
     set.where = FIRST;
     read_line("--steps 3 --any 4 --rate 5");
     assert_true(got.steps == 3 && got.any == 4 && got.rate == 5 && options_given(&set, "--steps"));
@@ -201,9 +192,8 @@ static int print_it(void *line)
     return 97;
 }
 
-static void test_help(void **state)
+TEST_WITH(test_help, set_up, tear_down)
 {
-    (void)state;
     const char *all = "  --quiet        prints less\n"
                       "  --out PATH     where to\n"
                       "--input--\n"
@@ -233,9 +223,8 @@ static int count_it(void *text)
     return (int)options_count("try", "n", text, -1, 5);
 }
 
-static void test_count(void **state)
+TEST_WITH(test_count, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(options_count("try", "n", "-1", -1, 5), -1);
     assert_int_equal(options_count("try", "n", "5", -1, 5), 5);
     assert_true(options_count("try", "n", "9223372036854775807", -1, LLONG_MAX) == LLONG_MAX);
@@ -253,18 +242,9 @@ static int count_too_large(void *arg)
     return (int)options_count("try", "n", "9223372036854775808", 0, LLONG_MAX);
 }
 
-static void test_count_overflow(void **state)
+TEST_WITH(test_count_overflow, set_up, tear_down)
 {
-    (void)state;
     expect_die(count_too_large, NULL, "try: --n: '9223372036854775808' (a whole number from 0 to 9223372036854775807)");
 }
 
-#define ROW(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ROW(test_kinds), ROW(test_words), ROW(test_limits), ROW(test_refused),
-        ROW(test_where), ROW(test_help),  ROW(test_count),  ROW(test_count_overflow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

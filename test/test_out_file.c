@@ -5,18 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 
@@ -89,9 +85,8 @@ ssize_t write(int fd, const void *data, size_t n)
     return act(SYS_write, fd, (intptr_t)data, n, 0);
 }
 
-static void test_short_calls(void **state)
+TEST_IN_DIR(test_short_calls)
 {
-    (void)state;
     char got[7] = "";
     size_t n = 99;
     put("a", "abcdef");
@@ -125,9 +120,8 @@ static void test_short_calls(void **state)
     close(fd);
 }
 
-static void test_whole_or_not(void **state)
+TEST_IN_DIR(test_whole_or_not)
 {
-    (void)state;
     put("a", "old\n");
     DiskOut *out = disk_out_open(in_dir("a"));
     fputs("new\n", out->f);
@@ -149,9 +143,8 @@ static void test_whole_or_not(void **state)
 }
 
 // A whole file in the place of another, which whoever has it open still reads.
-static void test_replace(void **state)
+TEST_IN_DIR(test_replace)
 {
-    (void)state;
     char got[9] = "";
     put("a", "long old");
     int fd = open(in_dir("a"), O_RDONLY);
@@ -166,9 +159,8 @@ static void test_replace(void **state)
     assert_false(disk_is_special(in_dir("nothing")));
 }
 
-static void test_links(void **state)
+TEST_IN_DIR(test_links)
 {
-    (void)state;
     put("a", "old\n");
     assert_int_equal(symlink("a", in_dir("link")), 0);
     open_and_commit(in_dir("link"));
@@ -184,9 +176,8 @@ static void test_links(void **state)
     has("b", "mine\n");
 }
 
-static void test_no_plain_file(void **state)
+TEST_IN_DIR(test_no_plain_file)
 {
-    (void)state;
     assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
     int reader = open(in_dir("pipe"), O_RDONLY | O_NONBLOCK);
     open_and_commit(in_dir("pipe"));
@@ -228,9 +219,8 @@ static int print_and_write(void *path)
     return 0;
 }
 
-static void test_standard_output(void **state)
+TEST_IN_DIR(test_standard_output)
 {
-    (void)state;
     char path[400], said[400];
     snprintf(path, sizeof path, "%s", in_dir("out"));
     const char *const name[] = {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"};
@@ -246,9 +236,8 @@ static void test_standard_output(void **state)
 }
 
 // Two programs with one name: the second is told; one that was killed does not stand in the way.
-static void test_two_writers(void **state)
+TEST_IN_DIR(test_two_writers)
 {
-    (void)state;
     put("a", "old\n");
     int ready[2];
     char byte;
@@ -287,9 +276,8 @@ static int apart_from_tmp(void *path)
     return 0;
 }
 
-static void test_apart(void **state)
+TEST_IN_DIR(test_apart)
 {
-    (void)state;
     char beside[400];
     assert_int_equal(mkdir(in_dir("inner"), 0700), 0);
     expect_die(apart_from_dir, in_dir("a"), "lies in the input folder");
@@ -314,9 +302,8 @@ static int make_folder(void *path)
     return 0;
 }
 
-static void test_folder(void **state)
+TEST_IN_DIR(test_folder)
 {
-    (void)state;
     struct stat info;
     make_folder(in_dir("a/b//c"));
     assert_true(stat(in_dir("a/b/c"), &info) == 0 && S_ISDIR(info.st_mode));
@@ -341,9 +328,8 @@ static bool is_text(const char *name)
 }
 
 // New files in the place of old ones of their kind; others stay.
-static void test_folder_replaced(void **state)
+TEST_IN_DIR(test_folder_replaced)
 {
-    (void)state;
     put("a.txt", "old"), put("b.txt", "old"), put("other", "stays");
     char *fresh = disk_folder_begin(dir);
     assert_true(there("a.txt") && there("new.tmp"));
@@ -357,12 +343,4 @@ static void test_folder_replaced(void **state)
     free(fresh);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_short_calls), IN_DIR(test_whole_or_not), IN_DIR(test_replace), IN_DIR(test_links),
-        IN_DIR(test_standard_output), IN_DIR(test_no_plain_file),
-        IN_DIR(test_two_writers),  IN_DIR(test_apart), IN_DIR(test_folder), IN_DIR(test_folder_replaced),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // test_packing: document starts and positions; the packer against a naive twin and against what holds for every
 // packing; the program's table. (That documents of a row do not see each other: test_packing_model, and
 // test_attention.)
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "text/dataset.h"
 #include "text/packing.h"
@@ -30,9 +26,8 @@ static void *room(size_t n, size_t size)
 
 enum { EOT = 0, T0 = 8 };
 
-static void test_positions(void **state)
+TEST(test_positions)
 {
-    (void)state;
     const int32_t token[2 * T0] = {EOT, 5, 6, EOT, 7, EOT, 8, 9,     // three documents, the last goes on
                                    4, 4, EOT, 3, EOT, EOT, EOT, EOT}; // goes on, one, padding
     const int32_t next[2 * T0] = {5, 6, EOT, 7, EOT, 8, 9, 4, 4, EOT, 3, EOT, EOT, EOT, EOT, EOT};
@@ -164,9 +159,8 @@ static void check_packing(const size_t *length, size_t n, size_t T, size_t windo
     free(count);
 }
 
-static void test_packer_by_hand(void **state)
+TEST(test_packer_by_hand)
 {
-    (void)state;
     check_packing((size_t[]){0}, 0, 7, 0, 0);
     check_packing((size_t[]){0, 3, 0}, 3, 7, 0, 1);           // empty documents take no place
     check_packing((size_t[]){7, 8, 21, 1}, 4, 7, 0, 6);       // exactly T, one more, three times T
@@ -181,9 +175,8 @@ static void test_packer_by_hand(void **state)
 }
 
 // Equal lengths keep the order of their documents, so that the same text always gives the same rows.
-static void test_equal_lengths_in_order(void **state)
+TEST(test_equal_lengths_in_order)
 {
-    (void)state;
     const size_t length[] = {4, 4, 4, 8, 4, 4};
     const size_t document[] = {3, 0, 1, 2, 4, 5}, row[] = {0, 1, 1, 2, 2, 3};
     Packing p = packing_make(length, 6, 8, 0);
@@ -192,9 +185,8 @@ static void test_equal_lengths_in_order(void **state)
     packing_free(&p);
 }
 
-static void test_packer_on_random_lengths(void **state)
+TEST(test_packer_on_random_lengths)
 {
-    (void)state;
     const size_t Ts[] = {1, 2, 63, 64, 65, 200}, windows[] = {0, 1, 7, 64};
     for (uint32_t i = 0; i < 6; i++)
         for (uint32_t j = 0; j < 4; j++) {
@@ -207,9 +199,8 @@ static void test_packer_on_random_lengths(void **state)
 
 // Rows that are full by construction, cut at random: best fit decreasing needs at most 11/9 of them and 4. (And as a
 // matter of fact far fewer; a packer that fails to look for a fit is beyond the bound.)
-static void test_bound(void **state)
+TEST(test_bound)
 {
-    (void)state;
     enum { ROWS = 200, T = 100 };
     size_t length[ROWS * T], n = 0;
     for (size_t r = 0; r < ROWS; r++)
@@ -242,9 +233,8 @@ static void printed(const char *line)
 
 // Documents of 3, 5, 2 and 6 tokens in rows of 8. Cut: 8 | 8, no document but the third ends up on an edge; its keys:
 // 6 + 15 | 3 + 21. Packed: 6 2 | 5 3, the same.
-static void test_program(void **state)
+TEST(test_program)
 {
-    (void)state;
     const int32_t even[16] = {9, 1, 1, 9, 1, 1, 1, 1, 9, 1, 9, 1, 1, 1, 1, 1};
     write_tokens("even.bin", even, 16);
     assert_int_equal(run("even.bin 8"), 0);
@@ -263,14 +253,4 @@ static void test_program(void **state)
     assert_int_equal(run("none.bin 8"), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_packer_by_hand), cmocka_unit_test(test_equal_lengths_in_order),
-        cmocka_unit_test(test_packer_on_random_lengths),
-        cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_program),
-    };
-    return cmocka_run_group_tests_name("packing", tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

@@ -1,10 +1,6 @@
 // test_packing_model: a packed row gives the losses and gradients of its documents run alone, through whole models of
 // both families: learned and rotary positions, grouped queries, QK-norm, a tied head.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "net/model.h"
 #include "ops_ref.h"
@@ -237,9 +233,8 @@ static void check_model(const ModelShape *s, bool deterministic)
     free(size), free(twice);
 }
 
-static void test_packed_is_alone(void **state)
+TEST(test_packed_is_alone)
 {
-    (void)state;
     ModelShape tied = gpt;
     tied.tie = true;
     check_model(&gpt, false);
@@ -247,18 +242,10 @@ static void test_packed_is_alone(void **state)
     check_model(&llama, false);
 }
 
-static void test_packed_is_alone_in_deterministic_mode(void **state)
+TEST(test_packed_is_alone_in_deterministic_mode)
 {
-    (void)state;
     check_model(&gpt, true);
     check_model(&llama, true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packed_is_alone),
-        cmocka_unit_test(test_packed_is_alone_in_deterministic_mode),
-    };
-    return cmocka_run_group_tests_name("packing, whole models", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // page: report.html is well-formed and loads nothing, shows the numbers of the run's files, lets no text of them become
 // HTML or script, and stays small. dev/reference/check_page.py looks at it in a browser.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/config.h"
 #include "base/disk.h"
@@ -131,7 +127,6 @@ static int tear_down(void **state)
     forget();
     return temp_dir_remove(state);
 }
-#define PAGE_TEST(test) cmocka_unit_test_setup_teardown(test, temp_dir_make, tear_down)
 
 // ---- runs
 
@@ -157,9 +152,8 @@ static Metrics *begin(const char *name, int64_t steps)
     return m;
 }
 
-static void test_numbers(void **state)
+TEST_WITH(test_numbers, temp_dir_make, tear_down)
 {
-    (void)state;
     static Config cfg;
     Metrics *m = begin("a run", 3);
     for (int i = 1; i <= 3; i++) write_train(m, i, 4 - 0.5 * i);
@@ -204,9 +198,8 @@ static void test_numbers(void **state)
 }
 
 // eval.sets are curves of the loss chart, eval.tasks have charts of their own; neither is an event.
-static void test_named(void **state)
+TEST_WITH(test_named, temp_dir_make, tear_down)
 {
-    (void)state;
     Metrics *m = begin("r", 8);
     write_train(m, 1, 3);
     for (int step = 4; step <= 8; step += 4) {
@@ -227,9 +220,8 @@ static void test_named(void **state)
 }
 
 // A step that no integer of JSON can hold is no step.
-static void test_far_step(void **state)
+TEST_WITH(test_far_step, temp_dir_make, tear_down)
 {
-    (void)state;
     put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2e300,\"loss\":2}\n");
     make();
     assert_int_equal(points("loss"), 1);
@@ -237,9 +229,8 @@ static void test_far_step(void **state)
 }
 
 // 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
-static void test_rates(void **state)
+TEST_WITH(test_rates, temp_dir_make, tear_down)
 {
-    (void)state;
     put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5}\n"
                          "{\"event\":\"train\",\"step\":2,\"loss\":3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1}\n");
     make();
@@ -261,9 +252,8 @@ static void check_shown(double seconds, double tokens, const char *time, const c
     assert_true(has(text));
 }
 
-static void test_words(void **state)
+TEST_WITH(test_words, temp_dir_make, tear_down)
 {
-    (void)state;
     check_shown(0.4, 999, "0 s", "999");
     check_shown(59.6, 5, "1 min 00 s", "5");
     check_shown(3599.7, 5, "1 h 00 min", "5");
@@ -277,7 +267,7 @@ static void test_words(void **state)
 }
 
 // 50 s for 10 of 100 steps: 90 steps take 450 s. Resumed at step 4 at 1030: 20 s for 6 steps.
-static void test_time_left(void **state)
+TEST_WITH(test_time_left, temp_dir_make, tear_down)
 {
     static const char begin_line[] = "{\"event\":\"start\",\"step\":0,\"steps\":100,\"t\":1000}\n";
     static const char resume_line[] = "{\"event\":\"resume\",\"step\":4,\"steps\":100,\"t\":1030}\n";
@@ -305,7 +295,7 @@ static void test_time_left(void **state)
     disk_lock_release(lock);
 }
 
-static void test_samples(void **state)
+TEST_WITH(test_samples, temp_dir_make, tear_down)
 {
     enum { N = 60, SHOWN = 24, BYTES = 6000 };
     (void)state;
@@ -335,9 +325,8 @@ static void test_samples(void **state)
     assert_false(has("the newest first") || has(" ...</pre>"));
 }
 
-static void test_events(void **state)
+TEST_WITH(test_events, temp_dir_make, tear_down)
 {
-    (void)state;
     Metrics *m = begin("r", 400);
     for (int i = 1; i <= 300; i++) metrics_write(m, &(MetricsRow){.event = METRICS_WARN, .step = i, .text = "slow"});
     for (int i = 1; i <= 80; i++) metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = i, .text = "at"});
@@ -366,9 +355,8 @@ static void write_experts(Metrics *m, int64_t step, const char *name, const char
                                    .balance_loss = NAN, .bias_min = -0.5, .bias_max = 0.25});
 }
 
-static void test_experts(void **state)
+TEST_WITH(test_experts, temp_dir_make, tear_down)
 {
-    (void)state;
     Metrics *m = begin("r", 5);
     write_train(m, 1, 2);
     for (int i = 1; i <= 5; i++) {
@@ -414,9 +402,8 @@ static void test_experts(void **state)
 }
 
 // F0 on stage 0 from 100 to 110 us, B0 on stage 1 from 110 to 130: half of two stages' 30 us is idle.
-static void test_pipeline(void **state)
+TEST_WITH(test_pipeline, temp_dir_make, tear_down)
 {
-    (void)state;
     put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
     put("trace.json", "{\"traceEvents\":["
                       "{\"ph\":\"X\",\"name\":\"F0\",\"ts\":100,\"dur\":10,\"tid\":0,\"args\":{\"micro\":0}},"
@@ -442,9 +429,8 @@ static void test_pipeline(void **state)
     assert_false(has("stages' time"));
 }
 
-static void test_settings(void **state)
+TEST_WITH(test_settings, temp_dir_make, tear_down)
 {
-    (void)state;
     put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
     put("config.toml", "# All settings of this run, resolved; after a value, where it came from.\n\n[run]\n"
                        "name = \"a # \\\"b\\\"\"  # x.toml:3\nsteps = 0.0\nseed = 1336  # command line\n"
@@ -467,9 +453,8 @@ static void test_settings(void **state)
 }
 
 // Names, samples, keys, settings and folders come from anywhere.
-static void test_hostile(void **state)
+TEST_WITH(test_hostile, temp_dir_make, tear_down)
 {
-    (void)state;
     Metrics *m = begin("</title><script>alert(1)</script>\"'&\xff\xc3", 9);
     write_train(m, 1, 3);
     const char *sample = "</pre></script><img src=x onerror=alert(2)>\x01\x7f\xed\xa0\x80 &amp; \"quotes\" '";
@@ -500,9 +485,8 @@ static void test_hostile(void **state)
     assert_int_equal(words_utf8_invalid(page, n, 0, &length), n);
 }
 
-static void test_not_finite_and_cut(void **state)
+TEST_WITH(test_not_finite_and_cut, temp_dir_make, tear_down)
 {
-    (void)state;
     Metrics *m = begin("r", 9);
     write_train(m, 1, 3);
     write_train(m, 2, NAN);
@@ -527,18 +511,16 @@ static void test_not_finite_and_cut(void **state)
 }
 
 // Whole lines only, but a last one without its newline counts.
-static void test_last_line(void **state)
+TEST_WITH(test_last_line, temp_dir_make, tear_down)
 {
-    (void)state;
     put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
     make();
     assert_int_equal(points("loss"), 2);
     assert_true(in_series("loss", 1, 1) == 2.75);
 }
 
-static void test_few(void **state)
+TEST_WITH(test_few, temp_dir_make, tear_down)
 {
-    (void)state;
     make(); // no file
     assert_true(has("class=\"state empty\"") && has("No training step yet."));
     put("metrics.jsonl", "");
@@ -562,9 +544,8 @@ static void test_few(void **state)
 }
 
 // Two numbers a bucket: the second is there too, and so is their mean.
-static void test_pairs(void **state)
+TEST_WITH(test_pairs, temp_dir_make, tear_down)
 {
-    (void)state;
     FILE *f = fopen(in_dir("metrics.jsonl"), "w");
     assert_non_null(f);
     for (int i = 1; i <= PAGE_BUCKETS; i++) fprintf(f, "{\"event\":\"train\",\"step\":%d,\"loss\":%d}\n", i, i);
@@ -584,9 +565,8 @@ static void test_pairs(void **state)
         assert_true(in_series("loss", 2, i) == 2 * (double)i + 1.5 && in_series("loss", 3, i) == 2 * (double)i + 1.5);
 }
 
-static void test_states(void **state)
+TEST_WITH(test_states, temp_dir_make, tear_down)
 {
-    (void)state;
     Metrics *m = begin("r", 4);
     for (int i = 1; i <= 2; i++) write_train(m, i, 3);
     DiskLock lock = disk_lock_take(dir);
@@ -606,9 +586,8 @@ static void test_states(void **state)
     metrics_close(m);
 }
 
-static void test_resumed(void **state)
+TEST_WITH(test_resumed, temp_dir_make, tear_down)
 {
-    (void)state;
     Metrics *m = begin("r", 6);
     for (int i = 1; i <= 4; i++) write_train(m, i, 3);
     metrics_close(m);
@@ -629,7 +608,7 @@ static void test_resumed(void **state)
 }
 
 // A run of 30,000 lines: the page is small, and what is kept is a choice of the file's own numbers, with all extremes.
-static void test_long(void **state)
+TEST_WITH(test_long, temp_dir_make, tear_down)
 {
     enum { N = 30000 };
     (void)state;
@@ -683,9 +662,8 @@ static void test_long(void **state)
     page_free(&run);
 }
 
-static void test_files(void **state)
+TEST_WITH(test_files, temp_dir_make, tear_down)
 {
-    (void)state;
     char a[10];
     put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
     assert_false(page_write(dir, in_dir("missing/a.html")));
@@ -698,15 +676,4 @@ static void test_files(void **state)
     assert_int_equal(access(in_dir("b.html"), R_OK), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PAGE_TEST(test_numbers), PAGE_TEST(test_rates), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut),
-        PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_pairs), PAGE_TEST(test_states),
-        PAGE_TEST(test_resumed), PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words),
-        PAGE_TEST(test_time_left), PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline),
-        PAGE_TEST(test_experts), PAGE_TEST(test_named), PAGE_TEST(test_far_step),
-        PAGE_TEST(test_settings),
-    };
-    return cmocka_run_group_tests_name("page", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -5,10 +5,6 @@
 #include "base/rng.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 
@@ -40,9 +36,8 @@ static Params small_table(void)
     return params;
 }
 
-static void test_layout(void **state)
+TEST(test_layout)
 {
-    (void)state;
     Params params = small_table();
     assert_int_equal(params.n_rows, ROWS);
     assert_int_equal(params.n_units, 4);
@@ -71,9 +66,8 @@ static void test_layout(void **state)
     assert_int_equal(params.n_elems, 0);
 }
 
-static void test_find(void **state)
+TEST(test_find)
 {
-    (void)state;
     Params params = small_table();
     for (int i = 0; i < params.n_rows; i++) assert_int_equal(params_find(&params, params.row[i].name), i);
     assert_int_equal(params_find(&params, "layers.2.attn.q.weight"), -1);
@@ -84,9 +78,8 @@ static void test_find(void **state)
 }
 
 // The units' ranges follow one another and cover the buffer.
-static void test_unit_ranges(void **state)
+TEST(test_unit_ranges)
 {
-    (void)state;
     Params params = small_table();
     size_t expected = 0, begin, end;
     for (int unit = 0; unit < params.n_units; unit++) {
@@ -103,9 +96,8 @@ static void test_unit_ranges(void **state)
 
 // Work grows with the rows, not with their square: the limit is 10 s of this process' own time, and the square of
 // 200,000 takes minutes. The signal ends the program.
-static void test_many_units(void **state)
+TEST(test_many_units)
 {
-    (void)state;
     enum { UNITS = 20000, ROWS_EACH = 10 };
     struct itimerval limit = {.it_value.tv_sec = 10};
     assert_int_equal(setitimer(ITIMER_VIRTUAL, &limit, NULL), 0);
@@ -170,9 +162,8 @@ static int range_of_no_unit(void *arg)
     return 0;
 }
 
-static void test_dies(void **state)
+TEST(test_dies)
 {
-    (void)state;
     expect_die(add_twice, NULL, "strcmp(params->row[i].name, name)");
     expect_die(add_to_an_earlier_unit, NULL, "unit >=");
     expect_die(add_long_name, NULL, "PARAM_NAME");
@@ -182,9 +173,8 @@ static void test_dies(void **state)
 
 // Element i of a tensor is init_mean + init_std * rng_normal((seed, name, 0), i), rounded once; std 0 gives
 // the constant.
-static void test_init_formula(void **state)
+TEST(test_init_formula)
 {
-    (void)state;
     Params params = small_table();
     float *flat = malloc(params.n_elems * sizeof *flat);
     assert_non_null(flat);
@@ -210,9 +200,8 @@ static void test_init_formula(void **state)
 
 // The same names in another order, among other tensors: each tensor gets the same bits. Another seed: other
 // bits.
-static void test_init_ignores_order(void **state)
+TEST(test_init_ignores_order)
 {
-    (void)state;
     Params a = {0}, b = {0};
     params_add(&a, 0, "x.weight", 2, 9, 11, 0, 0.02f, true, 0);
     params_add(&a, 0, "y.weight", 2, 3, 5, 0, 0.02f, true, 0);
@@ -244,9 +233,8 @@ static void test_init_ignores_order(void **state)
 
 // Mean and standard deviation of n draws, within 6 standard errors: s / sqrt(n), and s^2 sqrt(2/n) for the
 // variance.
-static void test_init_moments(void **state)
+TEST(test_init_moments)
 {
-    (void)state;
     enum { N = 200 * 300 };
     Params params = {0};
     params_add(&params, 0, "w", 2, 200, 300, 0.5f, 0.02f, true, 0);
@@ -264,12 +252,4 @@ static void test_init_moments(void **state)
     params_free(&params);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout), cmocka_unit_test(test_find), cmocka_unit_test(test_unit_ranges),
-        cmocka_unit_test(test_dies), cmocka_unit_test(test_many_units), cmocka_unit_test(test_init_formula),
-        cmocka_unit_test(test_init_ignores_order), cmocka_unit_test(test_init_moments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

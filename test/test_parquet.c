@@ -1,12 +1,8 @@
 // Tests of parquet: every encoding, codec and kind of page gives the rows that were written; files of another writer;
 // what is refused, in a line; damage of every byte; and the rows as documents, in the corpus reader and in a recipe.
 #define PROGRAM "prepare"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <xxhash.h>
 
 #include "data/prep/corpus.h"
@@ -75,9 +71,8 @@ static void expect_rows(const char *path, const char *column, const char *const 
     parquet_close(p);
 }
 
-static void test_grid(void **state)
+TEST(test_grid)
 {
-    (void)state;
     const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
     const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
     const size_t size[][2] = {{0, 0}, {1, 90}, {33, 0}, {129, 200}};
@@ -125,9 +120,8 @@ static const char delta_file[] =
     "19061926020a000000169001160c2608169001002820706172717565742d6370702d6172726f772076657273696f6e2032362e30"
     "2e31191c1c0000008c00000050415231";
 
-static void test_other_writer(void **state)
+TEST(test_other_writer)
 {
-    (void)state;
     const char *want[] = {"one", "two", NULL, "", "two", "\xC3\xA9t\xC3\xA9"};
     expect_rows(put_hex("dictionary", dictionary_file), "text", want, 6);
     expect_rows(put_hex("delta", delta_file), "text", want, 6);
@@ -158,9 +152,8 @@ static void refuse(const char *path, const char *column, const char *words)
     expect_die(read_all, (&(Read){path, column, 0}), words);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const char *row[] = {"one", "two", NULL, "three"};
     struct {
         FileOptions f;
@@ -198,9 +191,8 @@ static void test_refused(void **state)
 }
 
 // A page is as large as it says and no larger than is allowed; its checksum is right.
-static void test_pages(void **state)
+TEST(test_pages)
 {
-    (void)state;
     static char text[100001];
     memset(text, 'a', sizeof text - 1);
     const char *row[] = {text};
@@ -227,9 +219,8 @@ static void test_pages(void **state)
 }
 
 // Every beginning of a file is refused, whatever of it is missing; a changed byte gives an error in one line or a text.
-static void test_damage(void **state)
+TEST(test_damage)
 {
-    (void)state;
     const char *row[] = {"one", "two", NULL, "", "two", "three hundred", "three thousand", "three", "two"};
     const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
     char words[2000];
@@ -252,9 +243,8 @@ static void test_damage(void **state)
 
 // ---- as documents
 
-static void test_corpus(void **state)
+TEST(test_corpus)
 {
-    (void)state;
     const char *row[] = {"one", NULL, "  \n", "tw\xFF", "", "12345678901", "three\nlines\n"};
     const char *want[] = {"one", "tw\xEF\xBF\xBD", "12345678901", "three\nlines\n"};
     const uint64_t line[] = {1, 4, 6, 7};
@@ -318,9 +308,8 @@ static int read_strictly(void *path)
     return 0;
 }
 
-static void test_wrong_format(void **state)
+TEST(test_wrong_format)
 {
-    (void)state;
     const char *row[] = {"one"}, *path = put_rows("a.parquet", row, 1, (FileOptions){.codec = FILE_ZSTD});
     expect_die(read_as_jsonl, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
     expect_die(read_whole, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
@@ -340,9 +329,8 @@ static void expect_same(const char *a, const char *b)
 }
 
 // A recipe with a source in Parquet gives the tokens of the same texts in JSONL; so does `prepare tokens`.
-static void test_recipe(void **state)
+TEST(test_recipe)
 {
-    (void)state;
     make_rows(false);
     put_rows("rows.parquet", (const char *const *)rows, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
              .encoding = FILE_DICTIONARY, .page_rows = 40, .group_rows = 150});
@@ -380,11 +368,4 @@ static int tear_down(void **state)
     return temp_dir_remove(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_grid),    cmocka_unit_test(test_other_writer),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_pages),
-                                       cmocka_unit_test(test_damage),  cmocka_unit_test(test_corpus),
-                                       cmocka_unit_test(test_wrong_format), cmocka_unit_test(test_recipe)};
-    return cmocka_run_group_tests(tests, program_set_up, tear_down);
-}
+TESTS(program_set_up, tear_down)

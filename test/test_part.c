@@ -1,9 +1,5 @@
 // test_part: parts of tensors: where elements go, conversion to text and back, and texts that are not parts.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "train/dump.h"
 
@@ -28,9 +24,8 @@ static Part example(void)
     return part;
 }
 
-static void test_elements_go_where_they_belong(void **state)
+TEST(test_elements_go_where_they_belong)
 {
-    (void)state;
     Part part = example();
     const int16_t data[] = {1, 2, 3, 4, 5, 6}, other[] = {1, 2, 3, 4, 5, 7};
     int16_t whole[24] = {0}, expected[24] = {0};
@@ -49,9 +44,8 @@ static void test_elements_go_where_they_belong(void **state)
     dump_part_free(&part);
 }
 
-static void test_text_and_back(void **state)
+TEST(test_text_and_back)
 {
-    (void)state;
     Part part = example(), back;
     char *text = dump_part_text(&part);
     assert_true(dump_part_parse(&back, text));
@@ -77,9 +71,8 @@ static void test_text_and_back(void **state)
     dump_part_free(&part);
 }
 
-static void test_what_is_no_part(void **state)
+TEST(test_what_is_no_part)
 {
-    (void)state;
     const char *const rest = "\"at\":0,\"error\":0.0,\"stored\":\"F32\"}";
     const char *const wrong[] = {
         "", "[]", "{}", "{\"shape\":[2,4],\"width\":4,\"rows\":[[0,2]],\"columns\":[[0,4]]}",
@@ -111,12 +104,4 @@ static void test_what_is_no_part(void **state)
     dump_part_free(&part);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elements_go_where_they_belong),
-        cmocka_unit_test(test_text_and_back),
-        cmocka_unit_test(test_what_is_no_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

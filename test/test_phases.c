@@ -1,10 +1,6 @@
 // phases: the time between two moments is divided between the phases, each moment once: by hand, through the model's
 // hooks, and while a rank waits for another.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/clock.h"
 #include "dev/check/comm_threads.h"
@@ -43,9 +39,8 @@ static void count_after(void *self, int unit, UnitPass pass)
     ((Calls *)self)->after++;
 }
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     Dev dev = {0};
     Model model = {.dev = &dev};
     Phases p;
@@ -71,9 +66,8 @@ static void test_by_hand(void **state)
     assert_true(phases_take(&p, PHASES_SAVE) >= 2);
 }
 
-static void test_hooks(void **state)
+TEST(test_hooks)
 {
-    (void)state;
     Calls calls = {0};
     Dev dev = {0};
     Model model = {.dev = &dev, .hooks = {.self = &calls, .before = count_before, .after = count_after}};
@@ -108,9 +102,8 @@ static void *some_memory(size_t n_bytes)
 }
 
 // A device computes while the host goes on: only what the host does itself is known.
-static void test_device(void **state)
+TEST(test_device)
 {
-    (void)state;
     Dev dev = {.raw_alloc = some_memory};
     Model model = {.dev = &dev};
     Phases p;
@@ -151,19 +144,11 @@ static void late(Comm *comm, void *arg)
     if (*failed) printf("waited %g, forward %g, save %g of %g ms\n", w, forward, save, elapsed);
 }
 
-static void test_waits(void **state)
+TEST(test_waits)
 {
-    (void)state;
     double failed = 1;
     comm_threads_run(2, late, &failed);
     assert_true(failed == 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_hooks), cmocka_unit_test(test_device),
-        cmocka_unit_test(test_waits),
-    };
-    return cmocka_run_group_tests_name("phases", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

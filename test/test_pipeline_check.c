@@ -3,15 +3,11 @@
 // peaks in bytes.
 #include "parallel/pipeline_check.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "pipeline_case.h"
 
@@ -53,18 +49,16 @@ static void holds(const PipelineTable *t, void *arg)
     assert_int_equal(all_sent, 2 * t->m * borders);
 }
 
-static void test_all(void **state)
+TEST(test_all)
 {
-    (void)state;
     int n = 0;
     for (int v = 2; v <= CASE_CHUNKS; v++)
         for (int p = 1; p <= CASE_STAGES; p++) n += CASE_MICRO / p;
     assert_int_equal(each_table(holds, NULL), 6 * CASE_STAGES * CASE_MICRO + n);
 }
 
-static void test_largest(void **state)
+TEST(test_largest)
 {
-    (void)state;
     char why[1024] = "";
     PipelineProof proof;
     PipelineTable *t = pipeline_table_make(PIPELINE_1F1B, 64, 1024, 0);
@@ -74,9 +68,8 @@ static void test_largest(void **state)
 }
 
 // The V schedules, whose orders come from a search for the shortest pause: every number of stages.
-static void test_vees(void **state)
+TEST(test_vees)
 {
-    (void)state;
     for (int k = PIPELINE_ZB_V; k <= PIPELINE_V_MIN; k++)
         for (int p = CASE_STAGES + 1; p <= PIPELINE_MAX_STAGES; p++) {
             const int micro[] = {1, 3, p / 2 + 1, p};
@@ -90,9 +83,8 @@ static void test_vees(void **state)
 
 // What the engine has room for: chunks have slots of their own, so the sum of their peaks counts. In the Vs it is the
 // peak of both together, or one more.
-static void test_slots(void **state)
+TEST(test_slots)
 {
-    (void)state;
     const size_t first[2] = {1, 0}, second[2] = {0, 1}, both[2] = {1, 1};
     for (int k = PIPELINE_ZB_V; k <= PIPELINE_V_MIN; k++)
         for (int p = 2; p <= 16; p++) {
@@ -154,9 +146,8 @@ static PipelineTable *of(PipelineSchedule schedule)
     return pipeline_table_make(schedule, 4, 8, 0);
 }
 
-static void test_counts(void **state)
+TEST(test_counts)
 {
-    (void)state;
     PipelineTable *t = of(PIPELINE_1F1B); // F twice
     pipeline_table_add(t, 2, PIPELINE_F, 3, 0);
     refuse(t, "stage 2 slot 16: F of micro-batch 3, chunk 0: a second time; the first is in slot 5", "");
@@ -195,9 +186,8 @@ static void test_counts(void **state)
     refuse(t, "piece 5 of the model is on no stage (4 stages with 2 chunks hold pieces 0 to 7, each once)", "");
 }
 
-static void test_orders(void **state)
+TEST(test_orders)
 {
-    (void)state;
     PipelineTable *t = of(PIPELINE_1F1B); // B before its F
     swap(t, 3, 0, 1);
     refuse(t, "stage 3 slot 0: B of micro-batch 0, chunk 0: before its F, which is in slot 1", "");
@@ -241,9 +231,8 @@ static size_t peak(PipelineSchedule schedule, int p, int m, int stage, const siz
     return n;
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     const size_t full[2] = {10, 3}, kept[2] = {4, 1}, more[2] = {12, 0};
     assert_int_equal(peak(PIPELINE_ZB_V, 1, 1, 0, full, kept), 13);  // F0a 10, F0b 13, B0b 11, ...
     assert_int_equal(peak(PIPELINE_ZB_H1, 2, 2, 1, full, kept), 14); // F0 10, B0 4, F1 14, B1 8, ...
@@ -251,12 +240,4 @@ static void test_bytes(void **state)
     assert_int_equal(peak(PIPELINE_1F1B, 2, 3, 0, full, more), 20);  // no W: nothing is kept
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),    cmocka_unit_test(test_largest), cmocka_unit_test(test_vees),
-        cmocka_unit_test(test_slots),  cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_orders), cmocka_unit_test(test_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

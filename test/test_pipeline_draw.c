@@ -5,15 +5,11 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #define PROGRAM "pipeline"
 #include "program.h"
@@ -42,9 +38,8 @@ static void draws(PipelineTimeline line, const char *expected)
     pipeline_time_free(&line);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     draws(play(PIPELINE_1F1B, 2, 3, 0, &(PipelineTimes){1, 1, 1, 0, 0}),
           "stage 0   |F0 F1       B0--- F2 B1---    B2--- |\n"
           "stage 1   |   F0 B0--- F1 B1--- F2 B2---       |\n");
@@ -68,9 +63,8 @@ static void test_text(void **state)
 }
 
 // Times of no common unit, as a run has them: rounded to the shortest action, in order, nothing lost.
-static void test_measured(void **state)
+TEST(test_measured)
 {
-    (void)state;
     PipelineSpan span[3] = {{0, {PIPELINE_F, 0, 0, 0}, 5.01, 6.07, 0}, {0, {PIPELINE_F, 1, 0, 1}, 6.08, 7.131, 0},
                             {0, {PIPELINE_B, 0, 0, 2}, 9.2, 11.3007, 0}};
     PipelineTimeline line = {.p = 1, .span = span, .begin = {0, 3}};
@@ -100,9 +94,8 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-static void test_picture(void **state)
+TEST(test_picture)
 {
-    (void)state;
     PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){1, 2, 1, 0, 0});
     char path[400];
     size_t n;
@@ -134,9 +127,8 @@ static double real_of(const json_t *event, const char *key)
     return json_number_value(value);
 }
 
-static void test_trace(void **state)
+TEST(test_trace)
 {
-    (void)state;
     PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){0.33305, 2, 1, 0, 0}); // 333.050 us
     char path[400];
     size_t n, spans = line.begin[2], k = 0, names = 0;
@@ -184,9 +176,8 @@ static bool says(const char *words)
     return false;
 }
 
-static void test_program(void **state)
+TEST(test_program)
 {
-    (void)state;
     assert_int_equal(run("1f1b --stages 4 --micro 8"), 0);
     assert_true(says("\n1f1b: 4 stages, 8 micro-batches, 1 chunk: length 33 (formula 33), bubble 0.2727 (formula "
                      "0.2727), between a stage's first and last action 0.2727, activations 4 (formula 4)\n"));
@@ -213,9 +204,8 @@ static void test_program(void **state)
 }
 
 // The summary's formulas against what was simulated, wherever there is one; where there is none, none is said.
-static void test_program_formulas(void **state)
+TEST(test_program_formulas)
 {
-    (void)state;
     const struct {
         const char *schedule;
         int p, m;
@@ -246,9 +236,8 @@ static void test_program_formulas(void **state)
 
 // By hand, gpipe with an exchange as long as F: the first micro-batch's F on stage 0 and its B on stage 1 are waited
 // for, and the last B's exchange; the others run beside the next F or B.
-static void test_program_exchange(void **state)
+TEST(test_program_exchange)
 {
-    (void)state;
     assert_int_equal(run("exchange --stages 2 --micro 2 --exchange 1"), 0);
     assert_true(says("| gpipe | 2 | 9 | 15 | 12 | 3 | 50% |"));
     assert_true(says("| v-min | 2 |"));
@@ -258,9 +247,8 @@ static void test_program_exchange(void **state)
     assert_true(says("length 56, bubble 0.5714, "));
 }
 
-static void test_program_refuses(void **state)
+TEST(test_program_refuses)
 {
-    (void)state;
     const struct {
         const char *arguments;
         int status;
@@ -302,12 +290,4 @@ static void test_program_refuses(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),    cmocka_unit_test(test_measured), cmocka_unit_test(test_picture),
-        cmocka_unit_test(test_trace),   cmocka_unit_test(test_program),  cmocka_unit_test(test_program_refuses),
-        cmocka_unit_test(test_program_formulas), cmocka_unit_test(test_program_exchange),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

@@ -17,9 +17,8 @@ static PipelineTable *table_of(int k, size_t samples)
 
 // The engine's own actions, on a clock that the messages carry, begin and end when the simulator says: so its order is
 // the table's, every action waits for its input, and for nothing else.
-static void test_made_up_times(void **state)
+TEST(test_made_up_times)
 {
-    (void)state;
     const PipelineTimes all[] = {{1, 1, 1, 0, 0}, {1, 1.5, 0.75, 0.125, 0}};
     for (int k = 0; k < LAYOUTS; k++)
         for (int i = 0; i < 2; i++) {
@@ -43,9 +42,8 @@ static void test_made_up_times(void **state)
 }
 
 // By the clock: no action begins before its stage is free and before its input was made.
-static void test_trace(void **state)
+TEST_IN_DIR(test_trace)
 {
-    (void)state;
     for (int k = 4; k < LAYOUTS; k += 3) {
         PipelineTable *t = table_of(k, 8);
         Case c = {.shape = &llama, .clock = true};
@@ -71,9 +69,8 @@ static void test_trace(void **state)
 
 // ---- bytes
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int k = 0; k < LAYOUTS; k++) {
             Case c = {.shape = families[f]};
@@ -110,9 +107,8 @@ static void forget(void *ptr)
 
 // Activations: as many in flight as the table proves, in as many bytes as the formula says, for which the door was
 // asked; and a door that hands out nothing is asked for the same without any ranks.
-static void test_activations(void **state)
+TEST(test_activations)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(1);
     for (int k = 0; k < LAYOUTS; k++)
         for (int mode = deeper() ? 0 : k % 3; mode < 9; mode += deeper() ? 1 : 3) {
@@ -151,9 +147,8 @@ static void test_activations(void **state)
 
 // ---- who has what
 
-static void test_layers(void **state)
+TEST(test_layers)
 {
-    (void)state;
     for (int pieces = 1; pieces <= 16; pieces++)
         for (size_t L = (size_t)pieces; L < 70; L++) {
             size_t next = 0, first, n = 0, ends[2] = {0};
@@ -173,9 +168,8 @@ static void test_layers(void **state)
 }
 
 // Any number of layers for each piece.
-static void test_layers_of_ones_own(void **state)
+TEST(test_layers_of_ones_own)
 {
-    (void)state;
     const size_t counts[4] = {1, 5, 2, 1};
     PipelineTable *t = pipeline_table_make(PIPELINE_ZB_V, 2, 4, 2);
     ModelStage s = pipeline_stage(t, 0, 9, counts);
@@ -187,9 +181,8 @@ static void test_layers_of_ones_own(void **state)
 }
 
 // A batch that grows: in no chunk of a stage has a table of fewer micro-batches more of them in flight.
-static void test_fewer_need_no_more(void **state)
+TEST(test_fewer_need_no_more)
 {
-    (void)state;
     for (int schedule = 0; schedule < PIPELINE_USER; schedule++)
         for (int p = 1; p <= 9; p++)
             for (int v = 1; v <= 4; v++) {
@@ -226,9 +219,8 @@ static int choose(void *arg)
     return 0;
 }
 
-static void test_refusals(void **state)
+TEST_IN_DIR(test_refusals)
 {
-    (void)state;
     char words[500];
     Choice c = {"1f1b", 4, 8, 0, 3, true};
     expect_die(choose, &c, "parallel.pp = 4, chunks = 1: 4 pieces, but the model has 3 layers");
@@ -266,14 +258,4 @@ static void test_refusals(void **state)
     pipeline_table_free(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_made_up_times), IN_DIR(test_trace),
-        cmocka_unit_test(test_messages),      cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_layers),        cmocka_unit_test(test_layers_of_ones_own),
-        cmocka_unit_test(test_fewer_need_no_more),
-        IN_DIR(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

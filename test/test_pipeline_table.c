@@ -2,16 +2,12 @@
 // back, and every kind of invalid line.
 #include "parallel/pipeline_table.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "pipeline_case.h"
@@ -25,9 +21,8 @@ static void stage_is(const PipelineTable *t, int stage, const char *expected)
     assert_string_equal(words(t, stage, text, sizeof text), expected);
 }
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 3, 0);
     stage_is(t, 0, "F0 F1 F2 B0 B1 B2");
     stage_is(t, 1, "F0 F1 F2 B0 B1 B2");
@@ -65,9 +60,8 @@ static void test_by_hand(void **state)
 }
 
 // Who holds what, and who talks to whom: around the loop, and down and up the V.
-static void test_places(void **state)
+TEST(test_places)
 {
-    (void)state;
     PipelineTable *loop = pipeline_table_make(PIPELINE_INTERLEAVED, 3, 3, 2);
     PipelineTable *v = pipeline_table_make(PIPELINE_ZB_V, 3, 1, 0);
     const int loop_piece[3][2] = {{0, 3}, {1, 4}, {2, 5}}, v_piece[3][2] = {{0, 5}, {1, 4}, {2, 3}};
@@ -93,9 +87,8 @@ static void test_places(void **state)
     pipeline_table_free(loop), pipeline_table_free(v);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     for (int k = 0; k < PIPELINE_SCHEDULES; k++)
         assert_int_equal(pipeline_table_find(pipeline_table_name((PipelineSchedule)k)), k);
     assert_int_equal(pipeline_table_find("2f2b"), PIPELINE_SCHEDULES);
@@ -116,9 +109,8 @@ static int make(void *arg)
     return 0;
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     Refusal refusal[] = {
         {PIPELINE_GPIPE, 65, 1, 0, "65 stages (1 to 64)"},
         {PIPELINE_GPIPE, 0, 1, 0, "0 stages"},
@@ -150,9 +142,8 @@ static void same(const PipelineTable *a, const PipelineTable *b)
     }
 }
 
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
-    (void)state;
     const int size[][3] = {{1, 1, 0}, {2, 6, 0}, {4, 8, 0}, {3, 12, 3}};
     for (int k = 0; k < PIPELINE_USER; k++)
         for (int i = 0; i < 4; i++) {
@@ -176,9 +167,8 @@ static void put(const char *text)
 }
 
 // As a person writes it: comments, blanks, Windows line ends, any order of lines, gaps between slots.
-static void test_by_a_person(void **state)
+TEST(test_by_a_person)
 {
-    (void)state;
     put("# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
         "1,10,F,0,0\r\n 1 , 20 , B , 0 , 0\r\n0,900,B,0,0\n0,5,F,0,0");
     PipelineTable *t = pipeline_table_read(in_dir("table.csv"));
@@ -199,9 +189,8 @@ static int read_file(void *arg)
     return 0;
 }
 
-static void test_bad_files(void **state)
+TEST(test_bad_files)
 {
-    (void)state;
 #define H "stage,slot,action,micro,chunk\n"
 #define HP "stage,slot,action,micro,chunk,piece\n"
     const char *const bad[][2] = {
@@ -237,13 +226,4 @@ static void test_bad_files(void **state)
     expect_die(read_file, in_dir("table.csv"), "cannot be read");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_by_a_person),
-        cmocka_unit_test(test_bad_files),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

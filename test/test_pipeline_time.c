@@ -4,15 +4,11 @@
 #include "parallel/pipeline_time.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "pipeline_case.h"
 
@@ -34,9 +30,8 @@ static void starts_are(const PipelineTimeline *line, int stage, const double *ex
 #define STARTS(line, stage, ...) \
     starts_are(line, stage, (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     PipelineTable *t = pipeline_table_make(PIPELINE_1F1B, 2, 3, 0); // F0 F1 B0 F2 B1 B2 over F0 B0 F1 B1 F2 B2
     PipelineTimeline line = play(t, &(PipelineTimes){1, 1, 1, 0, 0}); // B 2
     STARTS(&line, 0, 0, 1, 4, 6, 7, 10);
@@ -104,9 +99,8 @@ static void is_tight(const PipelineTable *t, void *arg)
     pipeline_time_free(&line);
 }
 
-static void test_tight(void **state)
+TEST(test_tight)
 {
-    (void)state;
     each_table(is_tight, NULL);
 }
 
@@ -143,9 +137,8 @@ static void as_published(const PipelineTable *t, void *arg)
     }
 }
 
-static void test_published(void **state)
+TEST(test_published)
 {
-    (void)state;
     int n = 0;
     each_table(as_published, &n);
     assert_true(n > 5000); // there was a formula
@@ -153,9 +146,8 @@ static void test_published(void **state)
 
 // gpipe and v-min, 2 stages, an exchange of 2 after every F and B. It holds up whoever reads the output, and nothing
 // else; a stage's exchanges follow each other.
-static void test_exchange(void **state)
+TEST(test_exchange)
 {
-    (void)state;
     const PipelineTimes times = {1, 1, 0, 0, 2};
     PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 2, 0);
     PipelineTimeline line = play(t, &times);
@@ -205,9 +197,8 @@ static double length(const PipelineTable *t, const PipelineTimes *times)
 }
 
 // What the second forward ahead is for: nothing while messages are free, and time when they are not.
-static void test_ahead(void **state)
+TEST(test_ahead)
 {
-    (void)state;
     for (int p = 2; p <= 4; p++) {
         PipelineTable *t = pipeline_table_make(PIPELINE_INTERLEAVED, p, 4 * p, 2), *less = less_ahead(t);
         assert_true(length(t, &(PipelineTimes){1, 1, 1, 0, 0}) == length(less, &(PipelineTimes){1, 1, 1, 0, 0}));
@@ -217,9 +208,8 @@ static void test_ahead(void **state)
 }
 
 // A table that lacks what a stage waits for, or has it too late: said, not crashed on.
-static void test_missing(void **state)
+TEST(test_missing)
 {
-    (void)state;
     PipelineTable *t = pipeline_table_new(PIPELINE_USER, 2, 1, 1, false);
     pipeline_table_add(t, 1, PIPELINE_F, 0, 0);
     PipelineTimeline line;
@@ -241,12 +231,4 @@ static void test_missing(void **state)
     pipeline_table_free(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_tight),
-        cmocka_unit_test(test_published), cmocka_unit_test(test_ahead),         cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_exchange),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

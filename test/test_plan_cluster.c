@@ -1,10 +1,6 @@
 // test_plan_cluster: simulated time is accounted for to the second; goodput against the formula; the slowest of n nodes
 // against the normal distribution's maximum; the same seed gives the same weeks.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/plan/plan_cluster.h"
 #include "dev/plan/plan_time.h"
@@ -17,9 +13,8 @@ static double all(const PlanClusterResult *r)
     return r->useful + r->waiting + r->saving + r->again + r->restarting;
 }
 
-static void test_nothing_is_lost(void **state)
+TEST(test_nothing_is_lost)
 {
-    (void)state;
     for (uint64_t seed = 1; seed < 30; seed++) {
         PlanCluster c = plan_cluster_default();
         c.nodes = 64, c.seed = seed, c.mean = 900.0 * (double)seed, c.interval = 1500, c.save = 40, c.restart = 250;
@@ -33,9 +28,8 @@ static void test_nothing_is_lost(void **state)
     }
 }
 
-static void test_no_failures(void **state)
+TEST(test_no_failures)
 {
-    (void)state;
     PlanCluster c = plan_cluster_default();
     c.jitter = 0, c.slow_nodes = 0, c.seconds = 36300, c.interval = 3600, c.save = 30;
     PlanClusterResult r = plan_cluster(&c);
@@ -45,9 +39,8 @@ static void test_no_failures(void **state)
 }
 
 // Many failures: the mean is the formula's. n failures leave a relative error of about 1 / sqrt(n); four of those.
-static void test_goodput(void **state)
+TEST(test_goodput)
 {
-    (void)state;
     const double saves[] = {10, 60, 200}, means[] = {2000, 10000};
     for (int i = 0; i < 6; i++) {
         PlanCluster c = plan_cluster_default();
@@ -72,9 +65,8 @@ static double normal_maximum(double n)
     return sum;
 }
 
-static void test_stragglers(void **state)
+TEST(test_stragglers)
 {
-    (void)state;
     const int nodes[] = {8, 128, 2048};
     for (int i = 0; i < 3; i++) {
         PlanCluster c = plan_cluster_default();
@@ -88,9 +80,4 @@ static void test_stragglers(void **state)
     assert_true(fabs(plan_cluster(&c).step - 1.25) <= 1e-12);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_is_lost), cmocka_unit_test(test_no_failures),
-                                       cmocka_unit_test(test_goodput), cmocka_unit_test(test_stragglers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_plan_guides: the table of build/plan guides (guides.h): every row computes, and verdicts follow from values; and
 // some of the guides' formulas against the plan's own counts, to the byte.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "comm/collectives.h"
 #include "dev/plan/guides.h"
@@ -31,9 +27,8 @@ static void printed(double a, double b, double half)
 }
 
 // "70B with Adam in mixed precision: 16 P = 1120 GB." With gradients in fp32, as sums of micro-batches need: 18 P.
-static void test_state_of_70b(void **state)
+TEST(test_state_of_70b)
 {
-    (void)state;
     ShardingCase is = {.ranks = 1, .params = 70000000000, .stage = 0, .x_bytes = 2, .state = 12 * (size_t)70000000000};
     double held = 0;
     for (int tag = 0; tag < MEM_TAGS; tag++) held += (double)sharding_memory(&is, (MemTag)tag).all;
@@ -46,9 +41,8 @@ static void test_state_of_70b(void **state)
 }
 
 // 1F1B: (p - 1) / (m + p - 1). Papers' (p - 1) / m is idle time over ideal time.
-static void test_bubble(void **state)
+TEST(test_bubble)
 {
-    (void)state;
     const struct {
         int p, m;
         double bubble;
@@ -65,9 +59,8 @@ static void test_bubble(void **state)
 
 // A ring's all-reduce sends 2 (N - 1) / N of the bytes from each rank: 14 GB of 7 billion gradients in 2 bytes
 // become 24.5 GB on 8 ranks, and take 82 ms at NVLink's 300 GB/s.
-static void test_ring(void **state)
+TEST(test_ring)
 {
-    (void)state;
     ShardingCase is = {.ranks = 8, .params = 7000000000, .stage = 0, .x_bytes = 2, .g_bytes = 2, .micro = 1,
                        .batch = 1};
     printed((double)sharding_traffic(&is, COMM_ALL_REDUCE).all / 8 / 1e9, 24.5, 1e-9);
@@ -80,9 +73,8 @@ static void test_ring(void **state)
 }
 
 // Tensor parallelism: four all-reduces of B T C a layer and micro-batch.
-static void test_tensor_parallel(void **state)
+TEST(test_tensor_parallel)
 {
-    (void)state;
     PlanJob job = {.shape = gpt3, .T = 2048, .batch = 1, .x_bytes = 2, .machine = machines_find("A100-80"),
                    .layout = plan_layout_default()};
     job.layout.tp = job.layout.gpus = 8, job.layout.recompute = RECOMPUTE_NONE;
@@ -103,9 +95,8 @@ static void are_numbers(const GuideRow *r, const GuideValues *x)
         if (!isfinite(x->v[i])) fail_msg("%s: value %d is %g", r->id, i, x->v[i]);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     int n = guides_rows(row);
     assert_true(n > 150);
     for (int i = 0; i < n; i++) {
@@ -125,9 +116,8 @@ static void test_rows(void **state)
 
 // Which rows are wrong and which are loose because they agree under another reading alone. A formula or a constant of
 // the plan that changes flips a verdict.
-static void test_verdicts(void **state)
+TEST(test_verdicts)
 {
-    (void)state;
     static const char wrong[] =
         " G0-1.2-b G0-1.3-a G0-2.1-b G0-3.3-a G0-3.4-c G0-4.2-b G0-4.4-b G0-5.4-b G0-9.1-d G0-9.2-a G1-02-d G1-02-e "
         "G1-05-b G1-09-c G1-15-b G1-15-d G1-15-e G1-21-a G1-28-c G1-28-e G1-29-b G1-29-e G1-30-b G1-33-b G1-34-d "
@@ -150,9 +140,8 @@ static void test_verdicts(void **state)
 
 // Rows without a value of the guide agree with nothing, so their values are compared with these: formulas of papers
 // worked out by hand, to the digits that stand here.
-static void test_missing(void **state)
+TEST(test_missing)
 {
-    (void)state;
     static const struct {
         const char *id;
         double v[5];
@@ -186,9 +175,8 @@ static GuideVerdict judged(double guide, double ours, double other)
     return guides_verdict(&r);
 }
 
-static void test_rule(void **state)
+TEST(test_rule)
 {
-    (void)state;
     assert_int_equal(judged(100, 100.9, 7), GUIDES_AGREES);
     assert_int_equal(judged(100, 101.2, 7), GUIDES_WRONG);
     assert_int_equal(judged(100, 98.8, 7), GUIDES_WRONG);
@@ -219,9 +207,8 @@ static int lines(void)
     return n;
 }
 
-static void test_program(void **state)
+TEST(test_program)
 {
-    (void)state;
     assert_int_equal(run("guides G1-28-e"), 0);
     assert_non_null(strstr(output, "58.3, 31.7 GB"));
     assert_non_null(strstr(output, "35, 4.375 GB"));
@@ -244,12 +231,4 @@ static void test_program(void **state)
     assert_int_equal(lines(), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state_of_70b),    cmocka_unit_test(test_bubble), cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_tensor_parallel), cmocka_unit_test(test_rows),   cmocka_unit_test(test_verdicts),
-        cmocka_unit_test(test_missing),         cmocka_unit_test(test_rule),  cmocka_unit_test(test_program),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

@@ -1,9 +1,5 @@
 // test_plan_layout: parts of a layout add up to the whole model; what a rank holds falls as it should; every refusal.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "parallel/pipeline.h"
 #include "dev/plan/plan.h"
@@ -43,9 +39,8 @@ static size_t whole(const ModelShape *s)
 }
 
 // Stages have all layers and units between them, whatever is left over.
-static void test_stages_add_up(void **state)
+TEST(test_stages_add_up)
 {
-    (void)state;
     const struct {
         size_t layers;
         int pp, chunks;
@@ -72,9 +67,8 @@ static void test_stages_add_up(void **state)
 }
 
 // The slots of the first and the last stage are those that the trainer's own count finds in the table.
-static void test_slots_are_the_tables(void **state)
+TEST(test_slots_are_the_tables)
 {
-    (void)state;
     for (int p = 2; p <= 8; p++) {
         for (int v = 1; v <= 7; v++) {
             for (int m = p; m <= 5 * p; m += p) {
@@ -158,9 +152,8 @@ static void must_be_fullest(const PlanBytes *b, Dev *dev, MeshShape mesh, const 
 }
 
 // Layouts drawn at random, on up to 8 ranks: what build/plan memory counts, and a run holds, by tag.
-static void test_bytes_are_the_runs(void **state)
+TEST(test_bytes_are_the_runs)
 {
-    (void)state;
     static const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL};
     static const PipelineSchedule schedules[] = {PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1,
                                                  PIPELINE_ZB_V, PIPELINE_V_HALF, PIPELINE_V_MIN};
@@ -216,9 +209,8 @@ static void test_bytes_are_the_runs(void **state)
 }
 
 // Experts that ranks divide: the sum over the replicas of the stage, and a rank's rows for those of others.
-static void test_divided_experts_are_the_runs(void **state)
+TEST(test_divided_experts_are_the_runs)
 {
-    (void)state;
     static const struct {
         int dp, cp, pp, ep, zero;
         double room;
@@ -260,9 +252,8 @@ static void test_divided_experts_are_the_runs(void **state)
 
 // Nine blocks between embedding and head, in segments of three. Blocks that run again evict the first of a segment from
 // its slot, and it is gathered once more; divided experts only where blocks with experts do so.
-static void test_experts_in_slots(void **state)
+TEST(test_experts_in_slots)
 {
-    (void)state;
     size_t all[9], some[9];
     for (int i = 0; i < 9; i++) all[i] = 7, some[i] = i % 3 ? 0 : 7;
     ShardingChunk c = {.n = 11, .units = 11, .slots = 2, .embedding = true, .head = true, .block = all};
@@ -280,9 +271,8 @@ static void test_experts_in_slots(void **state)
 }
 
 // In a V the fullest stage may be in the middle: with fewer layers on stage 0, and a slot more on stage 2 than on 3.
-static void test_fullest_stage(void **state)
+TEST(test_fullest_stage)
 {
-    (void)state;
     ModelShape s = {.layers = 14, .channels = 64, .heads = 8, .kv_heads = 8, .head_size = 8, .ffn = 256, .vocab = 101,
                     .context = 512, .swiglu = true};
     PlanJob job = job_of(&s, 1, 1, 4, 2);
@@ -293,9 +283,8 @@ static void test_fullest_stage(void **state)
 }
 
 // bf16 with AdamW: 18 bytes a parameter, less by each stage of ZeRO; activations shrink with tp, and stages hold fewer.
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     double P = (double)whole(&llama), N = 64;
     const double state_bytes[] = {18 * P, 6 * P + 12 * P / N, 2 * P + 16 * P / N, 18 * P / N};
     for (int zero = 0; zero < 4; zero++) {
@@ -331,9 +320,8 @@ static void refused(PlanJob job, PlanLayoutReason reason, const char *words)
     assert_null(strchr(why, '\n'));
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     PlanJob job = job_of(&llama, 8, 3, 1, 1);
     refused(job, PLAN_LAYOUT_HEADS, "--tp 3");
     job = job_of(&llama, 8, 8, 1, 1), job.layout.gpus = 0;
@@ -371,14 +359,4 @@ static void test_refusals(void **state)
     refused(job, PLAN_LAYOUT_EXPERTS, "--tp 8: does not divide the width of experts, 4096, and of shared ones, 12");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages_add_up),
-                                       cmocka_unit_test(test_slots_are_the_tables),
-                                       cmocka_unit_test(test_bytes_are_the_runs),
-                                       cmocka_unit_test(test_divided_experts_are_the_runs),
-                                       cmocka_unit_test(test_experts_in_slots),
-                                       cmocka_unit_test(test_fullest_stage),
-                                       cmocka_unit_test(test_bytes), cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

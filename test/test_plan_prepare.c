@@ -1,10 +1,6 @@
 // test_plan_prepare: build/plan prepare against numbers worked out by hand, from a log as build/prepare prints it; a
 // log that is not one, and settings that make no sense, are one line.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #define PROGRAM "plan"
 #include "program.h"
@@ -63,9 +59,8 @@ static double number(json_t *root, const char *section, const char *key)
 
 // 300 billion tokens are k = 1000 samples, in 4 parts 250 each. 10 hosts of 10 cores, 1 GB/s, and no failures to speak
 // of. Of each stage cores take work * 250 / 100 seconds.
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     write_log(log_text);
     assert_int_equal(run("prepare --log log --tokens 300e9 --hosts 10 --cores 10 --io 1 --parts 4 --mtbf 1e15 "
                          "--bands 9 --price 2 --json"), 0);
@@ -105,9 +100,8 @@ static void test_by_hand(void **state)
 }
 
 // A renewal process: failures at rate 1 / M; played here with 200,000 stages.
-static void test_failures(void **state)
+TEST(test_failures)
 {
-    (void)state;
     double t = 2, M = 3, r = 0.5, sum = 0;
     uint64_t x = 88172645463325252u;
     enum { PLAYED = 200000 };
@@ -125,9 +119,8 @@ static void test_failures(void **state)
     is(plan_prepare_expected(100, INFINITY, 3, true, 2), 100);
 }
 
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
-    (void)state;
     static const struct {
         const char *arguments, *text, *line;
     } bad[] = {
@@ -151,9 +144,4 @@ static void test_nonsense(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand), cmocka_unit_test(test_failures),
-                                       cmocka_unit_test(test_nonsense)};
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

@@ -1,11 +1,7 @@
 // test_plan_show: build/plan's plans about machines, from outside: their output as text, explained and as JSON; the
 // configuration that a layout writes is one that train and plan take; every kind of nonsense ends in one line.
 // deeper: the searches for plan approach and for plan published, whose rows test_published judges
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #define PROGRAM "plan"
 #include "deeper.h"
@@ -37,9 +33,8 @@ static double number(json_t *root, const char *section, const char *key)
     return json_number_value(value);
 }
 
-static void test_time(void **state)
+TEST(test_time)
 {
-    (void)state;
     json_t *a = json_of("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --tokens 1e12 --price 2 --json");
     double step = number(a, "step", "step"), days = number(a, "run", "days without failures");
     assert_true(fabs(days - 1e12 / (512 * 8192.0 / step) / 86400) <= 1e-9 * days);
@@ -64,9 +59,8 @@ static void test_time(void **state)
     has("N = 8: 4 x 1 P (N - 1) / N");
 }
 
-static void test_traffic(void **state)
+TEST(test_traffic)
 {
-    (void)state;
     json_t *root = json_of("traffic llama3-8b --gpus 64 --tp 2 --pp 2 --batch 512 --json");
     json_t *flows = json_object_get(json_object_get(root, "layout"), "flows");
     const char *const groups[] = {"tp", "tp", "tp", "pp", "dp"};
@@ -85,9 +79,8 @@ static void test_traffic(void **state)
 }
 
 // What layout writes is a configuration: the plan of memory takes it, and it says what the search said.
-static void test_layout_writes(void **state)
+TEST(test_layout_writes)
 {
-    (void)state;
     json_t *root = json_of("layout gpt2-124m --gpus 8 --gpu A100-40 --write best.toml --json");
     json_t *best = json_array_get(json_object_get(root, "best"), 0);
     char text[100] = "";
@@ -118,9 +111,8 @@ static void test_layout_writes(void **state)
     assert_int_equal(run("memory cut.toml --ranks 256 --json >memory.json"), 0);
 }
 
-static void test_scaling(void **state)
+TEST(test_scaling)
 {
-    (void)state;
     json_t *root = json_of("scaling --flops 5.76e23 --served 1e13 --json");
     assert_true(number(root, "fit", "parameters") > 6e10 && number(root, "fit", "parameters") < 8e10);
     assert_true(number(root, "served", "saved") > 10);
@@ -158,9 +150,8 @@ static void test_scaling(void **state)
 }
 
 // What teachers ask, each answered by one command (doc/guide_answers.md).
-static void test_questions(void **state)
+TEST(test_questions)
 {
-    (void)state;
     assert_int_equal(run("time llama2-7b --gpus 4 --pp 4 --batch 8 --micro 1 --explain"), 0);
     has("(p - 1) / (v m + p - 1) = 3 / 11 = 27.3%");
     json_t *root = json_of("time llama2-7b --gpus 4 --pp 4 --batch 8 --micro 1 --json");
@@ -184,9 +175,8 @@ static void test_questions(void **state)
 }
 
 // The table of approaches: 12 times 80 GB hold 70 billion at 18 bytes, so 16 A100 have no room for activations.
-static void test_approach(void **state)
+TEST(test_approach)
 {
-    (void)state;
     if (!deeper()) skip();
     json_t *root = json_of("approach --json"), *rows = json_object_get(root, "approach");
     static const double least[] = {1, 2, 2, 16, 16, 40, 40, 92}; // 18 P / 80 GB
@@ -201,9 +191,8 @@ static void test_approach(void **state)
     json_decref(root);
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
-    (void)state;
     assert_int_equal(run("machines"), 0);
     has("| H100 | 989 | 794.5 |"), has("| ndr |");
     if (deeper()) {
@@ -223,9 +212,8 @@ static void test_tables(void **state)
 }
 
 // Every preset can be planned: its memory, which checks all formulas, its operations and its schedule.
-static void test_presets(void **state)
+TEST(test_presets)
 {
-    (void)state;
     static const char *const plan[] = {"memory", "flops", "schedule"};
     glob_t found;
     assert_int_equal(glob("scripts/presets/*.toml", 0, NULL, &found), 0);
@@ -251,9 +239,8 @@ static void test_presets(void **state)
 }
 
 // What a model is and costs in all does not depend on how it is cut; what a rank holds does.
-static void test_cut(void **state)
+TEST(test_cut)
 {
-    (void)state;
     static const char *const plan[] = {"flops", "params", "recompute"};
     static const char *const cut[] = {
         "--parallel.tp=2", "--parallel.pp=2", "--parallel.cp=2", "--parallel.tp=2 --parallel.sp=true --parallel.pp=2",
@@ -274,9 +261,8 @@ static void test_cut(void **state)
 }
 
 // 6 * 12 * 768 * 64 * (2 * 12 + 2 * 12) and so on, by hand: what each way of printing says.
-static void test_flops(void **state)
+TEST(test_flops)
 {
-    (void)state;
     const double qkvo = 6.0 * 12 * 768 * 64 * 48, ffn = 6.0 * 12 * 2 * 768 * 3072, head = 6.0 * 50257 * 768;
     const double attention = 6.0 * 12 * 768 * 1024;
     json_t *root = json_of("flops gpt2-124m --json");
@@ -313,9 +299,8 @@ static double total_with(const char *mode, long micro)
 }
 
 // The largest micro-batch fits into 92% of the accelerator's memory, and the next divisor of the batch's 512 does not.
-static void test_fits(void **state)
+TEST(test_fits)
 {
-    (void)state;
     static const char *const mode[] = {"none", "selective", "full"};
     for (int i = 0; i < 3; i++) {
         char row[40];
@@ -352,9 +337,8 @@ static void put_links(const char *name, const char *text)
 
 // A file's links take the place of the table's. Two nodes of 8 sum P = 497759232 bytes: 2 7/8 P / 4e9 in each and
 // 2 1/2 P/8 / 2e7 between them, in s, 2 ms and 14 us for the messages. A part of a data sheet's rate is not taken.
-static void test_links(void **state)
+TEST(test_links)
 {
-    (void)state;
     static const char *const no_links[] = {"", "[1]", "{\"within\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}}",
                                            "{\"inside\": {\"alpha\": 1e-6}}",
                                            "{\"between\": {\"alpha\": 1e-6, \"bandwidth\": -1}}"};
@@ -432,9 +416,8 @@ static const struct {
     {"tim llama3-8b", "tim: not a plan", 2},
 };
 
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int status = run(wrong[i].arguments);
         if (status != wrong[i].status) fail_msg("%s: status %d: %s", wrong[i].arguments, status, output);
@@ -445,14 +428,4 @@ static void test_nonsense(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
-        cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_cut),     cmocka_unit_test(test_fits),  cmocka_unit_test(test_links),
-        cmocka_unit_test(test_flops),   cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_approach), cmocka_unit_test(test_questions),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

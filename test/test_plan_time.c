@@ -1,10 +1,6 @@
 // test_plan_time: a step is the sum of its parts; the pipeline's bubble is the guides'; what overlaps is hidden and
 // no more; checkpoints and goodput against Young, Daly and a search.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/plan/plan_time.h"
 
@@ -35,9 +31,8 @@ static double sum(const Roofline *r)
 }
 
 // One accelerator: operations and update, nothing else. MFU is the definition.
-static void test_one_rank_is_the_roofline(void **state)
+TEST(test_one_rank_is_the_roofline)
 {
-    (void)state;
     PlanJob job = job_of(1, 1, 1, 1, 5);
     PlanTime t = plan_time(&job, true);
     double micro = 32 * sum(&t.block) + sum(&t.embedding) + sum(&t.head), P = (double)plan_layout_params(&job, 0);
@@ -51,9 +46,8 @@ static void test_one_rank_is_the_roofline(void **state)
 }
 
 // (p - 1) / (m + p - 1), and a v-th of it with chunks, when messages and the ends cost nothing.
-static void test_bubbles(void **state)
+TEST(test_bubbles)
 {
-    (void)state;
     for (int chunks = 1; chunks <= 4; chunks *= 2) {
         PlanJob job = job_of(1, 1, 4, chunks, 12);
         job.machine.inside.alpha = 0, job.machine.inside.bandwidth = 1e30;
@@ -74,9 +68,8 @@ static void test_bubbles(void **state)
 }
 
 // tp: each rank has a share of the matrices; its sums are waited for.
-static void test_tensor_parallel(void **state)
+TEST(test_tensor_parallel)
 {
-    (void)state;
     PlanJob one = job_of(1, 1, 1, 1, 8), four = job_of(1, 4, 1, 1, 8);
     four.layout.sp = true;
     PlanTime a = plan_time(&one, true), b = plan_time(&four, true);
@@ -92,9 +85,8 @@ static void test_tensor_parallel(void **state)
 }
 
 // Data parallelism: what a step's last backward cannot hide is paid for; what it hides costs its contention.
-static void test_gradients_hide(void **state)
+TEST(test_gradients_hide)
 {
-    (void)state;
     for (int zero = 0; zero < 4; zero++) {
         PlanJob job = job_of(64, 1, 1, 1, 256);
         job.layout.zero = zero;
@@ -115,9 +107,8 @@ static void test_gradients_hide(void **state)
 }
 
 // Behind nothing: a collective of all gradients in 4 bytes, one of all weights in 2; a rank updates its shard.
-static void test_gradients_by_hand(void **state)
+TEST(test_gradients_by_hand)
 {
-    (void)state;
     PlanJob job = job_of(64, 1, 1, 1, 64);
     double P = (double)plan_layout_params(&job, 0), cards = 8 * 50e9 * roofline_constants().between;
     double slower = fmin(cards, 450e9 * roofline_constants().inside), around = 63 / 64.0;
@@ -134,9 +125,8 @@ static void test_gradients_by_hand(void **state)
 }
 
 // cp: travelling keys hide behind attention, unless the link is slow; and attention is shared.
-static void test_context_parallel(void **state)
+TEST(test_context_parallel)
 {
-    (void)state;
     PlanJob job = job_of(1, 1, 1, 1, 8);
     job.T = 65536, job.shape.context = 65536, job.layout.cp = 8, job.layout.gpus = 8;
     PlanTime t = plan_time(&job, true);
@@ -147,9 +137,8 @@ static void test_context_parallel(void **state)
 }
 
 // ep: rows go there and back in either direction; the expert that all tokens use hides what it takes as long as.
-static void test_expert_parallel(void **state)
+TEST(test_expert_parallel)
 {
-    (void)state;
     PlanJob job = job_of(8, 1, 1, 1, 8);
     job.shape.experts = (ModelExperts){.n = 8, .k = 2, .ffn = 4096, .every = 1};
     PlanTime one = plan_time(&job, true);
@@ -182,9 +171,8 @@ static void test_expert_parallel(void **state)
 
 // What goes to the host and back: streams of recomputed blocks, in each action; state beside the update; gradients,
 // weights and the processors' own update one after the other; in stage 3 a shard before each gather.
-static void test_offload(void **state)
+TEST(test_offload)
 {
-    (void)state;
     PlanJob job = job_of(1, 1, 1, 1, 5);
     job.layout.recompute = RECOMPUTE_FULL;
     PlanTime base = plan_time(&job, true);
@@ -211,9 +199,8 @@ static void test_offload(void **state)
 }
 
 // A rank updates all that is not divided, and its experts; with ZeRO a part of each.
-static void test_experts_are_updated(void **state)
+TEST(test_experts_are_updated)
 {
-    (void)state;
     PlanJob job = job_of(8, 1, 1, 1, 8);
     job.shape.experts = (ModelExperts){.n = 8, .k = 2, .ffn = 4096, .every = 1}, job.layout.ep = 4;
     double P = (double)plan_layout_params(&job, 0), Px = (double)plan_layout_experts(&job, 0);
@@ -225,9 +212,8 @@ static void test_experts_are_updated(void **state)
 
 // ---- failures
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
-    (void)state;
     near(plan_time_between_failures(1) / 3600, 50677, 1e-5); // hours: LLaMA-3
     near(plan_time_between_failures(16384) / 3600, 54 * 24 / 419.0, 1e-12);
     near(plan_time_young(30, 11136), sqrt(2 * 30 * 11136.0), 1e-15);
@@ -248,14 +234,4 @@ static void test_failures(void **state)
     assert_true(plan_time_daly(100, 40) == 40); // saving takes longer than living
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank_is_the_roofline), cmocka_unit_test(test_bubbles),
-        cmocka_unit_test(test_tensor_parallel),          cmocka_unit_test(test_gradients_hide),
-        cmocka_unit_test(test_gradients_by_hand),        cmocka_unit_test(test_context_parallel),
-        cmocka_unit_test(test_expert_parallel),          cmocka_unit_test(test_experts_are_updated),
-        cmocka_unit_test(test_failures),                 cmocka_unit_test(test_offload),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -28,9 +28,8 @@ static size_t sent(const PlanTraffic *t, const char *group, CommKind kind)
 }
 
 // A step of SAMPLES sequences in micro-batches, on ranks of one tp group. To the byte.
-static void test_tensor_bytes_are_counted(void **state)
+TEST(test_tensor_bytes_are_counted)
 {
-    (void)state;
     const ModelShape *const shapes[] = {&gpt, &llama, &wide, &biased};
     const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL,
                                    RECOMPUTE_ATTENTION};
@@ -60,9 +59,8 @@ static void test_tensor_bytes_are_counted(void **state)
 }
 
 // In two bytes, on several replicas: the streams halve, the numbers of the loss stay fp32, and replicas add up.
-static void test_tensor_bytes_scale(void **state)
+TEST(test_tensor_bytes_scale)
 {
-    (void)state;
     PlanJob one = job_of(&gpt, T, 2, 1, 1, 1), two = job_of(&gpt, T, 2, 1, 1, 2);
     PlanTraffic a = plan_traffic(&one), b = plan_traffic(&two);
     assert_int_equal(2 * sent(&a, "tp", COMM_ALL_REDUCE), sent(&b, "tp", COMM_ALL_REDUCE));
@@ -75,9 +73,8 @@ static void test_tensor_bytes_scale(void **state)
 
 // ---- cp, pp, dp against their modules
 
-static void test_context_bytes(void **state)
+TEST(test_context_bytes)
 {
-    (void)state;
     for (int cp = 2; cp <= 4; cp *= 2) {
         PlanJob job = job_of(&llama, 64, 1, 1, cp, 1);
         job.batch = 6, job.layout.micro = 2;
@@ -93,9 +90,8 @@ static void test_context_bytes(void **state)
 }
 
 // What the schedules' own tables send, times a stream.
-static void test_pipeline_bytes(void **state)
+TEST(test_pipeline_bytes)
 {
-    (void)state;
     const struct {
         PipelineSchedule schedule;
         int p, m, v;
@@ -126,9 +122,8 @@ static void test_pipeline_bytes(void **state)
 
 // All-reduce of all gradients: 2 (N - 1) times the parameters that the stages and parts hold. A tied head's copy on
 // the last stage is none: its gradient goes to the first, and the weights come back.
-static void test_replica_bytes(void **state)
+TEST(test_replica_bytes)
 {
-    (void)state;
     for (int pp = 1; pp <= 2; pp++) {
         for (int tp = 1; tp <= 4; tp *= 2) {
             PlanJob job = job_of(&gpt, T, tp, pp, 1, 3);
@@ -164,9 +159,8 @@ static PlanJob routed_job(void)
 }
 
 // A rank sends 32 rows of 48 bytes, their weights, or the numbers of rows of 8 experts; 3/4 of them to others.
-static void test_expert_bytes_by_hand(void **state)
+TEST(test_expert_bytes_by_hand)
 {
-    (void)state;
     PlanJob job = routed_job();
     PlanTraffic t = plan_traffic(&job);
     size_t row = 32 * 48, weights = 32 * 4, numbers = 8 * 4, calls = 4 * 3 * 2; // ranks, micro-batches, layers
@@ -194,9 +188,8 @@ static void test_expert_bytes_by_hand(void **state)
 }
 
 // tp ranks each send all rows, and have a slice of each expert. cp ranks have a part of each sequence: its rows.
-static void test_expert_bytes_scale(void **state)
+TEST(test_expert_bytes_scale)
 {
-    (void)state;
     PlanJob job = routed_job();
     job.layout.ep = 2;
     PlanTraffic one = plan_traffic(&job);
@@ -215,9 +208,8 @@ static void test_expert_bytes_scale(void **state)
 }
 
 // With backward of weights apart, a block adds the gradients of its two norms twice.
-static void test_split_blocks_add_twice(void **state)
+TEST(test_split_blocks_add_twice)
 {
-    (void)state;
     PlanJob job = routed_job();
     job.shape.experts = (ModelExperts){.n = 0}, job.layout.ep = 1;
     job.layout.tp = 2, job.layout.sp = true, job.layout.pp = 3, job.layout.dp = 1, job.layout.gpus = 6;
@@ -236,9 +228,8 @@ static void near(double a, double b)
     if (!(fabs(a - b) <= 1e-12 * fabs(b))) fail_msg("%.15g is not %.15g", a, b);
 }
 
-static void test_seconds_by_hand(void **state)
+TEST(test_seconds_by_hand)
 {
-    (void)state;
     PlanJob job = job_of(&wide, 64, 8, 1, 1, 16);
     RooflineConstants k = roofline_constants();
     PlanGroup tp = plan_traffic_group(&job, MESH_TP), dp = plan_traffic_group(&job, MESH_REPLICAS);
@@ -265,9 +256,8 @@ static void test_seconds_by_hand(void **state)
     assert_true(plan_traffic_seconds(&tp, COMM_ALL_REDUCE, 0, NULL) == 0);
 }
 
-static void test_groups_on_nodes(void **state)
+TEST(test_groups_on_nodes)
 {
-    (void)state;
     PlanJob job = job_of(&wide, 64, 2, 2, 1, 4); // two models a node
     assert_int_equal(plan_traffic_group(&job, MESH_PP).inside, 2);
     assert_int_equal(plan_traffic_group(&job, MESH_REPLICAS).inside, 2);
@@ -279,9 +269,8 @@ static void test_groups_on_nodes(void **state)
 }
 
 // Every group of replicas and experts, on nodes of 8, as the mesh has it: rank 0's members among the first 8 ranks.
-static void test_groups_are_the_meshs(void **state)
+TEST(test_groups_are_the_meshs)
 {
-    (void)state;
     const MeshGroup groups[] = {MESH_EP, MESH_EXPERT_REPLICAS, MESH_REPLICAS};
     int tried = 0, split = 0;
     for (int tp = 1; tp <= 8; tp *= 2)
@@ -306,9 +295,8 @@ static void test_groups_are_the_meshs(void **state)
 }
 
 // 4 ranks on a node and 4 on another: 3/7 of the bytes by the node's link, meanwhile 4/7 by the card.
-static void test_all_to_all_by_hand(void **state)
+TEST(test_all_to_all_by_hand)
 {
-    (void)state;
     PlanJob job = job_of(&wide, 64, 2, 1, 1, 8);
     job.layout.ep = 8;
     RooflineConstants k = roofline_constants();
@@ -319,16 +307,4 @@ static void test_all_to_all_by_hand(void **state)
     near(plan_traffic_seconds(&g, COMM_ALL_TO_ALL, 7e8, NULL), 3 * 1.5e-6 + 3e8 / (300e9 * k.inside));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor_bytes_are_counted), cmocka_unit_test(test_tensor_bytes_scale),
-        cmocka_unit_test(test_context_bytes),            cmocka_unit_test(test_pipeline_bytes),
-        cmocka_unit_test(test_replica_bytes),            cmocka_unit_test(test_expert_bytes_by_hand),
-        cmocka_unit_test(test_expert_bytes_scale),       cmocka_unit_test(test_split_blocks_add_twice),
-        cmocka_unit_test(test_seconds_by_hand),
-        cmocka_unit_test(test_groups_on_nodes),          cmocka_unit_test(test_groups_are_the_meshs),
-        cmocka_unit_test(test_all_to_all_by_hand),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,9 +1,5 @@
 // plot: the picture is well-formed XML, every mark is at its value, and unusual runs give a picture too.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/svg.h"
 #include "record/metrics.h"
@@ -108,9 +104,8 @@ static void loss_axis(const char *svg, double *y0, double *slope)
     *y0 = y[0] - value[0] / *slope;
 }
 
-static void test_marks_stand_at_their_values(void **state)
+TEST_IN_DIR(test_marks_stand_at_their_values)
 {
-    (void)state;
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     write_start(metrics, "run <1> & \"2\"", 2.0);
     double val[3] = {3.1, 2.6, 2.25};
@@ -162,9 +157,8 @@ static void test_marks_stand_at_their_values(void **state)
 }
 
 // The loss axis is wide enough for the noise of the raw curve: 2.5 times its root mean square around the smoothed one.
-static void test_axis_holds_the_noise(void **state)
+TEST_IN_DIR(test_axis_holds_the_noise)
 {
-    (void)state;
     enum { N = 96 };
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     write_start(metrics, "noise", 0);
@@ -194,9 +188,8 @@ static void test_axis_holds_the_noise(void **state)
 }
 
 // Runs that have little or strange to show.
-static void test_odd_runs(void **state)
+TEST_IN_DIR(test_odd_runs)
 {
-    (void)state;
     for (int kind = 0; kind < 7; kind++) {
         Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
         if (kind > 0) write_start(metrics, kind == 1 ? NULL : "run", 0);
@@ -233,9 +226,8 @@ static void test_odd_runs(void **state)
     }
 }
 
-static void test_size_is_bounded(void **state)
+TEST_IN_DIR(test_size_is_bounded)
 {
-    (void)state;
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     for (int i = 1; i <= 20000; i++) write_train(metrics, i, 3 + (i % 7) * 0.1 + (i == 15000));
     metrics_close(metrics);
@@ -258,9 +250,8 @@ static void test_size_is_bounded(void **state)
 
 // Three runs of different lengths, constant losses 2, 3 and 4: each has a flat smoothed curve at its loss as far as
 // the run goes, and a label with its name.
-static void test_overlay(void **state)
+TEST_IN_DIR(test_overlay)
 {
-    (void)state;
     const char *path[3] = {in_dir("0.jsonl"), in_dir("1.jsonl"), in_dir("2.jsonl")},
                *name[3] = {"one", "two & more", "three"};
     for (int k = 0; k < 3; k++) {
@@ -290,9 +281,8 @@ static void test_overlay(void **state)
     free(svg);
 }
 
-static void test_errors(void **state)
+TEST_IN_DIR(test_errors)
 {
-    (void)state;
     int fd[2], status;
     char text[1000] = "";
     assert_int_equal(pipe(fd), 0);
@@ -311,11 +301,4 @@ static void test_errors(void **state)
     assert_non_null(strstr(text, in_dir("metrics.jsonl")));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_marks_stand_at_their_values), IN_DIR(test_axis_holds_the_noise), IN_DIR(test_odd_runs),
-        IN_DIR(test_size_is_bounded), IN_DIR(test_overlay), IN_DIR(test_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -154,9 +154,8 @@ static double loss_error(Case *exact, double eps, int tokens)
     return 3 * sqrt(2) * s / sqrt(tokens) + s * s / 2;
 }
 
-static void test_one_gradient(void **state)
+TEST(test_one_gradient)
 {
-    (void)state;
     for (int llama = 0; llama < 2; llama++) {
         Case exact;
         open_case(&exact, D_FP32, llama, (RecomputePolicy){0}, NULL);
@@ -198,9 +197,8 @@ static double train(Case *c, int steps, LossScaler *scaler, double *first, int *
     return sum;
 }
 
-static void test_training(void **state)
+TEST(test_training)
 {
-    (void)state;
     enum { STEPS = 30 };
     for (int llama = 0; llama < 2; llama++) {
         Case exact;
@@ -230,9 +228,8 @@ static void test_training(void **state)
 // exponents only, so the parts are exact copies, and adding them in fp32 errs by gam(64) at most. In a bf16
 // accumulator the last parts would be worth 2^-6 of the sum against a unit roundoff of 2^-8, and the error
 // is near 2^-4.
-static void test_gradients_add_up_in_fp32(void **state)
+TEST(test_gradients_add_up_in_fp32)
 {
-    (void)state;
     enum { PARTS = 64 };
     for (Dtype d = D_TF32; d < DTYPES; d++) {
         Case one, many;
@@ -258,9 +255,8 @@ static void test_gradients_add_up_in_fp32(void **state)
 
 // A power of two on the loss is a power of two on every gradient, to the bit: bf16 has room for both. One
 // path that misses the scale, or has it twice, would show.
-static void test_every_gradient_is_scaled(void **state)
+TEST(test_every_gradient_is_scaled)
 {
-    (void)state;
     for (int llama = 0; llama < 2; llama++) {
         Case plain, scaled;
         open_case(&plain, D_BF16, llama, (RecomputePolicy){0}, NULL);
@@ -275,9 +271,8 @@ static void test_every_gradient_is_scaled(void **state)
 
 // The gradient of one micro-batch of a large global batch (2^19 tokens) in fp16: without a scale most of it
 // is below the smallest number; with one it is as good as a gradient of fp16 can be.
-static void test_fp16_needs_the_scale(void **state)
+TEST(test_fp16_needs_the_scale)
 {
-    (void)state;
     const float of_batch = (float)N / 0x1p19f;
     Case exact, plain, scaled;
     open_case(&exact, D_FP32, true, (RecomputePolicy){0}, NULL);
@@ -296,9 +291,8 @@ static void test_fp16_needs_the_scale(void **state)
 }
 
 // A scale that is too large overflows; it backs off until it fits, and until then no update is made.
-static void test_fp16_overflow_is_skipped(void **state)
+TEST(test_fp16_overflow_is_skipped)
 {
-    (void)state;
     Case c;
     double first;
     int skips = 0;
@@ -322,9 +316,8 @@ static void test_fp16_overflow_is_skipped(void **state)
 // ---- what stays as it is
 
 // What is made again is what was there: rounding at op boundaries, and scales that stand still during a step.
-static void test_recomputation_is_exact(void **state)
+TEST(test_recomputation_is_exact)
 {
-    (void)state;
     const RecomputePolicy policy[] = {{.mode = RECOMPUTE_SELECTIVE}, {.mode = RECOMPUTE_EVERY, .every = 2}};
     for (Dtype d = D_TF32; d < DTYPES; d++)
         for (int i = 0; i < 4; i++) {
@@ -341,9 +334,8 @@ static void test_recomputation_is_exact(void **state)
 }
 
 // With every matrix kept in high precision, fp8 is bf16.
-static void test_fp8_without_sites_is_bf16(void **state)
+TEST(test_fp8_without_sites_is_bf16)
 {
-    (void)state;
     Case bf16, fp8;
     open_case(&bf16, D_BF16, true, (RecomputePolicy){0}, NULL);
     ((Narrow *)bf16.dev)->hardware = false; // as fp8: all is widened
@@ -360,9 +352,8 @@ static void test_fp8_without_sites_is_bf16(void **state)
 
 // 16 bytes a parameter in fp32, 18 in mixed precision: weights, gradients, AdamW's two moments, and the
 // master.
-static void test_bytes_per_parameter(void **state)
+TEST(test_bytes_per_parameter)
 {
-    (void)state;
     size_t acts32 = 0;
     for (Dtype d = D_FP32; d < DTYPES; d++) {
         Case c;
@@ -377,18 +368,4 @@ static void test_bytes_per_parameter(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_gradient),
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_gradients_add_up_in_fp32),
-        cmocka_unit_test(test_every_gradient_is_scaled),
-        cmocka_unit_test(test_fp16_needs_the_scale),
-        cmocka_unit_test(test_fp16_overflow_is_skipped),
-        cmocka_unit_test(test_recomputation_is_exact),
-        cmocka_unit_test(test_fp8_without_sites_is_bf16),
-        cmocka_unit_test(test_bytes_per_parameter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

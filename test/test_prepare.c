@@ -1,11 +1,7 @@
 // Tests of the program prepare and of corpus: commands run in child processes, their files read back.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <sys/stat.h>
 
 #define main prepare_main
@@ -89,9 +85,8 @@ static void expect_part(const char *out, const char *pattern, const char *want)
 static const char prose[] = "the cat sat. the hat sat. the cat and the hat sat. ";
 
 // One document is cut at byte floor(n (1 - part)), and documents start with end-of-text.
-static void test_one_document(void **state)
+TEST_IN_DIR(test_one_document)
 {
-    (void)state;
     char text[201] = "", want[210];
     for (int i = 0; i < 4; i++) memcpy(text + i * 50, prose, 50);
     write_file("in.txt", text, 200);
@@ -129,9 +124,8 @@ static void test_one_document(void **state)
 }
 
 // The cut does not go through a character.
-static void test_cut_in_character(void **state)
+TEST_IN_DIR(test_cut_in_character)
 {
-    (void)state;
     write_file("in.txt", "aaaaaaa\xF0\x9F\x98\x80z", 12); // 12 * 0.75 = 9 is inside the four bytes at 7..10
     expect_ok("prepare tokens --input @/in.txt --out @/out --vocab 257 --val 0.25");
     expect_part("out", "train_*.bin", "#aaaaaaa");
@@ -139,9 +133,8 @@ static void test_cut_in_character(void **state)
 }
 
 // Documents from separators and from the files of a folder; the cut goes to a border when one is near.
-static void test_documents(void **state)
+TEST_IN_DIR(test_documents)
 {
-    (void)state;
     write_file("in.txt", "one one<|endoftext|>two<|endoftext|>\n \n<|endoftext|>three", 57);
     expect_ok("prepare tokens --input @/in.txt --out @/a --vocab 257 --val 0");
     expect_part("a", "train_*.bin", "#one one#two#three");
@@ -176,9 +169,8 @@ static void test_documents(void **state)
 }
 
 // A split given by files, a tokenizer that exists, several shards, uint32.
-static void test_given(void **state)
+TEST_IN_DIR(test_given)
 {
-    (void)state;
     write_file("train.txt", prose, sizeof prose - 1);
     write_file("val.txt", "the mat", 7);
     expect_ok("prepare train-tokenizer --input @/train.txt --out @/tok --vocab 262 --pattern cl100k");
@@ -201,9 +193,8 @@ static void test_given(void **state)
     expect_part("a", "train_*.bin", want);
 }
 
-static void test_encode_decode(void **state)
+TEST_IN_DIR(test_encode_decode)
 {
-    (void)state;
     write_file("in.txt", "aaabdaaabac", 11);
     expect_ok("prepare train-tokenizer --input @/in.txt --out @/tok --vocab 261"); // ids: see
                                                                                    // test_tokenizer.c
@@ -248,9 +239,8 @@ static void make_wide_tokenizer(const char *out, int n)
     json_decref(j);
 }
 
-static void test_wide_vocabulary(void **state)
+TEST_IN_DIR(test_wide_vocabulary)
 {
-    (void)state;
     write_file("in.txt", prose, sizeof prose - 1);
     expect_ok("prepare train-tokenizer --input @/in.txt --out @/tok --vocab 257");
     make_wide_tokenizer("tok", 65535);
@@ -265,9 +255,8 @@ static void test_wide_vocabulary(void **state)
 }
 
 // What is known to be wrong is said before the first byte of input is read.
-static void test_errors_at_once(void **state)
+TEST_IN_DIR(test_errors_at_once)
 {
-    (void)state;
     const struct {
         const char *command, *words;
     } rows[] = {
@@ -288,9 +277,8 @@ static void test_errors_at_once(void **state)
         expect_die(run_words, (void *)rows[i].command, rows[i].words);
 }
 
-static void test_errors(void **state)
+TEST_IN_DIR(test_errors)
 {
-    (void)state;
     write_file("in.txt", prose, sizeof prose - 1);
     write_file("empty", " \n", 2);
     assert_int_equal(mkdir(in_dir("folder"), 0777), 0);
@@ -335,17 +323,4 @@ static void test_errors(void **state)
     expect_error("prepare encode --tokenizer @/folder @/folder", 1, "/folder: byte 0: Is a directory");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_one_document),
-        IN_DIR(test_cut_in_character),
-        IN_DIR(test_documents),
-        IN_DIR(test_given),
-        IN_DIR(test_encode_decode),
-        IN_DIR(test_wide_vocabulary),
-        IN_DIR(test_errors_at_once),
-        IN_DIR(test_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // Tests of pretoken: the expected pieces are derived by hand from the two regular expressions.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "text/pretoken.h"
@@ -40,9 +36,8 @@ static void expect_pieces(const char *pattern, const char *text, ...)
 static const char *const names[] = {"gpt2", "smollm", "cl100k", "llama3", "qwen2"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     G("Hello  world's 12 ok!!", "Hello", " ", " world", "'s", " 12", " ok", "!!");
     C("Hello  world's 12 ok!!", "Hello", " ", " world", "'s", " ", "12", " ok", "!!");
     G("I'm I'M he'll", "I", "'m", " I", "'", "M", " he", "'ll");
@@ -60,9 +55,8 @@ static void test_words(void **state)
     G("");
 }
 
-static void test_white_space(void **state)
+TEST(test_white_space)
 {
-    (void)state;
     G("a \u180Eb", "a", " \u180E", "b"); // not White_Space
     G("a " NEL "b", "a", " ", NEL, "b"); // White_Space
     G("a \uFEFFb", "a", " \uFEFF", "b"); // not White_Space
@@ -76,18 +70,16 @@ static void test_white_space(void **state)
     C("a \n \t", "a", " \n \t"); // \s++$ goes first at the end
 }
 
-static void test_digits(void **state)
+TEST(test_digits)
 {
-    (void)state;
     G("x1234 \u0661\u0662\u0663\u0664 \u00B2\u2167", "x", "1234", " \u0661\u0662\u0663\u0664",
       " \u00B2\u2167");
     C("x1234 \u0661\u0662\u0663\u0664", "x", "123", "4", " ", "\u0661\u0662\u0663", "\u0664");
 }
 
 // The pieces are those of tokenizers 0.23: smollm as Sequence[Digits(individual), ByteLevel], the others as Split.
-static void test_family(void **state)
+TEST(test_family)
 {
-    (void)state;
     S("a  12 b  c3", "a", "  ", "1", "2", " b", " ", " c", "3"); // before a digit a run of spaces stays whole
     S("I'm \u0661\u00B2!7", "I", "'m", " ", "\u0661", "\u00B2", "!", "7");
     S("x \n\t9 \n y", "x", " \n\t", "9", " \n", " y");
@@ -99,17 +91,15 @@ static void test_family(void **state)
     Q("I'M 12  345\n \n ", "I", "'M", " ", "1", "2", " ", " ", "3", "4", "5", "\n \n", " ");
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     for (int k = 0; k < N_NAMES; k++) assert_string_equal(pretoken_name(pretoken_regex(names[k])), names[k]);
     assert_null(pretoken_regex("custom"));
     assert_null(pretoken_name("\\p{N}"));
 }
 
-static void test_invalid_utf8(void **state)
+TEST(test_invalid_utf8)
 {
-    (void)state;
     G("ab\xFF\xFE cd", "ab", "\xFF\xFE", " cd");
     G("ab \xE2\x82", "ab", " \xE2\x82");                   // cut off
     G("a\xE2\x82z", "a", "\xE2\x82", "z");                 // cut off inside
@@ -123,9 +113,8 @@ static void test_invalid_utf8(void **state)
 }
 
 // What an expression leaves out between matches becomes a piece; $ is the end of a line.
-static void test_custom(void **state)
+TEST(test_custom)
 {
-    (void)state;
     expect_pieces("[a-m]+", "xyabcz", "xy", "abc", "z", NULL);
     expect_pieces("[a-m]+", "abcabc", "abcabc", NULL);
     expect_pieces("a$|b", "ba\n", "b", "a", "\n", NULL);
@@ -134,9 +123,8 @@ static void test_custom(void **state)
 }
 
 // Pieces cover any bytes without gaps, and are not empty.
-static void test_cover(void **state)
+TEST(test_cover)
 {
-    (void)state;
     const char *patterns[] = {"gpt2", "cl100k", "smollm", "qwen2", "[a-m]+", "xx*"}; // the last two leave gaps
     enum { N = 20000 };
     static char text[N];
@@ -199,9 +187,8 @@ static void expect_twins(Pretoken *fast, Pretoken *slow, const char *text, size_
     assert_false(pretoken_next(fast, &a, &n_a));
 }
 
-static void test_twins(void **state)
+TEST(test_twins)
 {
-    (void)state;
     enum { N = 1 << 20 };
     char *text = malloc(N + 8);
     assert_non_null(text);
@@ -226,9 +213,8 @@ static void test_twins(void **state)
 }
 
 // Every character there is, between two letters: its class is PCRE2's.
-static void test_every_character(void **state)
+TEST(test_every_character)
 {
-    (void)state;
     char *text = malloc(0x110000 * 6);
     assert_non_null(text);
     size_t n = 0;
@@ -250,9 +236,8 @@ static void test_every_character(void **state)
 }
 
 // A million spaces before a letter: one piece, in linear time and without running out of stack.
-static void test_spaces(void **state)
+TEST(test_spaces)
 {
-    (void)state;
     enum { N = 1 << 20 };
     char *text = malloc(N + 1);
     assert_non_null(text);
@@ -287,9 +272,8 @@ static size_t list_pieces(Pretoken *p, const char *text, size_t n_bytes, size_t 
 
 // Wherever a text may be cut, the halves have the pieces of the whole. The bytes are chosen so that cuts are allowed
 // next to all that an expression treats in a way of its own; a cut at any other place would show (see the last lines).
-static void test_cut(void **state)
+TEST(test_cut)
 {
-    (void)state;
     enum { N = 3000 };
     static size_t whole[N], halves[N];
     char text[N];
@@ -324,9 +308,8 @@ static void test_cut(void **state)
 
 // What Oniguruma reads otherwise than PCRE2, or could: the pieces of Hugging Face's Split(Regex(pattern), "isolated"),
 // tokenizers 0.23, joined with |.
-static void test_oniguruma(void **state)
+TEST(test_oniguruma)
 {
-    (void)state;
     const struct {
         const char *pattern, *text, *want;
     } row[] = {
@@ -370,9 +353,8 @@ static int check_pattern(void *arg)
     return 0;
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const char *known[] = {
         "gpt2", "cl100k",
         "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
@@ -407,22 +389,9 @@ static int bad_pattern(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     expect_die(bad_pattern, "(a", "does not compile");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),  cmocka_unit_test(test_white_space),
-        cmocka_unit_test(test_digits), cmocka_unit_test(test_invalid_utf8),
-        cmocka_unit_test(test_family), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_cover),  cmocka_unit_test(test_twins), cmocka_unit_test(test_every_character),
-        cmocka_unit_test(test_spaces),
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_custom),
-        cmocka_unit_test(test_cut), cmocka_unit_test(test_oniguruma), cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

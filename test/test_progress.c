@@ -1,10 +1,6 @@
 // progress: the live line at every width, plain output, a real (pseudo) terminal, resume, the summary.
 #define _GNU_SOURCE // posix_openpt
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "record/metrics.h"
 #include "record/progress.h"
@@ -60,9 +56,8 @@ static const ProgressView typical = {.step = 840, .steps = 2000, .loss = 2.3131,
                                      .lr = 3e-4, .tok_s = 8930, .mfu = 0.61, .eta = 102};
 
 // The bar is as full as the run is done; of a run of one step too.
-static void test_bar(void **state)
+TEST_IN_DIR(test_bar)
 {
-    (void)state;
     char line[2048];
     for (int64_t steps = 1; steps <= 2; steps++)
         for (int64_t step = 0; step <= steps; step++) {
@@ -75,9 +70,8 @@ static void test_bar(void **state)
         }
 }
 
-static void test_line_fits_every_width(void **state)
+TEST_IN_DIR(test_line_fits_every_width)
 {
-    (void)state;
     ProgressView views[] = {
         typical,
         {.step = 1, .steps = 0, .loss = NAN, .grad_norm = INFINITY, .lr = 0, .tok_s = 0, .mfu = NAN,
@@ -101,9 +95,8 @@ static void test_line_fits_every_width(void **state)
             }
 }
 
-static void test_line_says_it_all(void **state)
+TEST_IN_DIR(test_line_says_it_all)
 {
-    (void)state;
     char line[2048];
     progress_line(line, sizeof line, &typical, 121, false, false);
     assert_string_equal(line,
@@ -121,9 +114,8 @@ static void test_line_says_it_all(void **state)
     }
 }
 
-static void test_numbers(void **state)
+TEST_IN_DIR(test_numbers)
 {
-    (void)state;
     struct { double seconds; const char *want; } times[] = {
         {0.0314, "31 ms"}, {0.9994, "999 ms"}, {0.9996, "1s"}, {59.4, "59s"}, {59.6, "1m00s"}, {65, "1m05s"},
         {3599.6, "1h00m"}, {7380, "2h03m"}, {360000, "4d04h"}, {NAN, "?"}, {-1, "?"}, {INFINITY, "?"},
@@ -145,9 +137,8 @@ static void test_numbers(void **state)
     }
 }
 
-static void test_interval(void **state)
+TEST_IN_DIR(test_interval)
 {
-    (void)state;
     for (int64_t steps = 1; steps < 2000000; steps += 1 + steps / 7)
         for (int64_t every = 0; every <= 100; every = every * 3 + 1) {
             int64_t n = progress_interval(steps, every), unit = every ? every : 1;
@@ -212,9 +203,8 @@ static void run_to_file(int first, int last, int steps, double floor)
     close(fd);
 }
 
-static void test_plain_output(void **state)
+TEST_IN_DIR(test_plain_output)
 {
-    (void)state;
     run_to_file(0, 100, 100, 2.0);
     char *out = slurp("stdout"), *log = slurp("log.txt");
     assert_string_equal(out, log);
@@ -255,9 +245,8 @@ static void test_plain_output(void **state)
     free(page);
 }
 
-static void test_stop_and_resume(void **state)
+TEST_IN_DIR(test_stop_and_resume)
 {
-    (void)state;
     run_to_file(0, 50, 100, 0.25);
     char *out = slurp("stdout");
     assert_int_equal(count(out, "trained     50 of 100 steps"), 1);
@@ -283,9 +272,8 @@ static void test_stop_and_resume(void **state)
 }
 
 // A run goes on when its page cannot be written, and says so once.
-static void test_no_page(void **state)
+TEST_IN_DIR(test_no_page)
 {
-    (void)state;
     assert_int_equal(mkdir(in_dir("report.html"), 0700), 0);
     run_to_file(0, 100, 100, 0);
     char *out = slurp("stdout");
@@ -306,9 +294,8 @@ static void count_run(int first, int last)
     progress_end(p, &(MetricsRow){.step = last, .val_loss = 2});
 }
 
-static void test_counts(void **state)
+TEST_IN_DIR(test_counts)
 {
-    (void)state;
     fflush(stdout);
     int to = dup(STDOUT_FILENO), aside = open("/dev/null", O_WRONLY);
     assert_true(to >= 0 && aside >= 0 && dup2(aside, STDOUT_FILENO) >= 0);
@@ -357,9 +344,8 @@ static char *run_on_terminal(int columns)
     return text;
 }
 
-static void test_terminal(void **state)
+TEST_IN_DIR(test_terminal)
 {
-    (void)state;
     setenv("TERM", "xterm", 1);
     setenv("LC_ALL", "C", 1);
     unsetenv("NO_COLOR");
@@ -394,9 +380,8 @@ static void test_terminal(void **state)
 }
 
 // metrics.jsonl at a coarser grain: every log_every-th step, the last one, and any that is not a number.
-static void test_log_every(void **state)
+TEST_IN_DIR(test_log_every)
 {
-    (void)state;
     Progress *p = progress_begin(&(ProgressPlan){.dir = dir, .name = "r", .steps = 100, .log_every = 30});
     fflush(stdout);
     int keep = dup(STDOUT_FILENO), fd = open(in_dir("stdout"), O_WRONLY | O_CREAT, 0600);
@@ -416,9 +401,8 @@ static void test_log_every(void **state)
     metrics_log_free(&log);
 }
 
-static void test_null_is_another_rank(void **state)
+TEST_IN_DIR(test_null_is_another_rank)
 {
-    (void)state;
     MetricsRow row = {0};
     progress_step(NULL, &row);
     progress_val(NULL, &row);
@@ -428,14 +412,4 @@ static void test_null_is_another_rank(void **state)
     assert_null(progress_log(NULL));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_bar), IN_DIR(test_line_fits_every_width), IN_DIR(test_line_says_it_all), IN_DIR(test_numbers),
-        IN_DIR(test_interval),
-        IN_DIR(test_plain_output), IN_DIR(test_no_page), IN_DIR(test_counts),
-        IN_DIR(test_stop_and_resume), IN_DIR(test_terminal), IN_DIR(test_log_every),
-        IN_DIR(test_null_is_another_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

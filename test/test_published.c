@@ -1,10 +1,6 @@
 // test_published: the plan against the runs that papers report: each within 15% of the reported number, except two
 // that are named here; the median within 8%; and each of those added after the constants were fixed within 12%.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/plan/published.h"
 
@@ -35,9 +31,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     double size[100];
     int n = published_count(), missed = 0, held_out = 0;
     assert_true(n >= 30 && n <= 100);
@@ -57,9 +52,8 @@ static void test_errors(void **state)
 }
 
 // The rows are complete, and every layout that a paper gives is one that the plan accepts.
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     for (int i = 0; i < published_count(); i++) {
         const PublishedRun *r = published_run(i);
         char why[400];
@@ -74,9 +68,8 @@ static void test_rows(void **state)
 }
 
 // 174.6 and 1008 billion parameters, by the shapes of the rows.
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-    (void)state;
     for (int i = 0; i < published_count(); i++) {
         const PublishedRun *r = published_run(i);
         double named = atof(r->name + strcspn(r->name, "0123456789")), P = 0;
@@ -89,9 +82,4 @@ static void test_sizes(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_errors), cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_sizes)};
-    return cmocka_run_group_tests(tests, guess_all, NULL);
-}
+TESTS(guess_all, NULL)

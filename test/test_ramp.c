@@ -1,10 +1,6 @@
 // test_ramp: the batch ramp against a plain state machine, step by step, on many small ramps and on the size of
 // GPT-3's; its edges; and the values of a run that begins in the middle.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "train/schedule.h"
@@ -60,9 +56,8 @@ static void compare(const Ramp *r)
     if (reached) assert_true(schedule_ramp_at(r, reached - 1).before * r->context < r->tokens);
 }
 
-static void test_every_step_of_small_ramps(void **state)
+TEST(test_every_step_of_small_ramps)
 {
-    (void)state;
     const int64_t length[] = {0, 1, 2, 3, 7, 20, 24, 60, 97, 120, 500, 1001};
     int n = 0;
     for (int64_t quantum = 1; quantum <= 3; quantum++)
@@ -78,9 +73,8 @@ static void test_every_step_of_small_ramps(void **state)
 }
 
 // 2 to 8 sequences of 10 tokens in three rises of 2, over R tokens: at t = R/3, 2R/3 and R.
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     Ramp r = schedule_ramp_make(20, 80, 240, 10, 2, false); // t = 0, 20, 40, 60 | 80, 120 | 160, 220 | 280
     const int64_t want[] = {2, 2, 2, 2, 4, 4, 6, 6, 8, 8}, at[] = {0, 2, 4, 6, 8, 12, 16, 22, 28, 36};
     for (long step = 0; step < 10; step++) {
@@ -104,9 +98,8 @@ static void test_by_hand(void **state)
     assert_int_equal(schedule_ramp_at(&r, 1).sequences, 8);
 }
 
-static void test_no_ramp(void **state)
+TEST(test_no_ramp)
 {
-    (void)state;
     Ramp none[] = {schedule_ramp_make(0, 80, 240, 10, 2, true), schedule_ramp_make(20, 80, 0, 10, 2, true),
                    schedule_ramp_make(80, 80, 240, 10, 2, true), schedule_ramp_make(80, 80, 0, 10, 2, true)};
     for (int i = 0; i < 4; i++) {
@@ -121,9 +114,8 @@ static void test_no_ramp(void **state)
 }
 
 // 32 thousand to 3.2 million tokens over the first 4 billion, 2048 tokens a sequence; a million steps.
-static void test_size_of_gpt3(void **state)
+TEST(test_size_of_gpt3)
 {
-    (void)state;
     Ramp r = schedule_ramp_make(16 * 2048, 1600 * 2048, 4000000000, 2048, 1, true);
     Machine m = {.ramp = &r};
     long full = schedule_reaches(&r, 1600);
@@ -139,9 +131,8 @@ static void test_size_of_gpt3(void **state)
 }
 
 // J R = 10^6 2 10^13 is beyond 64 bits. Places must fit together, and sizes must be those of the formula.
-static void test_beyond_64_bits(void **state)
+TEST(test_beyond_64_bits)
 {
-    (void)state;
     Ramp r = schedule_ramp_make(4096, 4096ll * 1000001, 20000000000000, 4096, 1, true);
     const long step[] = {0, 1, 1000, 9999, 20000, 50000, 70000};
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
@@ -158,9 +149,8 @@ static void test_beyond_64_bits(void **state)
 
 // A run that stops in the middle of the ramp leaves its step and its samples. One that begins with them, and
 // asks for nothing before, goes through the same steps.
-static void test_resume_in_the_middle(void **state)
+TEST(test_resume_in_the_middle)
 {
-    (void)state;
     enum { STEPS = 60 };
     Ramp first = schedule_ramp_make(16, 160, 2000, 4, 2, true);
     RampStep whole[STEPS];
@@ -183,9 +173,8 @@ static void test_resume_in_the_middle(void **state)
     }
 }
 
-static void test_learning_rate(void **state)
+TEST(test_learning_rate)
 {
-    (void)state;
     Ramp r = schedule_ramp_make(16 * 8, 64 * 8, 4000, 8, 4, true);
     assert_true(schedule_lr_factor(&r, 0) == 0.5); // sqrt(16 / 64)
     assert_true(schedule_lr_factor(&r, schedule_reaches(&r, 36)) == 0.75);
@@ -207,9 +196,8 @@ static int make(void *tokens)
     return 0;
 }
 
-static void test_settings_that_do_not_fit(void **state)
+TEST(test_settings_that_do_not_fit)
 {
-    (void)state;
     int64_t fits[] = {40, 400, 100}, negative[] = {-40, 400, 100}, above[] = {440, 400, 100};
     int64_t below_grain[] = {39, 400, 100}, odd[] = {90, 400, 100}, length[] = {40, 400, -1};
     make(fits);
@@ -220,17 +208,4 @@ static void test_settings_that_do_not_fit(void **state)
     expect_die(make, length, "batch.ramp_tokens: -1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_step_of_small_ramps),
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_no_ramp),
-        cmocka_unit_test(test_size_of_gpt3),
-        cmocka_unit_test(test_beyond_64_bits),
-        cmocka_unit_test(test_resume_in_the_middle),
-        cmocka_unit_test(test_learning_rate),
-        cmocka_unit_test(test_settings_that_do_not_fit),
-    };
-    return cmocka_run_group_tests_name("ramp", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // Tests of recipe: what a file may say, and what is refused before any work begins. What comes out: test_recipe.sh.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -24,9 +20,8 @@ static void write_file(const char *name, const char *text)
 
 static const char head[] = "[recipe]\nout = \"out\"\n[source.a]\npath = \"a.txt\"\n";
 
-static void test_reading(void **state)
+TEST(test_reading)
 {
-    (void)state;
     char *options[] = {"--recipe.threads=3", "--filter.rules=guide,c4"};
     write_file("r.toml", "# comment\n[recipe]\nout = \"out\" # here\nunit = 0.5\nseed = 1_000\n"
                          "[source.a-b]\npath = \"a.txt\"\nweight = 2.5\nfield = \"body\"\n"
@@ -53,9 +48,8 @@ static void test_reading(void **state)
 }
 
 // The recipes of this tree are current.
-static void test_examples(void **state)
+TEST(test_examples)
 {
-    (void)state;
     Recipe *r = recipe_load("scripts/recipes/web.toml", NULL, 0);
     assert_int_equal(r->sources.n, 2);
     assert_true(r->shards_val == 0.001);
@@ -78,9 +72,8 @@ static int load_with(void *arg)
     return 0;
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const struct {
         const char *text, *words;
     } rows[] = {
@@ -128,9 +121,8 @@ static int run_it(void *arg)
 }
 
 // Before the first document is read: somebody else's folder, another run, no input, output inside the input.
-static void test_folder(void **state)
+TEST(test_folder)
 {
-    (void)state;
     write_file("r.toml", head);
     expect_die(run_it, NULL, "a.txt: cannot read");
     assert_int_equal(access(in_dir("out"), F_OK), -1); // nothing is made for a recipe that is refused
@@ -161,13 +153,4 @@ static void test_folder(void **state)
     expect_die(run_it, NULL, "data/out: lies in the input folder");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading),
-        cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_folder),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

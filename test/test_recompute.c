@@ -64,9 +64,8 @@ static void check_modes(const ModelShape *shape, Dev *dev, float dropout, bool d
     free(none.grads);
 }
 
-static void test_modes_agree_bit_for_bit(void **state)
+TEST(test_modes_agree_bit_for_bit)
 {
-    (void)state;
     const ModelShape *families[] = {&gpt, &llama, &moe};
     for (int i = 0; i < 3; i++)
         for (size_t layers = 1; layers <= 5; layers += layers == 1 ? 3 : 1) {
@@ -88,9 +87,8 @@ static void test_modes_agree_bit_for_bit(void **state)
 }
 
 // There forward runs sequence by sequence too, and blocks of two kinds share buffers.
-static void test_modes_agree_on_a_deterministic_device(void **state)
+TEST(test_modes_agree_on_a_deterministic_device)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(2);
     dev->deterministic = true;
     ModelShape four = with_layers(&moe, 4); // the last one has experts
@@ -101,9 +99,8 @@ static void test_modes_agree_on_a_deterministic_device(void **state)
 }
 
 // 2-byte storage rounds what it keeps: what is made again from it must be what forward made of it.
-static void test_modes_agree_in_two_bytes(void **state)
+TEST(test_modes_agree_in_two_bytes)
 {
-    (void)state;
     const XType types[] = {X_BF16, X_FP16};
     for (int i = 0; i < 2; i++) {
         Dev *inner = dev_cpu_create(2), *dev = narrow_create(inner, (NarrowOptions){.x_type = types[i]});
@@ -115,9 +112,8 @@ static void test_modes_agree_in_two_bytes(void **state)
 }
 
 // Without this the test above could compare dropout that does nothing: p, the step, the sample and the seed count.
-static void test_dropout_changes_gradients(void **state)
+TEST(test_dropout_changes_gradients)
 {
-    (void)state;
     Result with = run_step(&gpt, (Step){.dropout = 0.25f, .step = 11});
     Result again = run_step(&gpt, (Step){.dropout = 0.25f, .step = 11});
     Result other = run_step(&gpt, (Step){.dropout = 0.25f, .step = 12});
@@ -275,9 +271,8 @@ static void check_runs(const ModelShape *family)
     }
 }
 
-static void test_what_runs_again(void **state)
+TEST(test_what_runs_again)
 {
-    (void)state;
     check_runs(&gpt);
     check_runs(&llama);
     ModelShape outputs = llama;
@@ -287,9 +282,8 @@ static void test_what_runs_again(void **state)
 
 // The guides' "+33%": all blocks once more, beside forward and backward. Ours leaves out the last block and the
 // last projection of every segment.
-static void test_full_costs_at_most_a_third(void **state)
+TEST(test_full_costs_at_most_a_third)
 {
-    (void)state;
     ModelShape big = {.layers = 96, .channels = 12288, .heads = 96, .kv_heads = 96, .head_size = 128, .ffn = 49152,
                       .vocab = 50257, .context = 2048};
     double of_all = recompute_extra_flops(&big, (RecomputePolicy){.mode = RECOMPUTE_FULL}, 2048)
@@ -326,9 +320,8 @@ static void check_bytes(const ModelShape *family, Dev *dev, size_t layers, bool 
     }
 }
 
-static void test_bytes_are_the_formula(void **state)
+TEST(test_bytes_are_the_formula)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(1), *narrow = narrow_create(dev, (NarrowOptions){.x_type = X_BF16});
     for (size_t layers = 1; layers <= 5; layers++)
         for (int i = 0; i < 3; i++) {
@@ -369,9 +362,8 @@ static void test_bytes_are_the_formula(void **state)
 // In numbers, because the allocator asks the same functions: a scale for every begun group of 256 elements; and what is
 // kept for the gradients of weights (doc/pipeline.md): those of the outputs of a block's four matmuls, and with
 // recomputation also their inputs.
-static void test_bytes_in_numbers(void **state)
+TEST(test_bytes_in_numbers)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(1);
     ModelShape s = llama;
     const size_t width[] = {255, 256, 257}, scales[] = {1, 1, 2};
@@ -402,9 +394,8 @@ static void free_nothing(void *ptr)
 }
 
 // The table compares each row with the formula itself; here: it has all rows, and costs nothing for a large model.
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     ModelShape big = {.layers = 96, .channels = 12288, .heads = 96, .kv_heads = 96, .head_size = 128, .ffn = 49152,
                       .vocab = 50257, .context = 2048};
     Mem counting = {.raw_alloc = no_memory, .raw_free = free_nothing};
@@ -428,9 +419,8 @@ static void test_table(void **state)
 // with a largest of at most 4 rms, 4 / (127 sqrt(12)) = 0.9% of a buffer's norm. A gradient is a product chain
 // through at most 8 such buffers a block; noise of different buffers is independent and adds in squares: at most
 // sqrt(8 * 5) 0.9% = 6% for the five blocks, were each buffer to carry the whole gradient.
-static void test_compressed_gradients_are_near(void **state)
+TEST(test_compressed_gradients_are_near)
 {
-    (void)state;
     const ModelShape *families[] = {&gpt, &llama};
     for (int f = 0; f < 2; f++) {
         Step step = {.dropout = 0.1f, .step = 2};
@@ -497,27 +487,10 @@ static void check_slope(const ModelShape *shape)
     dev_cpu_free(dev);
 }
 
-static void test_gradients_with_dropout(void **state)
+TEST(test_gradients_with_dropout)
 {
-    (void)state;
     check_slope(&gpt);
     check_slope(&llama);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_modes_agree_bit_for_bit),
-        cmocka_unit_test(test_modes_agree_on_a_deterministic_device),
-        cmocka_unit_test(test_modes_agree_in_two_bytes),
-        cmocka_unit_test(test_dropout_changes_gradients),
-        cmocka_unit_test(test_what_runs_again),
-        cmocka_unit_test(test_full_costs_at_most_a_third),
-        cmocka_unit_test(test_bytes_are_the_formula),
-        cmocka_unit_test(test_bytes_in_numbers),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_compressed_gradients_are_near),
-        cmocka_unit_test(test_gradients_with_dropout),
-    };
-    return cmocka_run_group_tests_name("recompute", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

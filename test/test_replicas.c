@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
-    (void)state;
     Replicas r = replicas_alone(NULL);
     int told = 7;
     bool takes_part = false;
@@ -30,9 +29,8 @@ static void test_alone(void **state)
     assert_string_equal(layout, "dp 1");
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
-    (void)state;
     Case c;
     case_open(&c, OPTIM_ADAMW, 1);
     Replicas r = replicas_alone(NULL);
@@ -56,9 +54,8 @@ static void test_ranges(void **state)
 }
 
 // Each byte of the weights and of each array is that of one piece; pieces go out, and come back to where they were.
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
-    (void)state;
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c;
         case_open(&c, (OptimName)name, 1);
@@ -98,10 +95,4 @@ static void test_pieces(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone), cmocka_unit_test(test_ranges), cmocka_unit_test(test_pieces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

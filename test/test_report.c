@@ -1,9 +1,5 @@
 // test_report: text, formulas and JSON of the same results; numbers that JSON cannot have; a repeated key.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "dev/plan/report.h"
@@ -38,9 +34,8 @@ static void has(const char *text, const char *words)
     if (!strstr(text, words)) fail_msg("'%s' is not in:\n%s", words, text);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     char *plain = text_of(false, false), *explained = text_of(false, true);
     const char *const words[] = {"first\n", "1234567890123", "0.125 %", "a \"quote\"", "| name | bytes |\n|---|---|\n",
                                  "| x | 9007199254740991 |\n", "| y | - |\n"};
@@ -50,9 +45,8 @@ static void test_text(void **state)
     free(plain), free(explained);
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
-    (void)state;
     char *text = text_of(true, true);
     json_error_t error;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
@@ -100,17 +94,11 @@ static int full_disk(void *arg)
     return 0;
 }
 
-static void test_wrong_use(void **state)
+TEST(test_wrong_use)
 {
-    (void)state;
     expect_die(twice, NULL, "json_object_get");
     expect_die(half_a_row, NULL, "cell");
     expect_die(full_disk, NULL, "cannot write");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_json),
-                                       cmocka_unit_test(test_wrong_use)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -3,20 +3,15 @@
 #include "base/rng.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 // Known answers of philox4x32 with 10 rounds, from the Random123 distribution (tests/kat_vectors). The
 // counter's words are c0, c1 = index; c2 = step; c3 = name; the key's are k0, k1 = seed, low word first.
-static void test_known_answers(void **state)
+TEST(test_known_answers)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4], key[2], out[4];
         double normal; // sqrt(-2 ln u) cos(2 pi v) of these words, computed apart in Python
@@ -45,9 +40,8 @@ static void test_known_answers(void **state)
 }
 
 // Many counters at once are the same words: any number of them, also where the counter's upper half changes.
-static void test_many(void **state)
+TEST(test_many)
 {
-    (void)state;
     Rng rng = rng_make(0x123456789abcdef0u, "many", 3);
     static const uint64_t from[] = {0, 5, 0xfffffff9u, UINT64_MAX - 200};
     for (size_t f = 0; f < 4; f++)
@@ -64,9 +58,8 @@ static void test_many(void **state)
 
 // The hash of the name is FNV-1a, 32 bits (its published values for "", "a" and "foobar"): checkpoints'
 // random streams depend on it, so it may never change.
-static void test_make(void **state)
+TEST(test_make)
 {
-    (void)state;
     assert_true(rng_make(1, "", 0).name == 0x811c9dc5u);
     assert_true(rng_make(1, "a", 0).name == 0xe40c292cu);
     assert_true(rng_make(1, "foobar", 0).name == 0xbf9cf968u);
@@ -75,9 +68,8 @@ static void test_make(void **state)
 }
 
 // Each of the four arguments changes the number.
-static void test_arguments_matter(void **state)
+TEST(test_arguments_matter)
 {
-    (void)state;
     uint64_t base = rng_u64(rng_make(1, "data", 0), 0);
     assert_true(base == rng_u64(rng_make(1, "data", 0), 0));
     assert_true(base != rng_u64(rng_make(2, "data", 0), 0));
@@ -117,9 +109,8 @@ static void assert_uniform(double *x, size_t n)
 
 enum { DRAWS = 100000 };
 
-static void test_uniform(void **state)
+TEST(test_uniform)
 {
-    (void)state;
     Rng rng = rng_make(1, "uniform", 0);
     double *x = malloc(DRAWS * sizeof *x), sum = 0, product = 0;
     assert_non_null(x);
@@ -137,9 +128,8 @@ static void test_uniform(void **state)
 }
 
 // Every bit of the 64 is set half of the time.
-static void test_bits(void **state)
+TEST(test_bits)
 {
-    (void)state;
     Rng rng = rng_make(2, "bits", 0);
     double ones[64] = {0};
     for (size_t i = 0; i < DRAWS; i++) {
@@ -151,9 +141,8 @@ static void test_bits(void **state)
 
 // Moments of the standard normal: E x = 0, E x^2 = 1 (variance 2), E x^3 = 0 (15), E x^4 = 3 (96); then its
 // whole shape.
-static void test_normal(void **state)
+TEST(test_normal)
 {
-    (void)state;
     Rng rng = rng_make(3, "normal", 9);
     double *x = malloc(DRAWS * sizeof *x), moment[4] = {0};
     assert_non_null(x);
@@ -171,9 +160,8 @@ static void test_normal(void **state)
     free(x);
 }
 
-static void test_below(void **state)
+TEST(test_below)
 {
-    (void)state;
     Rng rng = rng_make(4, "below", 0);
     enum { SIDES = 7 };
     double seen[SIDES] = {0};
@@ -193,9 +181,8 @@ static void test_below(void **state)
 }
 
 // Every value of [0, n) is hit exactly once.
-static void test_permute_is_a_bijection(void **state)
+TEST(test_permute_is_a_bijection)
 {
-    (void)state;
     static const uint64_t sizes[] = {1, 2, 3, 4, 5, 7, 16, 17, 63, 64, 65, 1000, 4097};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         uint64_t n = sizes[s];
@@ -216,9 +203,8 @@ static void test_permute_is_a_bijection(void **state)
 
 // Sizes too large to list: images stay in range and a sample of them has no repetition (it would break the
 // bijection).
-static void test_permute_large(void **state)
+TEST(test_permute_large)
 {
-    (void)state;
     static const uint64_t sizes[] = {65537, 1000000007, (1ull << 32) + 1, 1ull << 62, (1ull << 62) + 1,
                                      UINT64_MAX};
     enum { SAMPLE = 2000 };
@@ -243,9 +229,8 @@ static void test_permute_large(void **state)
 
 // An epoch's order is neither the identity nor the last epoch's: of n values, the number left in place by a
 // random permutation has mean 1 and variance 1, so 10 has a chance below 1e-6.
-static void test_permute_differs_by_epoch(void **state)
+TEST(test_permute_differs_by_epoch)
 {
-    (void)state;
     enum { N = 1000 };
     int same_as_index = 0, same_as_other = 0;
     for (uint64_t i = 0; i < N; i++) {
@@ -260,24 +245,12 @@ static void test_permute_differs_by_epoch(void **state)
 
 // Images computed apart, by a Python version of Philox and the network: the order of a run's data may never
 // change.
-static void test_permute_known_answers(void **state)
+TEST(test_permute_known_answers)
 {
-    (void)state;
     static const uint64_t small[] = {450, 284, 296, 41}, large[] = {410876919372, 374121262799, 47148423955};
     Rng first = rng_make(7, "epoch", 0), second = rng_make(7, "epoch", 1);
     for (uint64_t i = 0; i < 4; i++) assert_true(rng_permute(first, i, 1000) == small[i]);
     for (uint64_t i = 0; i < 3; i++) assert_true(rng_permute(second, i, 1000000000000) == large[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_many), cmocka_unit_test(test_make),
-        cmocka_unit_test(test_arguments_matter),
-        cmocka_unit_test(test_uniform), cmocka_unit_test(test_bits), cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_below), cmocka_unit_test(test_permute_is_a_bijection),
-        cmocka_unit_test(test_permute_large), cmocka_unit_test(test_permute_differs_by_epoch),
-        cmocka_unit_test(test_permute_known_answers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_roofline: times of single operations against tiles, depth and bytes worked out by hand; sums of operations
 // against model_flops_per_token.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "net/model.h"
@@ -25,9 +21,8 @@ static void near(double a, double b)
 }
 
 // Exactly one wave of the largest tiles: nothing is lost but the depth, `sustained` and the launch.
-static void test_matmul_of_one_wave(void **state)
+TEST(test_matmul_of_one_wave)
 {
-    (void)state;
     Machine m = machines_find("A100-80");
     RooflineConstants k = roofline_constants();
     double M = 256 * 12, N = 128 * 9, K = 8192; // 108 tiles on 108 cores
@@ -40,9 +35,8 @@ static void test_matmul_of_one_wave(void **state)
 }
 
 // One row times a matrix is a walk over the matrix.
-static void test_matmul_of_one_row(void **state)
+TEST(test_matmul_of_one_row)
 {
-    (void)state;
     Machine m = machines_find("H100");
     RooflineConstants k = roofline_constants();
     double bytes = 2 * (1 * 65536.0 + 65536.0 * 65536 + 1 * 65536);
@@ -52,9 +46,8 @@ static void test_matmul_of_one_row(void **state)
 }
 
 // A small output of a long sum is cut along the sum: faster than on one core, but not as fast as a large output.
-static void test_long_sums_are_cut(void **state)
+TEST(test_long_sums_are_cut)
 {
-    (void)state;
     Machine m = machines_find("A100-80");
     RooflineConstants k = roofline_constants();
     double whole = 2 * 256 * 256 * 65536.0 / (k.sustained * m.reachable), t = roofline_matmul(&m, 256, 256, 65536, 2);
@@ -63,9 +56,8 @@ static void test_long_sums_are_cut(void **state)
 }
 
 // The operations of a block and a head, forward and back, are those that the trainer counts.
-static void test_flops_are_the_models(void **state)
+TEST(test_flops_are_the_models)
 {
-    (void)state;
     ModelShape windows = llama;
     windows.window = 300;
     const ModelShape *const shapes[] = {&gpt, &llama, &windows};
@@ -82,9 +74,8 @@ static void test_flops_are_the_models(void **state)
 }
 
 // Half the sequence on each of two ranks, half the heads on each of two: half the time or a little more.
-static void test_cuts_halve(void **state)
+TEST(test_cuts_halve)
 {
-    (void)state;
     Machine m = machines_find("H100");
     RooflineCase c = {.machine = &m, .part = llama, .B = 8, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
     double one = roofline_block(&c).seconds[0];
@@ -96,9 +87,8 @@ static void test_cuts_halve(void **state)
     assert_true(half > 0.49 * one && half < 0.6 * one);
 }
 
-static void test_slower_kinds(void **state)
+TEST(test_slower_kinds)
 {
-    (void)state;
     Machine m = machines_find("A100-80");
     RooflineCase c = {.machine = &m, .part = llama, .B = 4, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
     Roofline fused = roofline_block(&c);
@@ -135,9 +125,8 @@ static int find_link(void *name)
     return 0;
 }
 
-static void test_machines(void **state)
+TEST(test_machines)
 {
-    (void)state;
     Machine a = machines_find("a100-80"), h = machines_find("H100");
     assert_string_equal(a.name, "A100-80");
     assert_true(a.peak == 312e12 && h.peak == 989.4e12);
@@ -163,13 +152,4 @@ static void test_machines(void **state)
     assert_true(here.peak > 1e8 && here.bandwidth > 1e7 && here.memory > 1e6 && here.cores >= 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul_of_one_wave),   cmocka_unit_test(test_matmul_of_one_row),
-        cmocka_unit_test(test_long_sums_are_cut),    cmocka_unit_test(test_flops_are_the_models),
-        cmocka_unit_test(test_cuts_halve),           cmocka_unit_test(test_slower_kinds),
-        cmocka_unit_test(test_machines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -13,9 +13,8 @@ static double bound(const Rope *r, double f)
     return (log((double)r->theta) + 24 * r->factor) * U * f;
 }
 
-static void test_as_transformers(void **state)
+TEST(test_as_transformers)
 {
-    (void)state;
     static const char *const kinds[] = {"none", "linear", "ntk", "yarn", "llama3"};
     Fixture *fx = fixture_open("rope");
     int n = 0;
@@ -47,9 +46,8 @@ static double turns(const Rope *r, double f)
 }
 
 // By a factor of 1 nothing is stretched; by more no pair turns faster than before or slower than f / s.
-static void test_between(void **state)
+TEST(test_between)
 {
-    (void)state;
     enum { D = 64 };
     for (int kind = ROPE_NONE; kind <= ROPE_LLAMA3; kind++) {
         Rope plain = {.theta = 1e4f}, r = {1e4f, (RopeKind)kind, 1, 2048, 1, 32};
@@ -66,9 +64,8 @@ static void test_between(void **state)
 }
 
 // What each one leaves as it was, and what it stretches by the whole factor.
-static void test_what_each_is_for(void **state)
+TEST(test_what_each_is_for)
 {
-    (void)state;
     enum { D = 128, LAST = D / 2 - 1 };
     Rope plain = {.theta = 1e4f}, r = {1e4f, ROPE_LINEAR, 4, 4096, 1, 32};
     for (size_t i = 0; i < D / 2; i++) assert_true(rope_frequency(&r, i, D) == rope_frequency(&plain, i, D) / 4);
@@ -93,12 +90,4 @@ static void test_what_each_is_for(void **state)
     assert_true(rope_amplitude(&r) == 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_transformers),
-        cmocka_unit_test(test_between),
-        cmocka_unit_test(test_what_each_is_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

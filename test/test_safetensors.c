@@ -3,11 +3,7 @@
 #include "base/disk.h"
 #include "base/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,9 +119,8 @@ static const struct {
     {"{" T("a", "U8", "[2]", 0, 2) "," T("e", "U8", "[0]", 3, 3) "}", 2, "tensor e: begins at byte 3"},
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char error[512] = "";
         put_file(rows[i].header, strlen(rows[i].header), rows[i].n_data);
@@ -140,9 +135,8 @@ static void test_table(void **state)
 }
 
 // What the table cannot say: the eight bytes of the header length, and files shorter than they promise.
-static void test_header_length(void **state)
+TEST(test_header_length)
 {
-    (void)state;
     const char *header = "{" T("a", "U8", "[4]", 0, 4) "}";
     const struct { uint64_t n_header; const char *reason;
     } lengths[] = {{100000001, "at most 100000000"},
@@ -174,9 +168,8 @@ static void test_header_length(void **state)
 }
 
 // Deep nesting and long lists end in a message, not in a crash.
-static void test_hostile_json(void **state)
+TEST(test_hostile_json)
 {
-    (void)state;
     enum { N = 100000 };
     char *text = malloc(N + 1), error[512];
     assert_non_null(text);
@@ -190,9 +183,8 @@ static void test_hostile_json(void **state)
     free(text);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
-    (void)state;
     const char *header = "{\"__metadata__\":{\"k\":\"v\"}," T("b", "U16", "[1,2]", 3,
                                                               7) "," T("a", "U8", "[3]", 0, 3) "}   ";
     put_file(header, strlen(header), 7);
@@ -216,9 +208,8 @@ static void test_values(void **state)
 
 // ---- the writer
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     uint32_t f32[6] = {0,          0x80000000, 0x7fc00001,
                        0x7f800000, 1,          0x3f800000}; // zeros, NaN payload, inf, denormal
     int64_t i64[2] = {INT64_MIN, 7};
@@ -268,9 +259,8 @@ static void test_round_trip(void **state)
 }
 
 // The whole file, byte for byte, written out by hand: the format does not drift.
-static void test_exact_bytes(void **state)
+TEST(test_exact_bytes)
 {
-    (void)state;
     float x[2] = {1, -2};
     SafeTensor t = {.name = "w", .dtype = ST_F32, .ndim = 1, .shape = (size_t[]){2}, .data = x};
     static const char expected[] =
@@ -287,9 +277,8 @@ static void test_exact_bytes(void **state)
     free(bytes);
 }
 
-static void test_write_errors(void **state)
+TEST(test_write_errors)
 {
-    (void)state;
     float x[2] = {1, 2};
     SafeTensor t[2] = {{.name = "w", .dtype = ST_F32, .ndim = 1, .shape = (size_t[]){1}, .data = x},
                        {.name = "w", .dtype = ST_F32, .ndim = 1, .shape = (size_t[]){1}, .data = x + 1}};
@@ -316,9 +305,8 @@ static void test_write_errors(void **state)
 }
 
 // Without a buffer for the message, the reader dies: one line, status 1.
-static void test_dies(void **state)
+TEST(test_dies)
 {
-    (void)state;
     char *path = in_dir("stderr"), text[512] = "";
     put_file("{}", 2, 1);
     pid_t pid = fork();
@@ -338,13 +326,4 @@ static void test_dies(void **state)
     fclose(f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),        cmocka_unit_test(test_header_length),
-        cmocka_unit_test(test_hostile_json), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_exact_bytes),
-        cmocka_unit_test(test_write_errors), cmocka_unit_test(test_dies),
-    };
-    return cmocka_run_group_tests(tests, make_dir, temp_dir_remove);
-}
+TESTS(make_dir, temp_dir_remove)

@@ -1,10 +1,6 @@
 // test_sample: drawing a token follows the stated probabilities and cuts, and drawing text with the key/value
 // cache gives what the model gives without one.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 
@@ -50,9 +46,8 @@ static void expect_shares(const double *p, size_t V, SampleRule rule, const doub
 
 static const double five[] = {0.1, 0.4, 0.05, 0.25, 0.2};
 
-static void test_shares_are_probabilities(void **state)
+TEST(test_shares_are_probabilities)
 {
-    (void)state;
     expect_shares(five, 5, plain, five);
     const double one[] = {1}, sure[] = {1e-30, 1};
     expect_shares(one, 1, plain, one);
@@ -60,9 +55,8 @@ static void test_shares_are_probabilities(void **state)
 }
 
 // p^(1/temperature), renormalised
-static void test_temperature(void **state)
+TEST(test_temperature)
 {
-    (void)state;
     const double temperatures[] = {0.5, 2, 0.1};
     for (int i = 0; i < 3; i++) {
         double share[5], sum = 0;
@@ -75,9 +69,8 @@ static void test_temperature(void **state)
     assert_int_equal(draw(tie, 4, RULE(0, 0, 1), 0.9), 1); // the first of equals
 }
 
-static void test_top_k(void **state)
+TEST(test_top_k)
 {
-    (void)state;
     expect_shares(five, 5, RULE(1, 1, 1), (double[]){0, 1, 0, 0, 0});
     expect_shares(five, 5, RULE(1, 3, 1), (double[]){0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85});
     expect_shares(five, 5, RULE(1, 5, 1), five);
@@ -85,9 +78,8 @@ static void test_top_k(void **state)
 }
 
 // The fewest tokens that hold top_p: 0.4, 0.65, 0.85, 0.95, 1 are the sums.
-static void test_top_p(void **state)
+TEST(test_top_p)
 {
-    (void)state;
     const double two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0}, three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
     expect_shares(five, 5, RULE(1, 0, 0.001), (double[]){0, 1, 0, 0, 0});
     expect_shares(five, 5, RULE(1, 0, 0.399), (double[]){0, 1, 0, 0, 0});
@@ -100,9 +92,8 @@ static void test_top_p(void **state)
     expect_shares(five, 5, RULE(1, 2, 0.99), two);
 }
 
-static void test_min_p(void **state)
+TEST(test_min_p)
 {
-    (void)state;
     const double two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0}, three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
     const struct {
         double min_p;
@@ -120,9 +111,8 @@ static void test_min_p(void **state)
     expect_shares(five, 5, after, (double[]){0, first, 0, 1 - first, 0});
 }
 
-static void test_ends_of_the_interval(void **state)
+TEST(test_ends_of_the_interval)
 {
-    (void)state;
     const double below_one = 1 - 0x1p-53;
     const SampleRule rules[] = {plain, RULE(1, 2, 1), RULE(1, 0, 0.9), RULE(100, 0, 1), RULE(0.01, 0, 1)};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -237,7 +227,7 @@ static void expect_greedy(Case *c, const char *prompt, size_t n, double repetiti
     free(text);
 }
 
-static void test_cache_is_the_model(void **state)
+TEST_WITH(test_cache_is_the_model, setup, teardown)
 {
     Case *c = *state;
     never(c, tokenizer_eot(c->tokenizer));
@@ -246,7 +236,7 @@ static void test_cache_is_the_model(void **state)
     expect_greedy(c, "abc", 12, 1);
 }
 
-static void test_beyond_the_context(void **state)
+TEST_WITH(test_beyond_the_context, setup, teardown)
 {
     Case *c = *state;
     never(c, tokenizer_eot(c->tokenizer));
@@ -257,7 +247,7 @@ static void test_beyond_the_context(void **state)
     expect_greedy(c, "a prompt that is longer than the whole context", 20, 1);
 }
 
-static void test_repetition(void **state)
+TEST_WITH(test_repetition, setup, teardown)
 {
     Case *c = *state;
     never(c, tokenizer_eot(c->tokenizer));
@@ -267,7 +257,7 @@ static void test_repetition(void **state)
 }
 
 // Logits that are all below 0, and least so for a token of the prompt: the penalty takes it further down.
-static void test_repetition_below_zero(void **state)
+TEST_WITH(test_repetition_below_zero, setup, teardown)
 {
     Case *c = *state;
     const int32_t a = token_of(c, 'a');
@@ -292,7 +282,7 @@ static void test_repetition_below_zero(void **state)
 }
 
 // The probability that the model itself gives the token, whatever the rule has made of it.
-static void test_log_probability(void **state)
+TEST_WITH(test_log_probability, setup, teardown)
 {
     Case *c = *state;
     static float logits[CONTEXT * N_TOKENS];
@@ -317,9 +307,8 @@ static void test_log_probability(void **state)
 }
 
 // Cut anywhere, a text comes out whole, and no part ends within a character.
-static void test_characters(void **state)
+TEST(test_characters)
 {
-    (void)state;
     const char *const rows[][2] = {
         {"a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z", "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z"},
         {"a\xFF(", "a\xEF\xBF\xBD("},
@@ -348,7 +337,7 @@ static void test_characters(void **state)
     }
 }
 
-static void test_text_is_a_function_of_the_seed(void **state)
+TEST_WITH(test_text_is_a_function_of_the_seed, setup, teardown)
 {
     Case *c = *state;
     char *text[4];
@@ -364,7 +353,7 @@ static void test_text_is_a_function_of_the_seed(void **state)
 
 // A head of zeros but for end-of-text, whose logit is +-x for the first channel x of the norm: one of the signs makes
 // it the likeliest token, and then nothing follows the prompt.
-static void test_end_of_text_ends(void **state)
+TEST_WITH(test_end_of_text_ends, setup, teardown)
 {
     Case *c = *state;
     bool ended = false, went_on = false;
@@ -442,9 +431,8 @@ static void each_as_alone(const ModelShape *shape, bool bf16, int threads, bool 
     dev_cpu_free(cpu);
 }
 
-static void test_logits_of_each(void **state)
+TEST(test_logits_of_each)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
         for (int threads = 1; threads <= 2; threads++) {
             each_as_alone(&odd[i], false, threads, false);
@@ -455,7 +443,7 @@ static void test_logits_of_each(void **state)
 
 // Documents with prompts and random numbers of their own, which end at different times and start their caches again at
 // different times, are the same tokens with the same log-probabilities as alone.
-static void test_documents_side_by_side(void **state)
+TEST_WITH(test_documents_side_by_side, setup, teardown)
 {
     Case *c = *state;
     enum { TOKENS = 3 * CONTEXT };
@@ -528,7 +516,7 @@ static int begin_with_nothing(void *arg)
     return 0;
 }
 
-static void test_begins_as_the_tokenizer_says(void **state)
+TEST_WITH(test_begins_as_the_tokenizer_says, setup, teardown)
 {
     Case *c = *state;
     Tokenizer *t = without_bos(true);
@@ -579,7 +567,7 @@ static int read_more_than_room(void *arg)
 }
 
 // A small cache takes the memory of its tokens, and gives it back.
-static void test_room(void **state)
+TEST_WITH(test_room, setup, teardown)
 {
     Case *c = *state;
     size_t before = c->mem.bytes, scratch = c->mem.tag_bytes[MEM_SCRATCH];
@@ -591,37 +579,11 @@ static void test_room(void **state)
     assert_int_equal(c->mem.bytes, before);
 }
 
-static void test_cache_has_limits(void **state)
+TEST_WITH(test_cache_has_limits, setup, teardown)
 {
     expect_die(read_more_than_room, *state, "broken invariant");
     expect_die(read_no_token, *state, "broken invariant");
     expect_die(read_too_many, *state, "broken invariant");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares_are_probabilities),
-        cmocka_unit_test(test_temperature),
-        cmocka_unit_test(test_top_k),
-        cmocka_unit_test(test_top_p),
-        cmocka_unit_test(test_min_p),
-        cmocka_unit_test(test_ends_of_the_interval),
-        cmocka_unit_test(test_characters),
-        TEST(test_cache_has_limits), // forks: before OpenMP has threads
-        TEST(test_begins_as_the_tokenizer_says),
-        TEST(test_cache_is_the_model),
-        TEST(test_beyond_the_context),
-        TEST(test_repetition),
-        TEST(test_repetition_below_zero),
-        TEST(test_log_probability),
-        TEST(test_text_is_a_function_of_the_seed),
-        TEST(test_end_of_text_ends),
-        TEST(test_room),
-        TEST(test_documents_side_by_side),
-        cmocka_unit_test(test_logits_of_each),
-    };
-    return cmocka_run_group_tests_name("sample", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

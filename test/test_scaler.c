@@ -2,12 +2,8 @@
 //
 // Every expected number follows from the rule in grads.c; all are powers of two, so all comparisons are
 // exact.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "train/grads.h"
@@ -19,9 +15,8 @@ static void good(LossScaler *s, int steps)
     for (int i = 0; i < steps; i++) assert_true(grads_scaler_update(s, true));
 }
 
-static void test_overflow_at_step_0(void **state)
+TEST(test_overflow_at_step_0)
 {
-    (void)state;
     LossScaler s = grads_scaler_create(65536, 3);
     assert_false(grads_scaler_update(&s, false));
     assert_true(s.scale == 32768 && s.good_steps == 0);
@@ -31,9 +26,8 @@ static void test_overflow_at_step_0(void **state)
     assert_true(s.scale == 65536 && s.good_steps == 0);
 }
 
-static void test_grows_every_interval(void **state)
+TEST(test_grows_every_interval)
 {
-    (void)state;
     LossScaler s = grads_scaler_create(1, 5);
     for (int k = 1; k <= 6; k++) {
         good(&s, 4);
@@ -47,9 +41,8 @@ static void test_grows_every_interval(void **state)
 }
 
 // The step on which growth is due overflows: no growth, and the count starts again.
-static void test_overflow_when_growth_is_due(void **state)
+TEST(test_overflow_when_growth_is_due)
 {
-    (void)state;
     LossScaler s = grads_scaler_create(1024, 4);
     good(&s, 3);
     assert_false(grads_scaler_update(&s, false));
@@ -61,9 +54,8 @@ static void test_overflow_when_growth_is_due(void **state)
 }
 
 // scale and good_steps are all there is: a run that is stopped at any step and given them back goes on alike.
-static void test_resume_mid_interval(void **state)
+TEST(test_resume_mid_interval)
 {
-    (void)state;
     enum { STEPS = 40 };
     const char *finite = "yyynyyyyyyynnyyyyyyyyyynyyyyyyyyyyyyynyy";
     for (int stop = 0; stop < STEPS; stop++) {
@@ -89,9 +81,8 @@ static int overflow_forever(void *arg)
     return 0;
 }
 
-static void test_repeated_overflow_reaches_the_minimum(void **state)
+TEST(test_repeated_overflow_reaches_the_minimum)
 {
-    (void)state;
     LossScaler s = grads_scaler_create(65536, 2000);
     for (int k = 15; k >= 0; k--) { // 2^16 down to 2^0
         assert_false(grads_scaler_update(&s, false));
@@ -103,9 +94,8 @@ static void test_repeated_overflow_reaches_the_minimum(void **state)
     assert_true(s.scale == 2);
 }
 
-static void test_stops_at_the_maximum(void **state)
+TEST(test_stops_at_the_maximum)
 {
-    (void)state;
     LossScaler s = grads_scaler_create(0x1p23f, 1);
     good(&s, 5);
     assert_true(s.scale == 0x1p24f && s.good_steps == 0);
@@ -114,9 +104,8 @@ static void test_stops_at_the_maximum(void **state)
 }
 
 // interval 0: nothing moves; an overflow is skipped and no error however often.
-static void test_fixed_scale(void **state)
+TEST(test_fixed_scale)
 {
-    (void)state;
     LossScaler s = grads_scaler_create(128, 0), none = grads_scaler_none();
     for (int i = 0; i < 100; i++) {
         assert_int_equal(grads_scaler_update(&s, i % 3 != 0), i % 3 != 0);
@@ -132,9 +121,8 @@ static int create(void *arg)
     return 0;
 }
 
-static void test_bad_settings(void **state)
+TEST(test_bad_settings)
 {
-    (void)state;
     float scales[] = {0, -2, 0.5f, 3, 1000, 0x1p25f, NAN, INFINITY};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         float settings[2] = {scales[i], 10};
@@ -144,17 +132,4 @@ static void test_bad_settings(void **state)
     expect_die(create, settings, "interval -1 is negative");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overflow_at_step_0),
-        cmocka_unit_test(test_grows_every_interval),
-        cmocka_unit_test(test_overflow_when_growth_is_due),
-        cmocka_unit_test(test_resume_mid_interval),
-        cmocka_unit_test(test_repeated_overflow_reaches_the_minimum),
-        cmocka_unit_test(test_stops_at_the_maximum),
-        cmocka_unit_test(test_fixed_scale),
-        cmocka_unit_test(test_bad_settings),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

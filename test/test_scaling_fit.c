@@ -1,11 +1,7 @@
 // test_scaling_fit: the gradient against finite differences; known constants recovered, exactly without noise
 // and to within it with noise; a run that went wrong; intervals; what cannot be fitted.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "base/rng.h"
@@ -37,9 +33,8 @@ static void near(const char *what, double got, double want, double relative)
 }
 
 // Central differences of h = 1e-6: the truncation is h^2 / 6 of the third derivative, the rounding u f / h.
-static void test_gradient(void **state)
+TEST(test_gradient)
 {
-    (void)state;
     ScalingPoint run[RUNS];
     ladder(run, &known, 0.02, 3);
     const double theta[SCALING_FIT_SIZE] = {-0.5, 3, 0.3, 5, 0.4, 0.7}, h = 1e-6;
@@ -60,9 +55,8 @@ static void test_gradient(void **state)
 }
 
 // Huber's loss by hand: one run, E alone.
-static void test_objective_by_hand(void **state)
+TEST(test_objective_by_hand)
 {
-    (void)state;
     const ScalingPoint run = {.N = 1, .D = 1, .loss = 1};
     const double in[] = {0.05, -800, 0, -800, 0, 1}, out[] = {-0.5, -800, 0, -800, 0, 1};
     double g[SCALING_FIT_SIZE];
@@ -74,9 +68,8 @@ static void test_objective_by_hand(void **state)
 
 // Without noise the objective is 0 at one point only. The search ends where its gradient is 1e-10, in a valley whose
 // curvature along the weakest direction (E against alpha) is some 1e-5 of the strongest.
-static void test_exact(void **state)
+TEST(test_exact)
 {
-    (void)state;
     const ScalingLaw laws[] = {known, {"far", "", 1.69, 406.4, 0.34, 410.7, 0.28, 1},
                                {"steep", "", 0.4, 5e4, 0.9, 1e5, 0.8, 1}};
     for (int i = 0; i < 3; i++) {
@@ -95,9 +88,8 @@ static void test_exact(void **state)
 
 // Kaplan's form, and the forms of one term: each recovers the constants that made its runs, and a form that lacks a
 // term has none. The best runs of each size are those on the most tokens.
-static void test_other_forms(void **state)
+TEST(test_other_forms)
 {
-    (void)state;
     const ScalingLaw made[SCALING_FORMS] = {[SCALING_FORM_KAPLAN] = {"", "", 0, 3e6, 0.74, 2e7, 1, 0.2},
                                             [SCALING_FORM_SIZE] = {"", "", 0, 11.4, 0.076, 0, 1, 1},
                                             [SCALING_FORM_DATA] = {"", "", 0, 0, 1, 20, 0.095, 1}};
@@ -125,9 +117,8 @@ static void test_other_forms(void **state)
 
 // With noise of 0.3% the true E is among those of 12 fits to other noise, and the loss of a run twice as large and long
 // comes out within three times the noise.
-static void test_noise(void **state)
+TEST(test_noise)
 {
-    (void)state;
     enum { TIMES = 12 };
     double E[TIMES], held[TIMES];
     double want = scaling_laws_loss(&known, 1.28e6, 1.6e7);
@@ -142,9 +133,8 @@ static void test_noise(void **state)
 }
 
 // One run that diverged moves a fit of squares, and hardly that of a small delta.
-static void test_a_run_that_went_wrong(void **state)
+TEST(test_a_run_that_went_wrong)
 {
-    (void)state;
     ScalingPoint run[RUNS];
     ladder(run, &known, 0, 0);
     run[7].loss *= 1.5;
@@ -157,9 +147,8 @@ static void test_a_run_that_went_wrong(void **state)
 // Of 16 intervals of 90%, 10 or more hold the constant that made the runs: with a true coverage of 0.8 (quantiles of 20
 // resampled runs are somewhat narrow) fewer would come once in 35 times by chance, and the seeds are fixed. The same
 // seed gives the same fits.
-static void test_bootstrap(void **state)
+TEST(test_bootstrap)
 {
-    (void)state;
     enum { RESAMPLES = 30, TIMES = 16 };
     ScalingLaw law[RESAMPLES], again[2];
     int inside = 0;
@@ -178,9 +167,8 @@ static void test_bootstrap(void **state)
     if (inside < 10) fail_msg("%d of %d intervals hold E", inside, TIMES);
 }
 
-static void test_quantile(void **state)
+TEST(test_quantile)
 {
-    (void)state;
     double x[] = {3, 1, 2, 5, 4};
     assert_true(scaling_fit_quantile(x, 5, 0) == 1 && scaling_fit_quantile(x, 5, 1) == 5);
     assert_true(scaling_fit_quantile(x, 5, 0.5) == 3 && scaling_fit_quantile(x, 5, 0.125) == 1.5);
@@ -188,9 +176,8 @@ static void test_quantile(void **state)
 }
 
 // The bound itself is kept; the least is that of all runs, wherever it stands.
-static void test_below(void **state)
+TEST(test_below)
 {
-    (void)state;
     const double loss[] = {3, 2.0000001, 1, 2, 1.5};
     const bool want[] = {false, false, true, true, true};
     ScalingPoint run[5] = {{0}};
@@ -214,9 +201,8 @@ static int all(void *arg)
     return 0;
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     ScalingPoint run[RUNS];
     ladder(run, &known, 0, 0);
     expect_die(too_few, run, "4 runs, and 5 constants");
@@ -227,15 +213,4 @@ static void test_refused(void **state)
     expect_die(all, run, "fewer than 3 different sizes");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradient),  cmocka_unit_test(test_objective_by_hand),
-        cmocka_unit_test(test_exact),     cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_other_forms),
-        cmocka_unit_test(test_a_run_that_went_wrong), cmocka_unit_test(test_bootstrap),
-        cmocka_unit_test(test_quantile),  cmocka_unit_test(test_below),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

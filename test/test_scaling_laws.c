@@ -1,10 +1,6 @@
 // test_scaling_laws: the optimum is a minimum; the papers' own numbers are reproduced; the guides' arithmetic of models
 // and budgets.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/plan/scaling.h"
 
@@ -16,9 +12,8 @@ static void near(double a, double b, double by)
     if (!(fabs(a - b) <= by * fabs(b))) fail_msg("%.9g is not %.9g within %g", a, b, by);
 }
 
-static void test_optimum(void **state)
+TEST(test_optimum)
 {
-    (void)state;
     for (int i = 0; i < SCALING_LAWS; i++) {
         for (double C = 1e18; C < 1e27; C *= 30) {
             const ScalingLaw *law = scaling_laws_law(i);
@@ -35,9 +30,8 @@ static void test_optimum(void **state)
 }
 
 // Chinchilla's budget, 5.76e23: 70 billion on 1.4 trillion (section 4 and table 3 of arXiv 2203.15556).
-static void test_chinchilla(void **state)
+TEST(test_chinchilla)
 {
-    (void)state;
     ScalingPoint rule = scaling_laws_twenty(6 * 70e9 * 1.4e12);
     near(rule.N, 70e9, 1e-12);
     near(rule.D, 1.4e12, 1e-12);
@@ -50,9 +44,8 @@ static void test_chinchilla(void **state)
     near(scaling_laws_loss(scaling_laws_law(SCALING_LAWS_HOFFMANN), 70e9, 1.4e12), 1.937, 1e-3);
 }
 
-static void test_kaplan(void **state)
+TEST(test_kaplan)
 {
-    (void)state;
     ScalingPoint day = scaling_laws_kaplan(8.64e19); // one PF-day
     near(day.N, 1.3e9, 1e-12);
     near(6 * day.N * day.D, 8.64e19, 1e-12);
@@ -70,18 +63,16 @@ static void test_kaplan(void **state)
 }
 
 // The power law that guides print: 89.5 billion on 1.31 trillion for Chinchilla's 5.88e23, which is 1.2 times as much.
-static void test_power(void **state)
+TEST(test_power)
 {
-    (void)state;
     ScalingPoint p = scaling_laws_power(5.88e23);
     near(p.N, 89.5e9, 1e-3);
     near(p.D, 1.309e12, 1e-3);
     near(p.C / 5.88e23, 6 * 0.1174 * 1.6972, 1e-9); // the exponents add up to 1
 }
 
-static void test_served(void **state)
+TEST(test_served)
 {
-    (void)state;
     const ScalingLaw *law = scaling_laws_law(SCALING_LAWS_BESIROGLU);
     ScalingPoint best = scaling_laws_optimum(law, 1e23), none = scaling_laws_served(law, best.loss, 0);
     near(none.N, best.N, 1e-3); // nobody served: the training optimum (flat, so N is known to 1e-3)
@@ -101,10 +92,4 @@ static void test_served(void **state)
     assert_true(isinf(scaling_laws_tokens(law, 1e6, best.loss))); // too small for any data
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimum), cmocka_unit_test(test_chinchilla),
-                                       cmocka_unit_test(test_kaplan), cmocka_unit_test(test_power),
-                                       cmocka_unit_test(test_served)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_schedule: every kind and shape against values worked out by hand and against PyTorch's schedulers, and
 // what all of them promise: no jump, no rise after the warm-up, min_lr at the end.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "fixture.h"
@@ -21,18 +17,16 @@ static void expect_lr(const Schedule *s, long step, double want)
 
 static const Schedule cosine = {.kind = SCHEDULE_COSINE, .lr = 8, .min_lr = 2, .warmup = 4, .decay_steps = 28};
 
-static void test_warmup_is_linear_and_never_zero(void **state)
+TEST(test_warmup_is_linear_and_never_zero)
 {
-    (void)state;
     const double want[] = {2, 4, 6, 8}; // (step + 1) / 4 of 8
     for (long step = 0; step < 4; step++) expect_lr(&cosine, step, want[step]);
     expect_lr(&cosine, 4, 8); // the first step behind it is the peak again: p = 0
 }
 
 // cos is 1, 1/2, 0, -1/2, -1 at p = 0, 1/3, 1/2, 2/3, 1 of the 24 steps of decay
-static void test_cosine_at_known_angles(void **state)
+TEST(test_cosine_at_known_angles)
 {
-    (void)state;
     expect_lr(&cosine, 4 + 8, 2 + 6 * 0.75);
     expect_lr(&cosine, 4 + 12, 5);
     expect_lr(&cosine, 4 + 16, 2 + 6 * 0.25);
@@ -43,18 +37,16 @@ static void test_cosine_at_known_angles(void **state)
 }
 
 // In quarters, so that every value is exact; constant where there is no warm-up.
-static void test_momentum_grows_to_its_value(void **state)
+TEST(test_momentum_grows_to_its_value)
 {
-    (void)state;
     const Schedule s = {.momentum = 0.75, .momentum_start = 0.25, .momentum_warmup = 4}, none = {.momentum = 0.75};
     const double want[] = {0.25, 0.375, 0.5, 0.625, 0.75, 0.75};
     for (long step = 0; step < 6; step++) assert_true(schedule_momentum(&s, step) == want[step]);
     assert_true(schedule_momentum(&s, 1000000) == 0.75 && schedule_momentum(&none, 0) == 0.75);
 }
 
-static void test_constant_stays_at_the_peak(void **state)
+TEST(test_constant_stays_at_the_peak)
 {
-    (void)state;
     Schedule s = cosine;
     s.kind = SCHEDULE_CONSTANT;
     expect_lr(&s, 1, 4);
@@ -63,9 +55,8 @@ static void test_constant_stays_at_the_peak(void **state)
     expect_lr(&s, 1000000, 8);
 }
 
-static void test_edges(void **state)
+TEST(test_edges)
 {
-    (void)state;
     Schedule s = cosine;
     s.warmup = 0; // no warm-up: the peak at once
     expect_lr(&s, 0, 8);
@@ -84,9 +75,8 @@ static void test_edges(void **state)
 static const Schedule wsd = {.kind = SCHEDULE_WSD, .lr = 8, .min_lr = 2, .warmup = 4, .decay_start = 12,
                              .decay_steps = 28};
 
-static void test_linear(void **state)
+TEST(test_linear)
 {
-    (void)state;
     Schedule s = cosine;
     s.kind = SCHEDULE_LINEAR;
     const double want[][2] = {{3, 8}, {4, 8}, {5, 7.75}, {10, 6.5}, {16, 5}, {27, 2.25}, {28, 2}, {29, 2}};
@@ -95,9 +85,8 @@ static void test_linear(void **state)
 }
 
 // sqrt(4 / t) for t = 4, 16, 36, 64, 256 is 1, 1/2, 1/3, 1/4, 1/8
-static void test_inverse_square_root(void **state)
+TEST(test_inverse_square_root)
 {
-    (void)state;
     Schedule s = cosine;
     s.kind = SCHEDULE_INVSQRT;
     const double want[][2] = {{0, 2}, {2, 6}, {3, 8}, {15, 4}, {35, 8. / 3}, {63, 2}, {255, 1}};
@@ -112,9 +101,8 @@ static void test_inverse_square_root(void **state)
 }
 
 // The 16 steps of decay pass p = 1/16, 1/4, 1/2, 9/16; min_lr / lr is 1/4.
-static void test_wsd_shapes(void **state)
+TEST(test_wsd_shapes)
 {
-    (void)state;
     const struct {
         ScheduleShape shape;
         double at_13, at_16, at_20, at_21;
@@ -139,9 +127,8 @@ static void test_wsd_shapes(void **state)
     }
 }
 
-static void test_wsd_edges(void **state)
+TEST(test_wsd_edges)
 {
-    (void)state;
     Schedule s = wsd;
     s.decay_start = 2; // within the warm-up: the warm-up goes first, then the decay at once
     expect_lr(&s, 3, 8);
@@ -167,9 +154,8 @@ static void test_wsd_edges(void **state)
 // The steepest step of each curve: in the warm-up lr / W; then d / n times the largest slope of the shape over
 // its n steps with d = lr - min_lr (1; pi / 2; for the exponential ln(lr / min_lr) lr / d), and d / sqrt(n) for
 // 1 - sqrt, at its first step; 1 / sqrt has lr / (2 W).
-static void test_no_jump_and_no_rise(void **state)
+TEST(test_no_jump_and_no_rise)
 {
-    (void)state;
     enum { W = 50, D = 600, E = 1000 };
     const double lr = 3e-4, low = 3e-6, d = lr - low, pi = 3.14159265358979;
     const struct {
@@ -199,9 +185,8 @@ static void test_no_jump_and_no_rise(void **state)
 
 // test/fixtures/schedules.safetensors: the rates that PyTorch's own scheduler objects give, stored as float32
 // (2^-24). They go from step to step by a factor, at a few roundings each: 1000 u for the 70 steps.
-static void test_against_pytorch(void **state)
+TEST(test_against_pytorch)
 {
-    (void)state;
     Fixture *fx = fixture_open("schedules");
     const struct {
         const char *name;
@@ -232,9 +217,8 @@ static void test_against_pytorch(void **state)
     fixture_close(fx);
 }
 
-static void test_ramped(void **state)
+TEST(test_ramped)
 {
-    (void)state;
     Ramp ramp = schedule_ramp_make(16, 64, 640, 4, 4, true); // 4 to 16 sequences of 4 tokens, in three rises
     long full = schedule_reaches(&ramp, 16);
     for (long step = 0; step < 2 * full; step++)
@@ -252,9 +236,8 @@ static int check_schedule(void *schedule)
     return 0;
 }
 
-static void test_settings_that_make_no_curve(void **state)
+TEST(test_settings_that_make_no_curve)
 {
-    (void)state;
     Schedule s = wsd;
     schedule_check(&s);
     s.lr = NAN;
@@ -301,9 +284,8 @@ static int make_schedule(void *pairs)
 #define SIZES {"run.steps", "1000"}, {"model.context", "32"}, {"batch.tokens", "1024"}, {"batch.micro", "4"}
 
 // The batch grows in a row: then the first step with so many tokens before it is looked for, one after another.
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
-    (void)state;
     const struct { const char *pairs[8][2]; long warmup, decay_start, decay_steps; } rows[] = {
         {{SIZES}, 50, 0, 1000},
         {{SIZES, {"optim.warmup_part", "0.1"}}, 100, 0, 1000}, // not 101: 0.1 is a little more in binary
@@ -331,23 +313,4 @@ static void test_lengths(void **state)
     expect_die(make_schedule, both, "optim.warmup_part has no effect");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_warmup_is_linear_and_never_zero),
-        cmocka_unit_test(test_cosine_at_known_angles),
-        cmocka_unit_test(test_constant_stays_at_the_peak),
-        cmocka_unit_test(test_momentum_grows_to_its_value),
-        cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_inverse_square_root),
-        cmocka_unit_test(test_wsd_shapes),
-        cmocka_unit_test(test_wsd_edges),
-        cmocka_unit_test(test_no_jump_and_no_rise),
-        cmocka_unit_test(test_against_pytorch),
-        cmocka_unit_test(test_ramped),
-        cmocka_unit_test(test_settings_that_make_no_curve),
-        cmocka_unit_test(test_lengths),
-    };
-    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

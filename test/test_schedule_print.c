@@ -1,10 +1,6 @@
 // test_schedule_print: the table has the values of the run at the steps that matter, the drawings have their
 // corners where the curves have them, and unusual runs (one step, all warm-up) give a table and a picture too.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "train/schedule.h"
@@ -58,9 +54,8 @@ static int check_table(const char *text, const Schedule *s, const Ramp *r, char 
     return rows;
 }
 
-static void test_momentum_is_drawn(void **state)
+TEST(test_momentum_is_drawn)
 {
-    (void)state;
     Schedule warmed = wsd;
     warmed.momentum = 0.95, warmed.momentum_start = 0.85, warmed.momentum_warmup = 300;
     Ramp r = ramp();
@@ -75,9 +70,8 @@ static void test_momentum_is_drawn(void **state)
     free(plain);
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     Ramp r = ramp();
     char notes[2000] = "", want[400];
     char *text = print(&wsd, &r, 1000);
@@ -113,9 +107,8 @@ static void read_drawing(const char *text, const char *title, int high[50])
 }
 
 // One column a step. A batch of 1 to 9: the row is its size. A rate that falls by 1/50: the nearest of 9 rows.
-static void test_drawing(void **state)
+TEST(test_drawing)
 {
-    (void)state;
     Schedule s = {.kind = SCHEDULE_LINEAR, .lr = 1, .decay_steps = 50};
     Ramp r = schedule_ramp_make(1, 9, 100, 1, 1, false);
     char *text = print(&s, &r, 50);
@@ -127,9 +120,8 @@ static void test_drawing(void **state)
     free(text);
 }
 
-static void test_odd_runs(void **state)
+TEST(test_odd_runs)
 {
-    (void)state;
     const ScheduleKind kind[] = {SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD};
     const long steps[] = {1, 2, 3, 30, 71, 72, 73, 5000000};
     Ramp grows = ramp(), none = schedule_ramp_make(0, 32768, 0, 1024, 4, true);
@@ -186,9 +178,8 @@ static bool passes(const char *svg, const char *color, double x, double y)
 }
 
 // The panels: x from 96 over 830; the rate from 328 up over 210, the batch from 470 up over 90.
-static void test_picture(void **state)
+TEST_IN_DIR(test_picture)
 {
-    (void)state;
     Ramp r = ramp();
     schedule_print_svg(&wsd, &r, 1000, in_dir("schedule.svg"));
     char *svg = read_svg(in_dir("schedule.svg"));
@@ -217,21 +208,9 @@ static int draw_nowhere(void *path)
     return 0;
 }
 
-static void test_no_place_for_the_picture(void **state)
+TEST_IN_DIR(test_no_place_for_the_picture)
 {
-    (void)state;
     expect_die(draw_nowhere, in_dir("none/schedule.svg"), "none/schedule.svg: cannot be written");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_momentum_is_drawn),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_drawing),
-        cmocka_unit_test(test_odd_runs),
-        IN_DIR(test_picture),
-        IN_DIR(test_no_place_for_the_picture),
-    };
-    return cmocka_run_group_tests_name("schedule_print", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,9 +1,5 @@
 // test_screen: the two shares on parts whose counts are known, thresholds from both sides, and what is masked.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,9 +41,8 @@ static double repeat_naive(const int32_t *token, size_t n)
     return (double)repeated / (double)(n - 3);
 }
 
-static void test_repeat(void **state)
+TEST(test_repeat)
 {
-    (void)state;
     Screen *s = screen_new(0.5, 1, T, NULL);
     const int32_t once[] = {1, 2, 3, 4, 5, 6, 7, 8}, twice[] = {1, 2, 3, 4, 1, 2, 3, 4}, same[T] = {0};
     assert_true(screen_repeat(s, once, 8) == 0);
@@ -64,9 +59,8 @@ static void test_repeat(void **state)
     screen_free(s);
 }
 
-static void test_broken(void **state)
+TEST(test_broken)
 {
-    (void)state;
     Tokenizer *t = bytes_alone();
     Screen *s = screen_new(1, 0.5, T, t);
     int32_t a = byte_token(t, 'a'), ef = byte_token(t, 0xEF), bf = byte_token(t, 0xBF), bd = byte_token(t, 0xBD);
@@ -80,9 +74,8 @@ static void test_broken(void **state)
 }
 
 // Three parts: the end of a document, one of whose three 4-grams one repeats, and one that does not repeat.
-static void test_masks_parts(void **state)
+TEST(test_masks_parts)
 {
-    (void)state;
     Tokenizer *t = bytes_alone();
     const int32_t token[] = {9, 8, 7, EOT, 1, 1, 1, 1, 1, EOT, 1, 2, 3, 4};
     enum { N = sizeof token / sizeof *token };
@@ -109,9 +102,4 @@ static void test_masks_parts(void **state)
     tokenizer_free(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeat), cmocka_unit_test(test_broken),
-                                       cmocka_unit_test(test_masks_parts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

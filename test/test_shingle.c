@@ -1,9 +1,5 @@
 // test_shingle: normalization, n-grams and exact Jaccard, against results by hand and a naive twin on strings.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/rng.h"
 #include "data/prep/shingle.h"
@@ -36,9 +32,8 @@ static void normalizes_to(const char *text, size_t n, const char *expected, size
     shingle_free(&s);
 }
 
-static void test_normalize(void **state)
+TEST(test_normalize)
 {
-    (void)state;
     normalizes_to("", 0, "", 0);
     normalizes_to(NULL, 0, "", 0);
     normalizes_to(" \t\n\v\f\r ", 7, "", 0);
@@ -52,9 +47,8 @@ static void test_normalize(void **state)
 
 // Long texts of all bytes, among them words of one letter as dense as they come: what a twin that cuts at strings' ends
 // makes of them.
-static void test_long_texts(void **state)
+TEST(test_long_texts)
 {
-    (void)state;
     Rng rng = rng_make(1, "normalize", 0);
     enum { LONGEST = 3 * 4096 };
     char *text = malloc(LONGEST), *expected = malloc(LONGEST + 2);
@@ -81,9 +75,8 @@ static void test_long_texts(void **state)
     free(text), free(expected);
 }
 
-static void test_grams(void **state)
+TEST(test_grams)
 {
-    (void)state;
     Shingles s = {0};
     const char *text = "One two  THREE one two three one";
     shingle_normalize(&s, text, strlen(text));
@@ -140,9 +133,8 @@ static double naive_jaccard(const char *a, const char *b, size_t n)
 }
 
 // Texts of 0 to 99 words out of 4, so that grams repeat and overlap. The counts are the same integers: ==.
-static void test_jaccard(void **state)
+TEST(test_jaccard)
 {
-    (void)state;
     Shingles a = {0}, b = {0};
     double least = 1, most = 0;
     for (uint32_t round = 0; round < 300; round++) {
@@ -168,13 +160,4 @@ static void test_jaccard(void **state)
     shingle_free(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_normalize),
-        cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_grams),
-        cmocka_unit_test(test_jaccard),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

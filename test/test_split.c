@@ -1,12 +1,8 @@
 // Tests of split: the parts of a word, encoded one by one, give the ids of the word, whatever the merges and the bytes;
 // and which points are split points, by hand.
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,9 +115,8 @@ static void draw_merges(Small *v, Rng rng, uint64_t *at, size_t n)
     }
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     int words = 0, cut = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
         static Small v;
@@ -152,9 +147,8 @@ static void expect(const Small *v, const char *word, const char *parts)
     assert_string_equal(got, parts);
 }
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     static Small v;
     begin(&v);
     index_all(&v); // no merges: every character is a part
@@ -198,8 +192,4 @@ static void test_by_hand(void **state)
     end(&v);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_by_hand)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

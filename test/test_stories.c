@@ -3,11 +3,7 @@
 #include "data/stories/stories.h"
 #include "data/stories/stories_tables.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 #include <ctype.h>
 #include <jansson.h>
 #include <math.h>
@@ -54,9 +50,8 @@ static size_t count_words(const GrammarText *text)
 // Every story is read back in exactly one way, with exactly the probability that the writer reported (the
 // same sums in the same order, hence ==). So the reported entropy is the entropy, not a bound. No tale is
 // a rhyme, and no rhyme a tale: --check may ask for one after the other.
-static void test_one_derivation(void **state)
+TEST(test_one_derivation)
 {
-    (void)state;
     Grammar *g[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
     for (uint64_t i = 0; i < 800; i++) {
@@ -72,9 +67,8 @@ static void test_one_derivation(void **state)
     grammar_free(g[1]);
 }
 
-static void test_same_seed_same_story(void **state)
+TEST(test_same_seed_same_story)
 {
-    (void)state;
     Grammar *g = stories_load(STORIES_TALES);
     GrammarText a = {0}, b = {0};
     size_t n_equal = 0;
@@ -104,9 +98,8 @@ static bool occurs(const char *s, size_t n_s, const char *word, size_t n)
 }
 
 // What a model gets wrong must not pass: another name at the end, a cut story, a word too many.
-static void test_not_a_story(void **state)
+TEST(test_not_a_story)
 {
-    (void)state;
     Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
     char *girls = word_list("girl"), *boys = word_list("boy");
@@ -165,9 +158,8 @@ static size_t last_two_sentences(const GrammarText *text)
 // The hero is the first child of the story, and named more than once; at most one other appears, of the
 // other sex; those that a rhyme calls (`come, Anna`) are others. The hero of a tale is named again in one of its last
 // two sentences.
-static void test_names_are_kept(void **state)
+TEST(test_names_are_kept)
 {
-    (void)state;
     Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
     char *girls = word_list("girl"), *boys = word_list("boy");
@@ -257,9 +249,8 @@ static size_t read_kind(StoriesKind kind, size_t bytes, size_t shortest, size_t 
     return n_distinct;
 }
 
-static void test_words_and_lengths(void **state)
+TEST(test_words_and_lengths)
 {
-    (void)state;
     size_t tales = read_kind(STORIES_TALES, 3000000, 90, 190);
     size_t rhymes = read_kind(STORIES_RHYMES, 500000, 70, 190);
     printf("distinct words: %zu in 3 MB of tales, %zu in 0.5 MB of rhymes\n", tales, rhymes);
@@ -346,9 +337,8 @@ static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
     json_decref(json);
 }
 
-static void test_program_corpus(void **state)
+TEST(test_program_corpus)
 {
-    (void)state;
     assert_int_equal(run("--bytes 50000 --primer 10000 --val-bytes 19000 --seed 8 --out new/corpus"), 0);
     check_corpus(50000, 10000, 19000);
     const char *files[] = {"--check new/corpus/train.txt | tail -n 1",
@@ -365,9 +355,8 @@ static void test_program_corpus(void **state)
     check_corpus(9000, 9000, 450); // nothing but rhymes to train on
 }
 
-static void test_program_screen(void **state)
+TEST(test_program_screen)
 {
-    (void)state;
     assert_int_equal(run("--count 4 --seed 8 >seven.txt"), 0);
     assert_int_equal(run("--count 3 --rhymes --seed 8 >>seven.txt && head -c 60 seven.txt >cut.txt"), 0);
     assert_int_equal(run("--check seven.txt"), 0);
@@ -388,9 +377,8 @@ static void test_program_screen(void **state)
     assert_non_null(strstr(output, "left the grammar at byte 40"));
 }
 
-static void test_program_errors(void **state)
+TEST(test_program_errors)
 {
-    (void)state;
     const struct {
         const char *arguments, *words;
         int status;
@@ -425,13 +413,4 @@ static void test_program_errors(void **state)
     assert_non_null(strstr(output, "--val-bytes"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_derivation),    cmocka_unit_test(test_same_seed_same_story),
-        cmocka_unit_test(test_not_a_story),       cmocka_unit_test(test_names_are_kept),
-        cmocka_unit_test(test_words_and_lengths), cmocka_unit_test(test_program_corpus),
-        cmocka_unit_test(test_program_screen),    cmocka_unit_test(test_program_errors),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

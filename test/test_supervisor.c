@@ -1,12 +1,8 @@
 // test_supervisor: the words for every way in which a rank can end, who is to blame for a hang, and real processes
 // under a supervisor: it outlives them, names them once, passes signals on, and never leaves one running.
 // (test_supervisor.sh: the same for build/train on several ranks.)
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "temp_dir.h"
@@ -28,9 +24,8 @@ static int left_with(int status)
     return status << 8;
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     const struct {
         int status, leaving;
         bool done;
@@ -92,9 +87,8 @@ static void assert_blame(const char *who, int mine, const char *words)
     assert_blame_of(who, mine, false, words);
 }
 
-static void test_blame(void **state)
+TEST(test_blame)
 {
-    (void)state;
     const char *other = "rank 6: error: process 72 on a hangs and did not reach all_reduce 9 of group dp, in which "
                         "rank 4 waits; no progress for 60 s, at step 12 (training) (run.hang_timeout)\n";
     assert_blame("wwcw", 2, other); // its own supervisor
@@ -115,9 +109,8 @@ static void test_blame(void **state)
 }
 
 // The report for programs: what a death by waitpid's status, and a hang by the ranks of a machine, are called.
-static void test_record(void **state)
+TEST(test_record)
 {
-    (void)state;
     const struct {
         int status, leaving;
         const char *why, *number;
@@ -140,9 +133,8 @@ static void test_record(void **state)
     assert_non_null(strstr(line, "\"rank\":5,\"process\":71,\"host\":\"a\",\"why\":\"hang\","));
 }
 
-static void test_nobody_listens(void **state)
+TEST(test_nobody_listens)
 {
-    (void)state;
     supervisor_phase(NULL, 1, "x"), supervisor_call(NULL, "a", "b", 1), supervisor_wait(NULL, "a", "b", 1);
     supervisor_go_on(NULL), supervisor_pulse(NULL), supervisor_progress(NULL), supervisor_timeout(NULL, 1);
     supervisor_leaving(NULL, 1), supervisor_done(NULL);
@@ -217,9 +209,8 @@ static void launcher_of(const char *rank, const char *local, const char *n_local
     setenv("MPI_LOCALNRANKS", n_local, 1);
 }
 
-static void test_processes(void **state)
+TEST(test_processes)
 {
-    (void)state;
     const struct {
         How how;
         int status;
@@ -248,9 +239,8 @@ static void test_processes(void **state)
 }
 
 // Who is above the rank ends it, whatever ends that one.
-static void test_the_rank_dies_with_its_supervisor(void **state)
+TEST(test_the_rank_dies_with_its_supervisor)
 {
-    (void)state;
     int ends[2];
     char text[64] = "";
     launcher_of("0", "0", "1");
@@ -284,9 +274,8 @@ static int count_boards(void)
 
 // Two ranks of one machine: one is killed; its supervisor speaks, the other ends its rank in silence, though no
 // launcher does. The board has no name any more once both are there.
-static void test_a_machine_speaks_once(void **state)
+TEST(test_a_machine_speaks_once)
 {
-    (void)state;
     int ends[2], status[2], boards = count_boards();
     char text[1000] = "", *path = in_dir("failure.jsonl");
     setenv("TEST_RECORD", path, 1);
@@ -322,13 +311,4 @@ static void test_a_machine_speaks_once(void **state)
     unsetenv("TEST_RECORD");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words), cmocka_unit_test(test_blame), cmocka_unit_test(test_record),
-        cmocka_unit_test(test_nobody_listens),
-        cmocka_unit_test(test_processes), cmocka_unit_test(test_the_rank_dies_with_its_supervisor),
-        cmocka_unit_test(test_a_machine_speaks_once),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
-}
+TESTS(temp_dir_make, temp_dir_remove)

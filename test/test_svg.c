@@ -1,11 +1,7 @@
 // test_svg: pictures number by number: where a value stands, ticks and what is written at them, a curve's points,
 // its smoothed twin, and labels that make room for each other.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/svg.h"
 
@@ -31,9 +27,8 @@ static void expect(FILE *f, const char *want)
 
 static const SvgPanel panel = {.x = 10, .y = 20, .w = 100, .h = 50, .x1 = 200, .y0 = 1, .y1 = 3};
 
-static void test_places(void **state)
+TEST(test_places)
 {
-    (void)state;
     assert_true(svg_px(&panel, 0) == 10 && svg_px(&panel, 50) == 35 && svg_px(&panel, 200) == 110);
     assert_true(svg_py(&panel, 3) == 20 && svg_py(&panel, 2) == 45 && svg_py(&panel, 1) == 70);
     const struct { double v; const char *want; } rows[] = {
@@ -67,9 +62,8 @@ static void expect_ticks(const SvgPanel *p, int x_ticks, int y_ticks, const char
     free(text);
 }
 
-static void test_ticks(void **state)
+TEST(test_ticks)
 {
-    (void)state;
     expect_ticks(&panel, 4, 2, "middle", "10:0 35:50 60:100 85:150 110:200 ");
     expect_ticks(&panel, 4, 2, "end", "74:1 49:2 24:3 104:along "); // 4 below the line
     SvgPanel p = panel;
@@ -91,9 +85,8 @@ static void test_ticks(void **state)
 }
 
 // All of one: a line of the grid at each tick of y, a short one at each of x, the axis and the titles.
-static void test_frame(void **state)
+TEST(test_frame)
 {
-    (void)state;
     char want[4000] = "", label[32];
     FILE *f = fmemopen(want, sizeof want, "w");
     assert_non_null(f);
@@ -141,9 +134,8 @@ static void expect_path(const double (*point)[2], size_t n, double width, const 
     svg_series_free(&s);
 }
 
-static void test_curve(void **state)
+TEST(test_curve)
 {
-    (void)state;
     // A gap where there is no number and where x goes back; what is far outside is drawn a little outside.
     expect_path((const double[][2]){{0, 1}, {2, 3}, {4, NAN}, {6, 2}, {8, 1}, {2, 3}, {4, 2}}, 7, 100,
                 "M10.0 70.0L11.0 20.0M13.0 45.0L14.0 70.0M11.0 20.0L12.0 45.0");
@@ -160,9 +152,8 @@ static void test_curve(void **state)
     expect(f, "<clipPath id=\"c\"><rect x=\"10.0\" y=\"20.0\" width=\"104.0\" height=\"50.0\"/></clipPath>\n");
 }
 
-static void test_series(void **state)
+TEST(test_series)
 {
-    (void)state;
     enum { N = 160 }; // means over up to 2 points on each side
     SvgSeries s = svg_series(N);
     assert_int_equal(s.n, 0);
@@ -203,9 +194,8 @@ static void test_series(void **state)
 }
 
 // Labels stand beside the end of their curve, from the top; those of near values half as far up as down.
-static void test_labels(void **state)
+TEST(test_labels)
 {
-    (void)state;
     SvgPanel p = panel;
     p.h = 200;
     SvgLabel label[3] = {{.value = 1.5, .color = "red", .head = "low", .detail = "a<b"},
@@ -241,11 +231,4 @@ static void test_labels(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places), cmocka_unit_test(test_ticks),  cmocka_unit_test(test_frame),
-        cmocka_unit_test(test_curve),  cmocka_unit_test(test_series), cmocka_unit_test(test_labels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // test_tasks: what becomes of each dataset's fields, which tokens of a choice are scored, that the model's
 // log-likelihoods are those of a forward of that choice alone, and figures computed by hand; files that are cut, wrong
 // or forged.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/check/comm_threads.h"
 #include "expect_die.h"
@@ -62,9 +58,8 @@ static void expect(const char *name, const char *text, size_t gold, size_t n, co
 #define CHOICES(...) \
     sizeof (const char *const[][2]){__VA_ARGS__} / sizeof(char *[2]), (const char *const[][2]){__VA_ARGS__}
 
-static void test_wording(void **state)
+TEST_IN_DIR(test_wording)
 {
-    (void)state;
     expect("", "{'activity_label': 'Baking', 'ctx_a': '[header] How to bake [title] Mix. [step] Use Flour.', 'ctx_b': "
            "'the Cook', 'endings': ['[substeps] rests.', ' bakes it '], 'label': '1'}\n", 1,
            CHOICES({"Baking: How to bake. Mix. Use Flour. The cook", "  rests."},
@@ -100,9 +95,8 @@ static void test_wording(void **state)
 
 // A byte order mark, lines that end as in Windows, empty ones, and a last one that does not end change nothing. The
 // file's own name does not say how it is read, and of NAME= only the first word does.
-static void test_same_items(void **state)
+TEST_IN_DIR(test_same_items)
 {
-    (void)state;
     static const char *const text[] = {
         PIQA("a", "0") PIQA("b", "1"), "\xEF\xBB\xBF" PIQA("a", "0") PIQA("b", "1"),
         "\n{'goal': 'a', 'sol1': 'one', 'sol2': 'two', 'label': '0'}\r\n \t\r\n"
@@ -122,9 +116,8 @@ static void test_same_items(void **state)
 }
 
 // Solved items are the first of their file that are not the question itself, and on its topic.
-static void test_shots(void **state)
+TEST_IN_DIR(test_shots)
 {
-    (void)state;
     TasksOptions options = {.shots = 2,
                             .from = named_file("shots.jsonl", PIQA("a", "0") PIQA("b", "1") PIQA("c", "0"))};
     Tasks *t = tasks_open(text_file(PIQA("b", "1") PIQA("z", "0")), options);
@@ -150,9 +143,8 @@ static void test_shots(void **state)
     REQUEST("1000000", "0", "Answer:", " a", "1") REQUEST("1000000", "1", "Answer:", " b\u00e9", "1") \
     REQUEST("1000007", "0", "Answer:", " c", "0") REQUEST("1000007", "1", "Answer:", " d", "0")
 
-static void test_requests(void **state)
+TEST_IN_DIR(test_requests)
 {
-    (void)state;
     Tasks *t = tasks_open(text_file(REQUESTS), (TasksOptions){0});
     assert_int_equal(t->n, 2);
     assert_int_equal(t->item[1].id, 7);
@@ -188,9 +180,8 @@ static size_t llmc_file(char *out, uint16_t *token, size_t n)
 }
 #define EXAMPLES {65535, 26, 0, 1, 2, 3, 10, 11, 12, 1, 13, 1, 14, 65535, 26, 1, 0, 2, 1, 20, 2, 21, 22, 2, 23, 24}
 
-static void test_llmc(void **state)
+TEST_IN_DIR(test_llmc)
 {
-    (void)state;
     uint16_t token[] = EXAMPLES;
     char bytes[2000];
     size_t n = llmc_file(bytes, token, sizeof token / 2);
@@ -245,9 +236,8 @@ static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, int32_t fir
 
 // Spaces that end the context are the ending's. What begins a document comes first: the tokenizer's own BOS always,
 // else end-of-text, which --bare leaves out of all but an empty context.
-static void test_border(void **state)
+TEST_IN_DIR(test_border)
 {
-    (void)state;
     Tokenizer *plain = train_tokenizer();
     Vocab vocab = *tokenizer_vocab(plain);
     enum { BOS = 7 };
@@ -273,9 +263,8 @@ static void test_border(void **state)
 }
 
 // T tokens are read, and one more is predicted: the first are dropped, then those of the ending too.
-static void test_cut(void **state)
+TEST_IN_DIR(test_cut)
 {
-    (void)state;
     Tokenizer *tokenizer = train_tokenizer();
     const char *text = REQUEST("0", "0", "the baker bakes a cake and", " the cook", "0")
         REQUEST("0", "1", "a", " steak", "0");
@@ -324,9 +313,8 @@ static double alone(Model *m, const TasksChoice *c)
 static const char *const mixed = ENDINGS("0", "") ENDINGS("1", "Question: ") ENDINGS("2", "Answer: the cake.")
     ENDINGS("3", "question: what the baker bakes? ") ENDINGS("4", "x") ENDINGS("5", "the answer is the cake, yes: ");
 
-static void test_loglik(void **state)
+TEST_IN_DIR(test_loglik)
 {
-    (void)state;
     Mem mem = {0};
     Dev *dev = dev_cpu_create(1);
     Model *m = make_model(&mem, dev);
@@ -349,9 +337,8 @@ static void test_loglik(void **state)
 }
 
 // Endings of tokens that the model likes best are greedy; another last, or first, token is not.
-static void test_greedy(void **state)
+TEST_IN_DIR(test_greedy)
 {
-    (void)state;
     Mem mem = {0};
     Dev *dev = dev_cpu_create(1);
     Model *m = make_model(&mem, dev);
@@ -416,9 +403,8 @@ static void one_rank(Comm *ranks, void *arg)
 }
 
 // The same bits on each rank, and for each number of ranks.
-static void test_ranks(void **state)
+TEST_IN_DIR(test_ranks)
 {
-    (void)state;
     static Case one, several;
     text_file(mixed);
     comm_threads_run(1, one_rank, &one);
@@ -433,9 +419,8 @@ static void test_ranks(void **state)
 
 // By hand. Item 0: sums -6 -8 -6, 2 3 4 characters, 2 6 4 bytes, 1 4 2 tokens; after "Answer:" -2 -9 -1. Item 1: sums
 // -4 -3.
-static void test_figures(void **state)
+TEST_IN_DIR(test_figures)
 {
-    (void)state;
     TasksChoice a[] = {{.context = (char *)"", .loglik = -6, .chars = 2, .bytes = 2, .scored = 1},
                        {.loglik = -8, .chars = 3, .bytes = 8, .scored = 8},
                        {.loglik = -6, .chars = 4, .bytes = 4, .scored = 2}};
@@ -478,9 +463,8 @@ static void test_figures(void **state)
 }
 
 // By hand: of subject b 2 of 3 are right, of c 0 of 2. Micro 2/5, macro (2/3 + 0) / 2, its error that of b / 2.
-static void test_subjects(void **state)
+TEST_IN_DIR(test_subjects)
 {
-    (void)state;
     TasksChoice right[] = {{.loglik = -1, .scored = 1}, {.loglik = -2, .scored = 1}};
     TasksChoice wrong[] = {{.loglik = -2, .scored = 1}, {.loglik = -1, .scored = 1}};
     char b[] = "b", c[] = "c", again[] = "b";
@@ -527,9 +511,8 @@ static int open_without_shots(void *arg)
 }
 
 // 1,000 endings are the most, and brackets within brackets end somewhere.
-static void test_too_much(void **state)
+TEST_IN_DIR(test_too_much)
 {
-    (void)state;
     enum { DEEP = 100000 };
     static char text[4 * DEEP];
     memset(text, '[', DEEP);
@@ -546,9 +529,8 @@ static void test_too_much(void **state)
     tasks_free(tasks_open(text_file(text), (TasksOptions){0}));
 }
 
-static void test_wrong_lines(void **state)
+TEST_IN_DIR(test_wrong_lines)
 {
-    (void)state;
     static const char *const bad[][2] = {
         {"", "no items"}, {"\n \n", "no items"}, {"{'goal': 'a', 'sol1':", "task.jsonl:1: not JSON"},
         {PIQA("a", "0") "{'goal'\n", "task.jsonl:2: not JSON"}, {"[1]\n", "not a JSON object"},
@@ -596,9 +578,8 @@ static void test_wrong_lines(void **state)
     expect_die(open_with_shots, (void *)text_file(REQUESTS), "--shots");
 }
 
-static void test_wrong_tokens(void **state)
+TEST_IN_DIR(test_wrong_tokens)
 {
-    (void)state;
     static const struct {
         size_t at, value;
         const char *words;
@@ -626,12 +607,4 @@ static void test_wrong_tokens(void **state)
     expect_die(open_file, (void *)file("x.bin", bytes, n), "version 2");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_wording), IN_DIR(test_same_items), IN_DIR(test_shots), IN_DIR(test_requests), IN_DIR(test_llmc),
-        IN_DIR(test_border),
-        IN_DIR(test_cut), IN_DIR(test_loglik), IN_DIR(test_greedy), IN_DIR(test_ranks), IN_DIR(test_figures),
-        IN_DIR(test_subjects), IN_DIR(test_too_much), IN_DIR(test_wrong_lines), IN_DIR(test_wrong_tokens)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

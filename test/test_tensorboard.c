@@ -1,10 +1,6 @@
 // tensorboard: checksums and records against known bytes; files of a new and of a resumed run; numbers that are not
 // finite. dev/reference/check_tensorboard.py reads a run's files with TensorBoard's own reader.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "record/tensorboard.h"
@@ -26,9 +22,8 @@ static void assert_bytes(const unsigned char *data, size_t n, const char *hex)
     }
 }
 
-static void test_checksum(void **state)
+TEST(test_checksum)
 {
-    (void)state;
     assert_int_equal(tensorboard_crc("123456789", 9), 0xE3069283); // the check value of CRC-32C
     assert_int_equal(tensorboard_crc("", 0), 0);
     assert_int_equal(tensorboard_mask(0), 0xA282EAD8);
@@ -37,7 +32,7 @@ static void test_checksum(void **state)
 }
 
 // As written by protoc's encoder and TensorFlow's record format.
-static void test_known_bytes(void **state)
+TEST(test_known_bytes)
 {
     unsigned char out[600];
     (void)state;
@@ -59,7 +54,7 @@ static uint64_t varint(const unsigned char **at)
 }
 
 // Many scalars, a step beyond 32 bits, long tags: the lengths agree, and each float is there.
-static void test_event(void **state)
+TEST(test_event)
 {
     enum { N = 40 };
     static unsigned char out[64 + 128 * N];
@@ -106,9 +101,8 @@ static size_t slurp(const char *path, unsigned char *out, size_t room)
     return n;
 }
 
-static void test_files(void **state)
+TEST_IN_DIR(test_files)
 {
-    (void)state;
     unsigned char want[600], have[600];
     TensorBoardScalar scalar = {"lr", 0.5};
     TensorBoard *b = tensorboard_open(dir, 0);
@@ -141,17 +135,9 @@ static int open_nowhere(void *arg)
     return 0;
 }
 
-static void test_refused(void **state)
+TEST_IN_DIR(test_refused)
 {
-    (void)state;
     expect_die(open_nowhere, in_dir("missing"), "tensorboard: cannot make");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checksum), cmocka_unit_test(test_known_bytes), cmocka_unit_test(test_event),
-        IN_DIR(test_files), IN_DIR(test_refused),
-    };
-    return cmocka_run_group_tests_name("tensorboard", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

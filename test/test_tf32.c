@@ -35,9 +35,8 @@ static void must_be(const char *what, const float *got, const float *want, const
 }
 
 // An independent loop: the chain of gemm.h over rounded operands, with the numbers that rounding may get wrong.
-static void test_chain(void **state)
+TEST(test_chain)
 {
-    (void)state;
     static float a[N * C], b[C * OC], c[N * OC], ra[N * C], rb[C * OC];
     const float odd[] = {0x1.002p0f, 0x1.006p0f, -0x1.002002p3f, 0x1.ffep5f, 0x1p-130f, 0x1.8p-137f, 0, -0.0f};
     numbers(a, N * C, "a"), numbers(b, C * OC, "b");
@@ -91,9 +90,8 @@ static size_t products(Dev *dev, float *out, const Arrays *a, size_t rows)
     return (size_t)(at - out);
 }
 
-static void test_products(void **state)
+TEST(test_products)
 {
-    (void)state;
     static Arrays a, r;
     static float got[ROOM * 8], want[ROOM * 8], plain[ROOM * 8];
     Dev *exact = dev_cpu_create(1), *tf32 = dev_cpu_create(2);
@@ -113,9 +111,8 @@ static void test_products(void **state)
     dev_cpu_free(exact), dev_cpu_free(tf32);
 }
 
-static void test_what_is_not_rounded(void **state)
+TEST(test_what_is_not_rounded)
 {
-    (void)state;
     static Arrays a;
     static float got[ROOM], want[ROOM], lse[N];
     Dev *exact = dev_cpu_create(1), *tf32 = dev_cpu_create(1);
@@ -134,12 +131,4 @@ static void test_what_is_not_rounded(void **state)
     dev_cpu_free(exact), dev_cpu_free(tf32);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_what_is_not_rounded),
-    };
-    return cmocka_run_group_tests_name("tf32", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // Tests of build/tokenize: every command once, and what it refuses.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 
 #define PROGRAM "tokenize"
 #include "program.h"
@@ -32,9 +28,8 @@ static void expect(const char *arguments, int status, const char *words)
         fail_msg("tokenize %s: expected status %d and '%s', got: %s", arguments, status, words, output);
 }
 
-static void test_commands(void **state)
+TEST(test_commands)
 {
-    (void)state;
     write_sample();
     expect("train --special --vocab 265 --threads 3 --out tok in.txt", 0, "tok: 265 tokens from 35 bytes");
     expect("count --special --tokenizer tok in.txt", 0, "2 texts, 35 bytes, ");
@@ -53,9 +48,8 @@ static void test_commands(void **state)
     }
 }
 
-static void test_formats(void **state)
+TEST(test_formats)
 {
-    (void)state;
     write_sample();
     expect("train --special --vocab 265 --out tok in.txt", 0, "");
     expect("encode --tokenizer tok in.txt", 0, "");
@@ -70,9 +64,8 @@ static void test_formats(void **state)
 }
 
 // Lines of JSON are documents, alone and in a folder: the tokenizer learns their texts, and not the signs around them.
-static void test_jsonl(void **state)
+TEST(test_jsonl)
 {
-    (void)state;
     const char lines[] = "{\"body\": \"aaabd aaabac\\n\"}\n{\"body\": \"it's aaab\"}\nbad\n";
     put("in.jsonl", lines, sizeof lines - 1);
     put("one.txt", "aaabd aaabac\n", 13);
@@ -93,18 +86,16 @@ static void test_jsonl(void **state)
     expect("count --tokenizer from_json in.jsonl.gz", 1, "no document in it (is 'text' its field? --field)");
 }
 
-static void test_bench(void **state)
+TEST(test_bench)
 {
-    (void)state;
     write_sample();
     expect("bench --vocab 260 --threads 2 in.txt", 0, "training MB/s");
     assert_non_null(strstr(output, "\n      1 "));
     assert_non_null(strstr(output, "\n      2 "));
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     write_sample();
     expect("train --special --vocab 265 --out tok in.txt", 0, "");
     expect("--help", 0, "--tokenizer PATH");
@@ -135,14 +126,4 @@ static void test_errors(void **state)
     expect("decode --tokenizer tok ids", 1, "ids: ");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

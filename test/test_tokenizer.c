@@ -1,11 +1,7 @@
 // Tests of tokenizer and vocab. The vocabularies are trained here, so that every id is known by hand: in
 // GPT-2's order 'a' is 64 ('!' is 0), a space is 220, and merges start at 256.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -63,9 +59,8 @@ static void expect_round_trip(Tokenizer *t, const char *text, size_t n)
 // The merges of this text are derived in test_bpe.c: aa 256, ab 257, aaab 258, ac 259.
 static const char classic[] = "aaabdaaabac";
 
-static void test_ids(void **state)
+TEST(test_ids)
 {
-    (void)state;
     Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
     assert_int_equal(tokenizer_vocab_size(t), 261);
     assert_int_equal(tokenizer_eot(t), 260);
@@ -85,9 +80,8 @@ static void test_ids(void **state)
     tokenizer_free(t);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     enum { N = 60000 };
     static char text[N];
     Rng rng = rng_make(3, "bytes", 0);
@@ -106,9 +100,8 @@ static void test_round_trip(void **state)
 
 // Spaces merge to 2, 4, .. 2^10 = 1024 of them; 2^20 spaces are then 2^10 tokens. A quadratic method would
 // need 10^12 steps.
-static void test_million_spaces(void **state)
+TEST(test_million_spaces)
 {
-    (void)state;
     enum { N = 1 << 20 };
     char *text = malloc(N);
     assert_non_null(text);
@@ -125,9 +118,8 @@ static void test_million_spaces(void **state)
 }
 
 // More different words than the cache holds: it starts over and the ids stay right.
-static void test_cache_overflow(void **state)
+TEST(test_cache_overflow)
 {
-    (void)state;
     Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
     char words[64 * 32];
     for (int from = 0; from < 1100000; from += 64) {
@@ -146,17 +138,15 @@ static void test_cache_overflow(void **state)
 }
 
 // Words count as often as they occur: pq 3 times against xy twice.
-static void test_word_counts(void **state)
+TEST(test_word_counts)
 {
-    (void)state;
     Tokenizer *t = train("xyxy pq pq pq", 13, 258, "gpt2");
     IDS(t, "xypq", 87, 88, 256);
     tokenizer_free(t);
 }
 
-static void test_few_merges(void **state)
+TEST(test_few_merges)
 {
-    (void)state;
     Tokenizer *t = train("ab ab", 5, 1000, "gpt2"); // (a,b), then (space, ab): nothing is left
     assert_int_equal(tokenizer_vocab_size(t), 259);
     IDS(t, "ab ab", 256, 257);
@@ -234,9 +224,8 @@ static void expect_same(Tokenizer *a, Tokenizer *b)
     token_ids_free(&x);
 }
 
-static void test_save_load(void **state)
+TEST_WITH(test_save_load, setup, teardown)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         Tokenizer *a = train(sample, sizeof sample - 1, 300, k ? "cl100k" : "gpt2");
         tokenizer_save(a, dir);
@@ -272,9 +261,8 @@ static void test_save_load(void **state)
 }
 
 // GPT-2's layout, made from tokenizer.json; and back.
-static void test_gpt2_layout(void **state)
+TEST_WITH(test_gpt2_layout, setup, teardown)
 {
-    (void)state;
     Tokenizer *a = train(sample, sizeof sample - 1, 300, "gpt2");
     tokenizer_save(a, dir);
     json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model"), *m;
@@ -302,9 +290,8 @@ static void test_gpt2_layout(void **state)
 
 // A custom pattern survives saving, and a word that is a token wins before merging when ignore_merges says
 // so.
-static void test_custom(void **state)
+TEST_WITH(test_custom, setup, teardown)
 {
-    (void)state;
     Tokenizer *a = train(classic, sizeof classic - 1, 261, "cl100k");
     tokenizer_save(a, dir);
     tokenizer_free(a);
@@ -378,9 +365,8 @@ static int save_nowhere(void *arg)
     return 0;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
     expect_die(decode_261, t, "token 261: not in 0..260");
     expect_die(decode_negative, t, "token -1");
@@ -409,9 +395,8 @@ static void expect_refused(const char *owner, const char *key, const char *value
     expect_die(load, dir, words);
 }
 
-static void test_damaged_files(void **state)
+TEST_WITH(test_damaged_files, setup, teardown)
 {
-    (void)state;
     expect_die(load, "/nowhere/at/all", "/nowhere/at/all: no tokenizer.json");
     expect_refused("vocab", "aa", "999", "ids must have no holes");
     expect_refused("vocab", "aa", "-1", "ids must have no holes");
@@ -447,20 +432,4 @@ static void test_damaged_files(void **state)
     expect_die(load, dir, "merges.txt:2: not two tokens");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_million_spaces),
-        cmocka_unit_test(test_cache_overflow),
-        cmocka_unit_test(test_word_counts),
-        cmocka_unit_test(test_few_merges),
-        cmocka_unit_test_setup_teardown(test_save_load, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gpt2_layout, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_custom, setup, teardown),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test_setup_teardown(test_damaged_files, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // Tests of tokenizer with several threads, of its files in other formats (vocab.c), and of all its parsers on
 // damaged input. In GPT-2's order of bytes 'a' is 64, a space 220, and merges start at 256.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <sys/stat.h>
 
 #include "base/disk.h"
@@ -61,9 +57,8 @@ static char *many_texts(TokenizerText *text) // one large, one empty, one of a l
     return bytes;
 }
 
-static void test_training_threads(void **state)
+TEST_IN_DIR(test_training_threads)
 {
-    (void)state;
     TokenizerText text[N_TEXTS];
     char *bytes = many_texts(text), *first = NULL;
     size_t n_first = 0;
@@ -86,9 +81,8 @@ static void test_training_threads(void **state)
     free(bytes);
 }
 
-static void test_encoding_threads(void **state)
+TEST(test_encoding_threads)
 {
-    (void)state;
     TokenizerText text[N_TEXTS];
     char *bytes = many_texts(text);
     Tokenizer *t = train(bytes, N_TEXT / 4, 600);
@@ -114,9 +108,8 @@ static void test_encoding_threads(void **state)
 }
 
 // A word of a million letters that never repeats a pair for long, and one of a single letter: no n^2 anywhere.
-static void test_huge_words(void **state)
+TEST(test_huge_words)
 {
-    (void)state;
     enum { N = 1 << 20 };
     char *text = malloc(2 * N);
     assert_non_null(text);
@@ -158,9 +151,8 @@ static void expect_same(Tokenizer *a, Tokenizer *b)
     token_ids_free(&y);
 }
 
-static void test_conversions(void **state)
+TEST_IN_DIR(test_conversions)
 {
-    (void)state;
     enum { N = 30000 };
     static char text[N];
     fill(text, N, 2);
@@ -188,9 +180,8 @@ static void test_conversions(void **state)
 }
 
 // Every named pattern passes through tokenizer.json, smollm as [Digits; ByteLevel].
-static void test_patterns(void **state)
+TEST_IN_DIR(test_patterns)
 {
-    (void)state;
     static const char *const names[] = {"gpt2", "smollm", "cl100k", "llama3", "qwen2"};
     for (int i = 0; i < 5; i++) {
         TokenizerTrainer *trainer = tokenizer_trainer_new(names[i]);
@@ -211,9 +202,8 @@ static void test_patterns(void **state)
 }
 
 // A tokenizer of copied tables is the same one.
-static void test_tables(void **state)
+TEST(test_tables)
 {
-    (void)state;
     Tokenizer *a = train("aaabdaaabac", 11, 259);
     const Vocab *v = tokenizer_vocab(a);
     Vocab w = {.n_merges = v->n_merges, .eot = v->eot, .pattern = strdup(v->pattern)};
@@ -231,9 +221,8 @@ static void test_tables(void **state)
 }
 
 // Tokens of 1 to 6 bytes, of any value, pass through base64: it has three lengths of padding.
-static void test_base64_lengths(void **state)
+TEST_IN_DIR(test_base64_lengths)
 {
-    (void)state;
     static const char text[] = "\xFF\xFE\xFD\xFC\xFB\xFA \xFF\xFE\xFD\xFC\xFB\xFA";
     Tokenizer *a = train(text, sizeof text - 1, 262);
     tokenizer_save_ranks(a, in_dir("ranks"));
@@ -297,9 +286,8 @@ static void write_ranks(const char *more)
     write_text("ranks", text);
 }
 
-static void test_rank_errors(void **state)
+TEST_IN_DIR(test_rank_errors)
 {
-    (void)state;
     expect_die(load_ranks, "/nowhere/at/all", "/nowhere/at/all: No such file");
     static const char *const bad[][2] = {
         {"", "byte 0x00 has no token"},      {"IQ==", ":1: not base64"},       {"IQ== \n", ":1: not base64"},
@@ -344,9 +332,8 @@ static char *append_base64(char *at, const uint8_t *bytes, int n) // 2 or 3 byte
 
 // A file with cl100k_base's number of ranks has <|endoftext|> behind a hole, where tiktoken's cl100k_base has it; and
 // not with one rank less, or another pattern. The tokens: all pairs of bytes, and as many triples as are needed.
-static void test_cl100k_base_end(void **state)
+TEST_IN_DIR(test_cl100k_base_end)
 {
-    (void)state;
     enum { BASE = 100256, PAIRS = 1 << 16 };
     Tokenizer *bytes = train("x", 1, 257);
     tokenizer_save_ranks(bytes, in_dir("ranks"));
@@ -392,9 +379,8 @@ static void test_cl100k_base_end(void **state)
 }
 
 // What a format cannot say is refused: a pattern in vocab.json, an order of merges that is not that of ids in ranks.
-static void test_refused_conversions(void **state)
+TEST_IN_DIR(test_refused_conversions)
 {
-    (void)state;
     TokenizerTrainer *trainer = tokenizer_trainer_new("cl100k");
     tokenizer_trainer_add(trainer, "aaabdaaabac", 11);
     Tokenizer *t = tokenizer_trainer_finish(trainer, 259); // aa 256, ab 257
@@ -415,9 +401,8 @@ static void test_refused_conversions(void **state)
 }
 
 // Both tokens of a merge, and the one that they make, must be in the vocabulary.
-static void test_merges_without_tokens(void **state)
+TEST_IN_DIR(test_merges_without_tokens)
 {
-    (void)state;
     Tokenizer *t = train("aaabdaaabac", 11, 259); // aa 256, ab 257
     tokenizer_save_gpt2(t, dir);
     tokenizer_free(t);
@@ -470,9 +455,8 @@ static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
 
 // A tokenizer.json of 129 MiB, of which the disk holds nothing, and one whose expression is not translated: the error
 // names the file.
-static void test_refused_json(void **state)
+TEST_IN_DIR(test_refused_json)
 {
-    (void)state;
     write_text("tokenizer.json", "{}");
     assert_int_equal(truncate(in_dir("tokenizer.json"), 129 << 20), 0);
     expect_die(load_dir, dir, "at most 128 MiB are read");
@@ -483,9 +467,8 @@ static void test_refused_json(void **state)
     expect_die(load_dir, dir, "tokenizer.json: its regular expression has '\\K' at byte 1");
 }
 
-static void test_random_damage(void **state)
+TEST_IN_DIR(test_random_damage)
 {
-    (void)state;
     enum { N = 3000, ROUNDS = 60 };
     static char text[N];
     fill(text, N, 3);
@@ -503,15 +486,4 @@ static void test_random_damage(void **state)
     tokenizer_free(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_cl100k_base_end),
-        IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
-        IN_DIR(test_conversions),      IN_DIR(test_base64_lengths),             IN_DIR(test_rank_errors),
-        IN_DIR(test_patterns),         cmocka_unit_test(test_tables),
-        IN_DIR(test_refused_conversions), IN_DIR(test_merges_without_tokens), IN_DIR(test_refused_json),
-        IN_DIR(test_random_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,12 +1,8 @@
 // Tests of tokenizers from elsewhere: unknown tokens, added tokens, SentencePiece's characters and spaces, its model
 // files, and which tokens begin and end a text. Vocabularies are small and written here, so every id is known by hand;
 // dev/reference/check_tokenizer_kinds.py compares larger ones with the libraries that made them.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <math.h>
 
 #include "base/disk.h"
@@ -109,9 +105,8 @@ static int encode_c(void *t)
     return 0;
 }
 
-static void test_unknown(void **state)
+TEST_IN_DIR(test_unknown)
 {
-    (void)state;
     Tokenizer *t = load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", ", FEW, FEW_MERGES));
     for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
         IDS(t, "ab aab", 4, 6, 4);
@@ -136,9 +131,8 @@ static void test_unknown(void **state)
 
 // a, ab and "  " are added; "  " is a token of the model too, of two other tokens.
 #define MORE "\"a\": 0, \"b\": 1, \"c\": 2, \"\u0120\": 3, \"\u0120\u0120\": 4, \"<e>\": 5"
-static void test_added(void **state)
+TEST_IN_DIR(test_added)
 {
-    (void)state;
     Tokenizer *t = load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "ca", RAW) ", "
                              ADDED(7, "cab", RAW) ", " ADDED(8, "  ", "") ", " ADDED(9, "bc", "") "], "
                              BYTES MODEL("\"unk_token\": null, ", MORE, "[\"\u0120\", \"\u0120\"]"));
@@ -188,9 +182,8 @@ static void test_added(void **state)
 #define ANY(more) "{" FEW_ADDED more BYTES MODEL("", FEW, FEW_MERGES)
 #define VOCAB(vocab) "{" BYTES MODEL("", vocab, "")
 
-static void test_hostile(void **state)
+TEST_IN_DIR(test_hostile)
 {
-    (void)state;
     static const struct {
         const char *json, *words;
     } row[] = {
@@ -255,9 +248,8 @@ static void test_hostile(void **state)
     "{\"normalizer\": " kind ", \"added_tokens\": [" ADDED(7, "<e>", RAW) ", " ADDED(8, "\u00E9\u00E9", "") more "], " \
     BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]")
 
-static void test_form_c(void **state)
+TEST_IN_DIR(test_form_c)
 {
-    (void)state;
     Tokenizer *t = load_text(NORMAL("null", ""));
     IDS(t, "e\u0301\u00E9", 0, 4, 5, 3);
     tokenizer_free(t);
@@ -280,9 +272,8 @@ static void test_form_c(void **state)
 }
 
 // A text in blocks for threads has the ids of the whole.
-static void test_form_c_threads(void **state)
+TEST_IN_DIR(test_form_c_threads)
 {
-    (void)state;
     enum { N = 300000, BYTES_EACH = 5 };
     static const char piece[BYTES_EACH + 1] = "ee\u0301 ";
     char *text = malloc((size_t)N * BYTES_EACH);
@@ -309,9 +300,8 @@ static void test_form_c_threads(void **state)
 #define STARTS(token) "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"" token "\"}}]}"
 #define BEGIN STARTS("<s>")
 
-static void test_ends(void **state)
+TEST_IN_DIR(test_ends)
 {
-    (void)state;
     static const struct {
         const char *json, *config;
         int32_t eot, bos, also; // also: ends a text, as eot does
@@ -365,9 +355,8 @@ static int set_eot_default(void *t)
     return 0;
 }
 
-static void test_set_eot(void **state)
+TEST_IN_DIR(test_set_eot)
 {
-    (void)state;
     Tokenizer *t = load_text(SMALL("", "null"));
     expect_die(set_eot_a, t, "folder: 'a' is not one of its special tokens (<s>, </s>)");
     expect_die(set_eot_default, t, "folder: no token separates documents");
@@ -408,9 +397,8 @@ static char *llama_json(const char *head, const char *more)
 #define LLAMA "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [" PREPEND ", " REPLACE "]}, " \
               "\"pre_tokenizer\": null, \"post_processor\": " BEGIN
 
-static void test_characters(void **state)
+TEST_IN_DIR(test_characters)
 {
-    (void)state;
     Tokenizer *t = load_text(llama_json(LLAMA, ""));
     for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
         IDS(t, "ab", _AB);
@@ -443,9 +431,8 @@ static void test_characters(void **state)
     expect_die(load_json, json, "tokenizer.json"); // a merge of a byte's name
 }
 
-static void test_metaspace(void **state)
+TEST_IN_DIR(test_metaspace)
 {
-    (void)state;
 #define METASPACE(more) "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\"" more "}"
     static const char *const scheme[] = {"always", "first", "never"};
     for (int split = 0; split < 2; split++)
@@ -548,9 +535,8 @@ static Tokenizer *load_model(const Proto *p)
     return tokenizer_load(dir);
 }
 
-static void test_model(void **state)
+TEST_IN_DIR(test_model)
 {
-    (void)state;
     Proto p = model(2, true, -1, 0);
     Tokenizer *t = load_model(&p);
     for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) { // then as tokenizer.json, which comes first
@@ -588,9 +574,8 @@ static void test_model(void **state)
 }
 
 // User-defined pieces: the longest at each place, and no merge crosses them.
-static void test_user_defined(void **state)
+TEST_IN_DIR(test_user_defined)
 {
-    (void)state;
     Proto p = model(2, true, 0, 0);
     put_piece(&p, "<x>", 0, 4);   // 269; all have the same score, which says nothing
     put_piece(&p, "<x>a", 0, 4);  // 270
@@ -613,9 +598,8 @@ static int save_json(void *t)
 }
 
 // A control piece is no space, whatever it looks like; a file of another kind would spell it like the piece of a space.
-static void test_spelled_alike(void **state)
+TEST_IN_DIR(test_spelled_alike)
 {
-    (void)state;
     Proto p = model(2, true, 0, 0);
     put_piece(&p, "\u2581", 0, 3);
     Tokenizer *t = load_model(&p);
@@ -647,9 +631,8 @@ static void expect_refused(Proto p, const char *words)
     expect_die(load, in_dir("tokenizer.model"), words);
 }
 
-static void test_model_errors(void **state)
+TEST_IN_DIR(test_model_errors)
 {
-    (void)state;
     expect_refused(model(0, true, 1, 0), "a model of type Unigram (only BPE");
     expect_refused(model(1, true, 1, 0), "a model of type Unigram (only BPE");
     expect_refused(model(4, true, 1, 0), "a model of type char (only BPE");
@@ -670,9 +653,8 @@ static void test_model_errors(void **state)
 }
 
 // Fields that are refused, and bytes that are no fields.
-static void test_model_fields(void **state)
+TEST_IN_DIR(test_model_fields)
 {
-    (void)state;
     Proto p = model(2, true, 1, 0), more = {0};
     put_bytes(&more, 2, "table", 5);
     put_bytes(&p, 3, more.bytes, more.n);
@@ -736,14 +718,4 @@ static void test_model_fields(void **state)
     expect_die(load, in_dir("x.txt"), "not a tokenizer by its name");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_unknown), IN_DIR(test_added), IN_DIR(test_hostile), IN_DIR(test_form_c),
-        IN_DIR(test_form_c_threads), IN_DIR(test_ends),
-        IN_DIR(test_set_eot), IN_DIR(test_characters), IN_DIR(test_metaspace), IN_DIR(test_model),
-        IN_DIR(test_user_defined), IN_DIR(test_model_errors),
-        IN_DIR(test_model_fields), IN_DIR(test_spelled_alike),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

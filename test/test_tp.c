@@ -9,9 +9,8 @@
 
 // 1, 2, 4 ranks; sequence parallelism; recomputation; micro-batches; dropout; documents. Not where ranks share a
 // key/value head.
-static void test_deterministic_is_one_rank(void **state)
+TEST(test_deterministic_is_one_rank)
 {
-    (void)state;
     ModelShape outputs = moe;
     outputs.norm_place = NORM_OF_OUTPUT;
     for (int f = 0; f < 5; f++) {
@@ -40,9 +39,8 @@ static void test_deterministic_is_one_rank(void **state)
 }
 
 // Two replicas of two ranks: gradients go over the data-parallel group at the borders of units, complete.
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
-    (void)state;
     for (int f = 0; f < 3; f++) {
         Case c = {.shape = families[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f};
         Outcome one = run(c);
@@ -59,9 +57,8 @@ static void test_replicas(void **state)
 
 // ---- within the bound
 
-static void test_fast_is_close(void **state)
+TEST(test_fast_is_close)
 {
-    (void)state;
     const ModelShape *shapes[] = {&gpt, &llama, &biased, &moe};
     for (int f = 0; f < 4; f++)
         for (int drop = 0; drop < 2; drop++) {
@@ -86,9 +83,8 @@ static void test_fast_is_close(void **state)
 
 // 16-bit storage, where the ranks' sums are rounded before they travel: no farther from one rank's gradient than four
 // times what rounding alone moves that.
-static void test_narrow_is_close(void **state)
+TEST(test_narrow_is_close)
 {
-    (void)state;
     for (int f = 0; f < 3; f++) {
         Case c = {.shape = families[f], .ranks = 1, .micro = 2};
         Outcome exact = run(c);
@@ -112,9 +108,8 @@ static void test_narrow_is_close(void **state)
 
 // A ring over p ranks sends, from all of them together, 2 (p - 1) n for a sum of n, (p - 1) n for a gather or a
 // scatter.
-static void test_bytes_sent(void **state)
+TEST(test_bytes_sent)
 {
-    (void)state;
     for (int k = 0; k < 8; k++) {
         const ModelShape *s = k < 4 ? &gpt : &moe;
         Case c = {.shape = s, .ranks = 2 + 2 * (k / 2 % 2), .micro = 2, .sequence = k % 2};
@@ -144,9 +139,8 @@ static void test_bytes_sent(void **state)
 }
 
 // The streams, what joins them, and the statistics of norms are of N / p rows.
-static void test_activations_shrink(void **state)
+TEST(test_activations_shrink)
 {
-    (void)state;
     const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     for (int k = 0; k < 24; k++) {
         Case c = {.shape = families[k / 2 % 2], .ranks = 2 + 2 * (k % 2), .micro = 2, .idle = true,
@@ -174,9 +168,8 @@ static void test_activations_shrink(void **state)
 
 // ---- who has what
 
-static void test_vocabulary_is_cut_whole(void **state)
+TEST(test_vocabulary_is_cut_whole)
 {
-    (void)state;
     ModelShape s = gpt;
     for (s.vocab = 8; s.vocab < 70; s.vocab++)
         for (int size = 1; size <= 8; size++) {
@@ -212,9 +205,8 @@ static int refuse(void *arg)
     return 0;
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     Refused r = {.shape = gpt, .size = 4, .T = T};
     tp_check(&r.shape, 4, true, T);
     tp_check(&llama, 4, true, T); // two ranks to a key/value head
@@ -234,13 +226,4 @@ static void test_refusals(void **state)
     expect_die(refuse, &r, "parallel.sp: rows of 10 tokens cannot be shared by parallel.tp = 4 ranks");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deterministic_is_one_rank), cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_fast_is_close),             cmocka_unit_test(test_narrow_is_close),
-        cmocka_unit_test(test_bytes_sent),                cmocka_unit_test(test_activations_shrink),
-        cmocka_unit_test(test_vocabulary_is_cut_whole),   cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_unit: the buffer lists of the units against what the allocator counts and against the formula worked out by
 // hand; roles and their tensors; and the head, whose results must not depend on its chunks of rows.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "net/model.h"
 #include "ops/vmath.h"
@@ -79,9 +75,8 @@ static void check_memory(const ModelShape *s, size_t B, size_t T, bool train)
     dev_cpu_free(dev);
 }
 
-static void test_lists_are_what_is_allocated(void **state)
+TEST(test_lists_are_what_is_allocated)
 {
-    (void)state;
     check_memory(&gpt, 2, 9, true);
     check_memory(&llama, 2, 9, true);
     check_memory(&gpt, 1, 9, false);
@@ -91,9 +86,8 @@ static void test_lists_are_what_is_allocated(void **state)
 
 // ---- roles
 
-static void test_roles(void **state)
+TEST(test_roles)
 {
-    (void)state;
     const ModelShape *shapes[] = {&gpt, &llama};
     for (int i = 0; i < 2; i++) {
         const ModelShape *s = shapes[i];
@@ -129,9 +123,8 @@ static void test_roles(void **state)
 // ---- dropout
 
 // A site's numbers follow from its name, which holds the layer, and from the global index of the sequence.
-static void test_dropout_sites(void **state)
+TEST(test_dropout_sites)
 {
-    (void)state;
     const Unit embed = {.place = 0}, third = {.index = 1, .place = 3}; // on a later stage
     Batch batch = {.B = 2, .T = 9, .N = 18, .train = true, .dropout = 0.25f, .seed = 8, .step = 5, .sample = 40};
     const struct {
@@ -150,9 +143,8 @@ static void test_dropout_sites(void **state)
 }
 
 // Elements first .. first + n - 1 get the mask that they have in the whole tensor. Dropout and GELU write no others.
-static void test_dropout_of_a_part(void **state)
+TEST(test_dropout_of_a_part)
 {
-    (void)state;
     float one[16], whole[16], part[18];
     for (int i = 0; i < 16; i++) one[i] = 1;
     Dropout drop = {.p = 0.5f, .rng = rng_make(3, "dropout", 0)};
@@ -173,9 +165,8 @@ static void test_dropout_of_a_part(void **state)
 
 // ---- the head
 
-static void test_chunk_size(void **state)
+TEST(test_chunk_size)
 {
-    (void)state;
     const size_t vocabs[] = {2, 257, 4096, 32768, 50257, 128256, 600000, 5000000};
     const size_t rows[] = {1, 63, 64, 100, 1024, 9000};
     for (size_t i = 0; i < sizeof vocabs / sizeof *vocabs; i++)
@@ -265,9 +256,8 @@ static void expect_head(const Head *h, const float *w_head, const float *grad_he
 // All rows in one batch (three chunks) or in batches of 100 (one chunk each), and these with a cap of the logits,
 // forward only and with backward: every row
 // has the loss it has alone, and the weight gradient is the sum over all rows.
-static void test_chunks_do_not_show(void **state)
+TEST(test_chunks_do_not_show)
 {
-    (void)state;
     ModelShape s = {.layers = 1, .channels = C, .heads = 1, .kv_heads = 1, .head_size = C, .ffn = 1, .vocab = V,
                     .context = 1, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f};
     Params params;
@@ -316,9 +306,8 @@ static void logits_at_start(const ModelShape *s, float *out)
 }
 
 // What samples are drawn from: the capped logits.
-static void test_capped_logits(void **state)
+TEST(test_capped_logits)
 {
-    (void)state;
     float plain[9 * 31], capped[9 * 31];
     ModelShape s = llama;
     logits_at_start(&s, plain);
@@ -335,9 +324,8 @@ static void test_capped_logits(void **state)
 // The slope of a whole model's loss along its gradient g is |g|: by central differences of two steps, whose difference
 // tells the error of the method; and in each the rounding of two losses, 100 u of them (sums of at most 31 terms in three
 // layers).
-static void test_gradient_of_relu2(void **state)
+TEST(test_gradient_of_relu2)
 {
-    (void)state;
     static const int32_t token[9] = {3, 30, 0, 3, 17, 9, 9, 21, 1}, target[9] = {30, 0, 3, 17, 9, 9, 21, 1, 5};
     ModelShape s = gpt;
     s.relu2 = true;
@@ -373,9 +361,8 @@ static void test_gradient_of_relu2(void **state)
 }
 
 // Those matrices are 0 and the other rows are as they were; so blocks add nothing, and more of them change no bit.
-static void test_zero_init(void **state)
+TEST(test_zero_init)
 {
-    (void)state;
     ModelShape moe = llama;
     moe.experts = (ModelExperts){.n = 4, .k = 2, .ffn = 6, .shared = 10, .every = 2, .scale = 1};
     const ModelShape *const family[] = {&gpt, &llama, &moe};
@@ -407,18 +394,4 @@ static void test_zero_init(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists_are_what_is_allocated),
-        cmocka_unit_test(test_roles),
-        cmocka_unit_test(test_dropout_sites),
-        cmocka_unit_test(test_dropout_of_a_part),
-        cmocka_unit_test(test_chunk_size),
-        cmocka_unit_test(test_chunks_do_not_show),
-        cmocka_unit_test(test_capped_logits),
-        cmocka_unit_test(test_zero_init),
-        cmocka_unit_test(test_gradient_of_relu2),
-    };
-    return cmocka_run_group_tests_name("unit", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 // test_value_embed: which layers have a value embedding, what their tables are to optimizer, muP and fp8, and that they
 // start a model near the one without. (test_model compares gradients with PyTorch, test_tp, test_cp_model and
 // test_layouts.sh ranks with one.)
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "net/model.h"
 #include "ops/fp8.h"
@@ -26,9 +22,8 @@ static bool is_table(const Param *row)
     return strstr(row->name, ".attn.value_embed.weight") != NULL;
 }
 
-static void test_layers(void **state)
+TEST(test_layers)
 {
-    (void)state;
     Params params;
     Unit *unit;
     model_describe(&shape, &params, &unit);
@@ -53,9 +48,8 @@ static void test_layers(void **state)
 }
 
 // To the optimizer, muP and fp8 a table is what the token embedding is.
-static void test_an_embedding(void **state)
+TEST(test_an_embedding)
 {
-    (void)state;
     ModelShape mup = shape;
     mup.mup_base = 4;
     Params params;
@@ -98,9 +92,8 @@ static float *logits_of(const ModelShape *s, float scale)
 }
 
 // Initial weights are a function of a tensor's name, so the other tensors are those of the model without.
-static void test_begins_near_the_plain_model(void **state)
+TEST(test_begins_near_the_plain_model)
 {
-    (void)state;
     ModelShape none = shape;
     strcpy(none.value_embeddings, "");
     float *plain = logits_of(&none, 1), *off = logits_of(&shape, 0), *on = logits_of(&shape, 1);
@@ -113,12 +106,4 @@ static void test_begins_near_the_plain_model(void **state)
     free(plain), free(off), free(on);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_an_embedding),
-        cmocka_unit_test(test_begins_near_the_plain_model),
-    };
-    return cmocka_run_group_tests_name("value_embed", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -2,12 +2,8 @@
 // off anywhere; and the pages as documents, in the corpus reader, in a recipe and from a pipe.
 #define PROGRAM "prepare"
 #define _GNU_SOURCE // asprintf
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <zlib.h>
 
 #include "data/prep/corpus.h"
@@ -141,9 +137,8 @@ static void expect_record(const WarcRecord *got, size_t i)
         fail_msg("row %zu: '%.*s', expected '%s'", i, (int)got->n_bytes, got->body, rows[i].body);
 }
 
-static void test_records(void **state)
+TEST(test_records)
 {
-    (void)state;
     static File f;
     size_t at[ROWS];
     for (size_t i = 0; i < ROWS; i++) {
@@ -192,9 +187,8 @@ static WarcRecord packed_page(const char *coding, int window, size_t n_text, siz
     return record;
 }
 
-static void test_packed(void **state)
+TEST(test_packed)
 {
-    (void)state;
     const struct {
         const char *coding;
         int window;
@@ -233,9 +227,8 @@ static int read_all(void *arg)
     return 0;
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
-    (void)state;
     const struct {
         const char *text, *words;
     } bad[] = {
@@ -282,9 +275,8 @@ static int read_endless(void *arg)
     return warc_next(warc_open("x", endless, arg, 1000, 50), &record);
 }
 
-static void test_endless_header(void **state)
+TEST(test_endless_header)
 {
-    (void)state;
     int begun = 0;
     expect_die(read_endless, &begun, "the header of a record is longer than 1 MiB");
 }
@@ -301,9 +293,8 @@ static int count_records(void *arg)
     return n;
 }
 
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
-    (void)state;
     static File whole, f;
     size_t end[6];
     whole = (File){.step = 100};
@@ -354,9 +345,8 @@ static const char *put_crawl(const char *name, bool gzip)
     return gzip ? put(name, packed.bytes, packed.n) : put(name, f.bytes, f.n);
 }
 
-static void test_corpus(void **state)
+TEST(test_corpus)
 {
-    (void)state;
     const char *want[] = {"caf\xC3\xA9" WORDS, "plain \xEF\xBF\xBD<p>", "text of WET\n",
         "\xED\x95\x9C\xEA\xB5\xAD\xEC\x96\xB4" WORDS};
     const uint64_t line[] = {3, 4, 8, 9};
@@ -397,9 +387,8 @@ static int read_strictly(void *path)
     return 0;
 }
 
-static void test_strict(void **state)
+TEST(test_strict)
 {
-    (void)state;
     const char *path = put_crawl("s.warc.gz", true);
     expect_die(read_strictly, (void *)(uintptr_t)path, "s.warc.gz:7: its content encoding is none of gzip and deflate");
     static File f, packed;
@@ -411,9 +400,8 @@ static void test_strict(void **state)
 }
 
 // WARC gives the tokens of the same texts in JSONL: by a recipe, by `prepare tokens`, and from a pipe.
-static void test_recipe(void **state)
+TEST(test_recipe)
 {
-    (void)state;
     put_crawl("in.warc.gz", true);
     const char *text[] = {"caf\xC3\xA9" WORDS, "plain \xEF\xBF\xBD<p>", "too long to be read, by its record"
         WORDS WORDS WORDS WORDS WORDS WORDS,
@@ -449,11 +437,4 @@ static void test_recipe(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_records), cmocka_unit_test(test_packed),
-                                       cmocka_unit_test(test_damaged), cmocka_unit_test(test_endless_header),
-                                       cmocka_unit_test(test_cut_off), cmocka_unit_test(test_corpus),
-                                       cmocka_unit_test(test_strict),  cmocka_unit_test(test_recipe)};
-    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
-}
+TESTS(program_set_up, temp_dir_remove)

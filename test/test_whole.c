@@ -6,11 +6,8 @@
 #include "parallel/tp.h"
 #include "parallel/zero.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 static const ModelShape gpt = {.layers = 2, .channels = 24, .heads = 6, .kv_heads = 6, .head_size = 4, .ffn = 96,
                                .vocab = 700, .context = 117, .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
@@ -113,9 +110,8 @@ static void play(Comm *world, void *arg)
     free(units), free(weight), free(grad);
 }
 
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
-    (void)state;
     static const struct {
         const ModelShape *shape;
         int ranks;
@@ -150,9 +146,8 @@ static void test_there_and_back(void **state)
 }
 
 // Graham: dealt in descending order, each to the idlest, costs differ by one tensor at most. All ranks agree.
-static void test_balance(void **state)
+TEST(test_balance)
 {
-    (void)state;
     for (int tp = 2; tp <= 4; tp++) {
         double most = 0, least = 0, largest = 0;
         int first[ROWS];
@@ -190,9 +185,8 @@ static void test_balance(void **state)
 
 // 700 tokens on three ranks are 233, 233 and 234: cut by what a rank has, its embedding of 117 positions would be cut
 // elsewhere on the third.
-static void test_zero_cuts_between_the_same_tensors(void **state)
+TEST(test_zero_cuts_between_the_same_tensors)
 {
-    (void)state;
     for (int size = 2; size <= 5; size++)
         for (int replica = 0; replica < size; replica++) {
             int first[8];
@@ -216,9 +210,4 @@ static void test_zero_cuts_between_the_same_tensors(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_balance),
-                                       cmocka_unit_test(test_zero_cuts_between_the_same_tensors)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -1,10 +1,6 @@
 // test_window: models whose layers attend within a window: which layer has which, how far a token reaches, that text
 // from the key/value cache is that of the whole sequence, and what it costs.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "base/rng.h"
 #include "net/model.h"
@@ -85,9 +81,8 @@ static void record_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const 
     backward_of_cpu(dev, dq, dk, dv, dout, out, lse, q, k, v, s);
 }
 
-static void test_pattern(void **state)
+TEST(test_pattern)
 {
-    (void)state;
     enum { W = 3, LAYERS = 7 };
     static const struct {
         const char *pattern, *layers;
@@ -113,9 +108,8 @@ static void test_pattern(void **state)
 
 // ---- the receptive field: a token reaches layers (W - 1) tokens on, and with one full layer all
 
-static void test_how_far_a_token_reaches(void **state)
+TEST(test_how_far_a_token_reaches)
 {
-    (void)state;
     enum { T = 40, AT = 5 };
     for (size_t layers = 1; layers <= 3; layers++)
         for (size_t W = 1; W <= 6; W++)
@@ -136,9 +130,8 @@ static void test_how_far_a_token_reaches(void **state)
 }
 
 // A window of the whole sequence changes no bit of loss and gradient; one token less changes both.
-static void test_the_widest_window(void **state)
+TEST(test_the_widest_window)
 {
-    (void)state;
     enum { T = 70 };
     Case *none = case_open(shape_of(2, T, 0, ""), T, true);
     model_set_batch(none->model, none->token, NULL, none->token + 1, 1, T);
@@ -168,9 +161,8 @@ static double bound(const ModelShape *s, const float *logits, size_t n)
 
 // Logits from the cache, tokens fed in pieces, are those of the whole sequence, twice in a row; in all but the first
 // case the keys of the windows move in the cache, several times.
-static void test_the_cache(void **state)
+TEST(test_the_cache)
 {
-    (void)state;
     enum { T = 700 };
     static const struct {
         size_t window;
@@ -208,9 +200,8 @@ static void test_the_cache(void **state)
 
 // The sum of min(t + 1, W) over the queries is W T - W (W - 1) / 2; the W / 2 of the diagonal are left out, as for
 // T x T, where half is counted. Within the rounding to whole keys.
-static void test_flops(void **state)
+TEST(test_flops)
 {
-    (void)state;
     const size_t T = 100;
     for (size_t W = 0; W <= 120; W++) {
         ModelShape s = shape_of(6, T, W, "ssf"), none = shape_of(6, T, 0, "");
@@ -227,14 +218,4 @@ static void test_flops(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pattern),
-        cmocka_unit_test(test_how_far_a_token_reaches),
-        cmocka_unit_test(test_the_widest_window),
-        cmocka_unit_test(test_the_cache),
-        cmocka_unit_test(test_flops),
-    };
-    return cmocka_run_group_tests_name("window", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

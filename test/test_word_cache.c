@@ -1,10 +1,6 @@
 // Tests of word_cache: a lookup gives what was stored, or nothing if it was evicted, and nothing for other words.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +40,8 @@ static bool ask(WordCache *cache, const char *word, size_t n, size_t n_readable)
 
 // All lengths, read with and without text behind; words that differ only in zero bytes at the end, in the first byte,
 // in the last one.
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
-    (void)state;
     enum { N = 80, KEPT = 64 };
     WordCache cache = {0};
     char text[N + 64];
@@ -70,9 +65,8 @@ static void test_lengths(void **state)
 
 // More words than lines: a word that another one has pushed out of the front is known all the same. More than the table
 // holds: it forgets, and is right about those that come back.
-static void test_forgetting(void **state)
+TEST(test_forgetting)
 {
-    (void)state;
     enum { FEW = 200000, MANY = (1 << 20) + 5 };
     WordCache cache = {0};
     char word[32];
@@ -95,9 +89,8 @@ static void test_forgetting(void **state)
 }
 
 // Words looked at together, as tokenizer.c does: the same twice, and one that takes a line between look and get.
-static void test_together(void **state)
+TEST(test_together)
 {
-    (void)state;
     enum { WORDS = 150000, AHEAD = 16 };
     static char word[WORDS][8];
     WordCache cache = {0};
@@ -126,12 +119,4 @@ static void test_together(void **state)
     word_cache_free(&cache);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_forgetting),
-        cmocka_unit_test(test_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

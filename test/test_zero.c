@@ -13,9 +13,8 @@ static const ModelShape *const families[] = {&gpt, &llama, &wide}; // tied, and 
 
 // Every stage on 2, 3 and 4 ranks, in one micro-batch and in several: the bits of one rank, where a rank's samples are
 // a whole subtree of the sum over all (8, 4), and where not (3, 6).
-static void test_deterministic_stages_are_one_rank(void **state)
+TEST(test_deterministic_stages_are_one_rank)
 {
-    (void)state;
     const size_t shares[] = {8, 8, 4, 3, 6, 3};
     for (int i = 0; i < 2 * 6; i++) {
         int f = i % 2, ranks = 2 + i / 2 % 3;
@@ -44,9 +43,8 @@ static void test_deterministic_stages_are_one_rank(void **state)
 
 // Hybrid sharding, rows of 2 or 4 of 4, 6 and 8 ranks: the bits of one rank, also where the shares are dealt (3), and
 // with state in a store.
-static void test_copies_are_one_rank(void **state)
+TEST(test_copies_are_one_rank)
 {
-    (void)state;
     static const struct {
         int ranks, shard;
         size_t share, micro;
@@ -72,9 +70,8 @@ static void test_copies_are_one_rank(void **state)
 
 // Fast mode: within the bound of one rank, the same bits with and without overlap; the sum over the copies is sent once
 // a step, in fp32, of what a rank owns, whatever the micro-batches; and memory is that of the row.
-static void test_copies_add_once(void **state)
+TEST(test_copies_add_once)
 {
-    (void)state;
     for (int i = 0; i < 2 * 3 * 2; i++) {
         int f = i % 2;
         Case c = {.ranks = 1, .shape = families[f], .samples = SAMPLES, .optim = OPTIM_SGD, .dropout = 0.2f,
@@ -103,9 +100,8 @@ static void test_copies_add_once(void **state)
 }
 
 // Every optimizer, whatever it allows the cut to be.
-static void test_every_optimizer(void **state)
+TEST(test_every_optimizer)
 {
-    (void)state;
     for (int o = 0; o < OPTIM_NAMES; o++)
         for (int agc = 0; agc < 2; agc++) {
             Case c = {.ranks = 1, .shape = families[1 + (o + 1) % 2], .samples = 8, .micro = 2, .deterministic = true,
@@ -126,9 +122,8 @@ static void test_every_optimizer(void **state)
 }
 
 // Fast mode: 1 to 4 ranks, all stages, with and without overlap, resharding and accumulation. SGD: gradients.
-static void test_fast_stages_are_close(void **state)
+TEST(test_fast_stages_are_close)
 {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         Case c = {.ranks = 1, .shape = families[f], .samples = SAMPLES, .optim = OPTIM_SGD, .dropout = 0.2f,
                   .steps = 1};
@@ -159,9 +154,8 @@ static void test_fast_stages_are_close(void **state)
 
 // What does not change an order of sums changes no bit, on the same ranks: overlap, resharding, recomputation, and in
 // stages 2 and 3 the same sums of micro-batches.
-static void test_switches_keep_bits(void **state)
+TEST(test_switches_keep_bits)
 {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         Case c = {.ranks = 3, .shape = families[f], .samples = 12, .micro = 2, .stage = 2, .optim = OPTIM_ADAMW,
                   .clip = 0.5f, .steps = STEPS};
@@ -201,9 +195,8 @@ static size_t slots_of(const ModelShape *shape, int turns, size_t keep, size_t *
 
 // However many units are gathered ahead and however many stay: the same bits, the slots that the chapter says, and of
 // units that stay one gather a step.
-static void test_prefetch_and_keep(void **state)
+TEST(test_prefetch_and_keep)
 {
-    (void)state;
     static const struct {
         int deeper;
         size_t keep;
@@ -237,9 +230,8 @@ static void test_prefetch_and_keep(void **state)
 
 // 16-bit storage: the master weights are a shard, gathered are the 16-bit ones. With a lookup in fp32 (of a tied and an
 // untied model with learned positions) the embedding of the master weights too.
-static void test_narrow_weights(void **state)
+TEST(test_narrow_weights)
 {
-    (void)state;
     const ModelShape *const shape[] = {&gpt, &llama, &gpt, &wide};
     double stored = 0;
     for (int i = 0; i < 4; i++) {
@@ -260,9 +252,8 @@ static void test_narrow_weights(void **state)
 }
 
 // Gradients that travel in 16 bits (test_ddp has stage 0, and why the bound holds): half the bytes.
-static void test_narrow_reduction(void **state)
+TEST(test_narrow_reduction)
 {
-    (void)state;
     for (int i = 0; i < 2 * 3; i++)
         check_narrow_reduction((Case){.ranks = 2, .shape = families[i % 2], .samples = SAMPLES, .micro = 4,
                                       .stage = 1 + i / 2, .overlap = true, .reshard = true, .x_type = X_BF16,
@@ -270,9 +261,8 @@ static void test_narrow_reduction(void **state)
 }
 
 // State in a store, and with it the master weights of 16-bit storage: no bit changes, and the door holds two units.
-static void test_offload_keeps_bits(void **state)
+TEST(test_offload_keeps_bits)
 {
-    (void)state;
     for (int i = 0; i < 6; i++) {
         Case c = {.ranks = 1, .shape = families[i % 2], .samples = 8, .micro = 2, .deterministic = true,
                   .reshard = true, .overlap = true, .x_type = i < 4 ? X_FP32 : X_BF16,
@@ -294,9 +284,8 @@ static void test_offload_keeps_bits(void **state)
 
 // The host updates what is in its memory: the bits of the device's update, in either mode. Device memory has no state.
 // Gradients come down once a step, in 4 bytes, and new weights go up, but in stage 3, where units read the store.
-static void test_host_updates_keep_bits(void **state)
+TEST(test_host_updates_keep_bits)
 {
-    (void)state;
     static const OptimName names[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_LION, OPTIM_MOMENTUM, OPTIM_SGD};
     static const XType types[] = {X_FP32, X_BF16, X_FP16};
     for (int i = 0; i < 2 * 5; i += deeper() ? 1 : 3) {
@@ -342,9 +331,8 @@ static void count_reads(Comm *world, void *arg)
 }
 
 // Reading ahead changes when weights are read from their store, not how often.
-static void test_overlap_reads_as_often(void **state)
+TEST(test_overlap_reads_as_often)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         Reads r[2];
         for (int k = 0; k < 2; k++) {
@@ -357,9 +345,8 @@ static void test_overlap_reads_as_often(void **state)
 }
 
 // Bytes by tag: the shards of all ranks add up to one rank's, and no rank has more than its cut says.
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int ranks = 2; ranks <= 4; ranks++)
             for (int stage = 0; stage <= 3; stage++) {
@@ -383,9 +370,8 @@ static void test_memory(void **state)
 }
 
 // Elements sent, over all ranks: P (N - 1) for a reduce_scatter or an all_gather of everything.
-static void test_traffic(void **state)
+TEST(test_traffic)
 {
-    (void)state;
     for (int i = 0; i < 2 * 3 * 3 * 2 * 2; i++) {
         int f = i % 2, ranks = 2 + i / 2 % 3, stage = 1 + i / 6 % 3;
         bool keep = i / 18 % 2;
@@ -459,9 +445,8 @@ static void play_spied(Comm *world, void *arg)
     replica_close(&r);
 }
 
-static void test_overlap_starts_early(void **state)
+TEST(test_overlap_starts_early)
 {
-    (void)state;
     for (int i = 0; i < 2 * 2 * 3; i++) {
         Case c = {.ranks = 2, .shape = families[i / 2 % 2], .samples = 4, .stage = 3, .reshard = true, .overlap = i % 2,
                   .deeper = i / 4 - 1, .optim = OPTIM_SGD, .steps = 1};
@@ -503,9 +488,8 @@ static void cuts_of(const Params *params, OptimName name, bool agc, int size, in
     assert_int_equal(next, end);
 }
 
-static void test_cuts(void **state)
+TEST(test_cuts)
 {
-    (void)state;
     for (int i = 0; i < 3 * OPTIM_NAMES * 2; i++) {
         Params params;
         Unit *unit;
@@ -518,25 +502,4 @@ static void test_cuts(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_deterministic_stages_are_one_rank),
-        cmocka_unit_test(test_copies_are_one_rank),
-        cmocka_unit_test(test_copies_add_once),
-        cmocka_unit_test(test_every_optimizer),
-        cmocka_unit_test(test_fast_stages_are_close),
-        cmocka_unit_test(test_switches_keep_bits),
-        cmocka_unit_test(test_prefetch_and_keep),
-        cmocka_unit_test(test_narrow_weights),
-        cmocka_unit_test(test_narrow_reduction),
-        cmocka_unit_test(test_offload_keeps_bits),
-        cmocka_unit_test(test_host_updates_keep_bits),
-        cmocka_unit_test(test_overlap_reads_as_often),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_overlap_starts_early),
-    };
-    return cmocka_run_group_tests_name("zero", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

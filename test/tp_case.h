@@ -3,11 +3,7 @@
 // test_cp_model.
 #ifndef TP_CASE_H
 #define TP_CASE_H
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include "dev/check/comm_threads.h"
 #include "train/grads.h"

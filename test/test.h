@@ -1,0 +1,34 @@
+// test: what a unit test includes first of all: cmocka, and the list of a program's tests.
+//
+//     TEST(test_name) { ... }                        a test; its parameter is `state`
+//     TEST_FIRST(test_name) { ... }                  one that runs before all others: it forks, and OpenMP must not have
+//                                                    threads yet; or it counts on an empty process
+//     TEST_WITH(test_name, set_up, tear_down) { ... }    one that needs these, functions of void **state, or NULL
+//     TESTS(set_up, tear_down)                       at the end of the file: main, which runs them in the file's order,
+//                                                    between two functions of void **state for all, or NULL
+#ifndef TEST_TEST_H
+#define TEST_TEST_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+__attribute__((unused)) static struct CMUnitTest test_list[200];
+__attribute__((unused)) static size_t n_listed;
+
+#define TEST_LISTED(test, set_up, tear_down, ...)                                                                      \
+    static void test(void **state);                                                                                    \
+    __attribute__((constructor __VA_ARGS__)) static void list_##test(void)                                             \
+    {                                                                                                                  \
+        test_list[n_listed++] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(test, set_up, tear_down);           \
+    }                                                                                                                  \
+    static void test(__attribute__((unused)) void **state)
+#define TEST_WITH(test, set_up, tear_down) TEST_LISTED(test, set_up, tear_down)
+#define TEST_FIRST(test) TEST_LISTED(test, NULL, NULL, (1000)) // a constructor that runs before those without a number
+#define TEST(test) TEST_WITH(test, NULL, NULL)
+#define TEST_IN_DIR(test) TEST_WITH(test, temp_dir_make, temp_dir_remove) // in a directory of its own: temp_dir.h
+#define TESTS(set_up, tear_down)                                                                                       \
+    int main(void) { return _cmocka_run_group_tests("tests", test_list, n_listed, set_up, tear_down); }
+#endif
