@@ -103,8 +103,8 @@ $(B)/setup: scripts/setup.sh $(B)/flags
 	@CC='$(CC)' EXTRA_CFLAGS='$(EXTRA_CFLAGS)' EXTRA_LDFLAGS='$(EXTRA_LDFLAGS)' scripts/setup.sh
 	@touch $@
 
-# What plans and draws computes little.
-$(filter $(B)/dev/plan/% $(B)/dev/draw/%,$(OBJ)): private FLAGS := $(FLAGS:-O3=-O1)
+# What plans and draws computes little, but for fits.
+$(filter-out $(B)/dev/plan/scaling%,$(filter $(B)/dev/plan/% $(B)/dev/draw/%,$(OBJ))): private FLAGS := $(FLAGS:-O3=-O1)
 $(OBJ): $(B)/%.o: %.c $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
 	@echo "  CC $<"
