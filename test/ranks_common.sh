@@ -61,3 +61,10 @@ nobody_left() {
         return 1
     done
 }
+
+blas_kernels() { # of OpenBLAS' kernels for x86 those that this machine runs
+    local kernel
+    for kernel in Prescott:pni Sandybridge:avx Haswell:avx2 Zen:avx2 SkylakeX:avx512vl; do
+        if grep -qw "${kernel#*:}" /proc/cpuinfo 2>/dev/null; then echo "${kernel%:*}"; fi
+    done
+}

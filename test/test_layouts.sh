@@ -2,7 +2,7 @@
 # test/test_layouts.sh [random N [SEED] | WORD]: the layouts of layouts.tsv against one rank, the plan and each other, in one
 # process (layouts.c). `make test-long` has all rows, and eight drawn at random; `make layouts` draws 60 (SEED 1). A layout at
 # random is a function of the seed and its number. WORD: the rows that have it.
-# deeper: all rows
+# deeper: all rows, and a dozen of them with each of OpenBLAS' kernels that the machine runs
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -69,6 +69,15 @@ circle=core random=0 tab=$'\t'
 if [ "${1:-}" = random ]; then random=${2:-60}; else
     [ $# = 0 ] || random=0
     "$BUILD/test/layouts" test/layouts.tsv $circle "$work/data" "$work" "${1:-}" || failed=1
+fi
+# A dozen rows with each of OpenBLAS' kernels: the bits of a product may depend on its shape (doc/deterministic.md).
+if [ $random = 8 ]; then
+    awk -F "$tab" '/^(all|family)/ { print } $1 == "one" { one = $0 "\n" }
+        $1 == "core" && ++n % 4 == 0 { printf "%s%s\n", one, $0; one = "" }' test/layouts.tsv >"$work/dozen.tsv"
+    for kernel in $(blas_kernels); do
+        OPENBLAS_CORETYPE=$kernel "$BUILD/test/layouts" "$work/dozen.tsv" core "$work/data" "$work" >"$work/rows" || failed=1
+        sed -E "s/^((not )?ok )/\1$kernel: /" "$work/rows"
+    done
 fi
 if [ "$random" -gt 0 ]; then
     at_random "$random" "${3:-1}" >"$work/random.tsv"

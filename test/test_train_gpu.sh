@@ -241,17 +241,18 @@ twice() { # NAME [OPTION...]
 step 'deterministic: the same bytes, in any order of blocks, threads and streams' twice d
 deeper step 'deterministic, bf16: the same bytes' twice db --numerics.dtype=bf16 --model.head_size=32
 # Activations in host memory, and recomputed: three blocks, so that each uses what the one before left in the shared
-# buffers. On OpenBLAS' kernels for Haswell, where they run: there the bits of a product depend on its shape, as cuBLAS' do.
-grep -qw avx2 /proc/cpuinfo 2>/dev/null && kernels=Haswell
-away() {
+# buffers. With OpenBLAS' kernels for Haswell, where they run, the bits of a product depend on its shape, as cuBLAS' do.
+away() { # KERNELS
     local mode=(--numerics.deterministic=true --model.layers=3 --batch.tokens=32 --sample.count=0)
-    [ -z "${kernels:-}" ] || export OPENBLAS_CORETYPE=$kernels
-    gpu llama near "${mode[@]}" && bytes near && gpu llama away "${mode[@]}" --memory.offload_acts=cpu &&
-        bytes away && cmp "$work/near.state" "$work/away.state" &&
-        gpu llama away.full "${mode[@]}" --memory.offload_acts=cpu --memory.recompute=full &&
-        bytes away.full && cmp "$work/near.state" "$work/away.full.state"
+    [ "$1" = usual ] || export OPENBLAS_CORETYPE=$1
+    gpu llama "near$1" "${mode[@]}" && bytes "near$1" && gpu llama "away$1" "${mode[@]}" --memory.offload_acts=cpu &&
+        bytes "away$1" && cmp "$work/near$1.state" "$work/away$1.state" &&
+        gpu llama "full$1" "${mode[@]}" --memory.offload_acts=cpu --memory.recompute=full &&
+        bytes "full$1" && cmp "$work/near$1.state" "$work/full$1.state"
 }
-step 'deterministic: the same bytes with activations in host memory' away
+kernels=$(blas_kernels)
+[ -n "${TEST_LONG:-}" ] || kernels=$(grep -x Haswell <<<"$kernels")
+for name in ${kernels:-usual}; do step "deterministic: the same bytes with activations in host memory ($name kernels)" away "$name"; done
 # The host updates what is in its memory, by the CPU's op: losses within the bound. Its new weights, rounded to bf16, are
 # what the device makes of the fp32 weights of a checkpoint: the next loss is the same.
 on_host() {
