@@ -49,13 +49,17 @@ out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
 trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0 begun=0 left=()
-# Ranks sleep where MPICH would spin (waiting_ranks.c), but not with a sanitizer, which wants to be loaded first, nor where
-# the library's name would be cut into two.
-if [ -z "$units$list" ] && [ "${BUILD##*/}" != asan ] && [ "$out" = "${out//[ :]/}" ] && mkdir "$out/bin" &&
-    ${CC:-cc} -shared -fPIC -O1 -o "$out/waiting_ranks.so" test/waiting_ranks.c 2>/dev/null; then
+# Ranks sleep where MPICH would spin (waiting_ranks.c), but not with a sanitizer, which wants to be loaded first, nor
+# where the library's name would be cut into two. It is in the build's folder, which the hosts of hosts.sh have too.
+waits=$(cd "$BUILD" 2>/dev/null && pwd)/waiting_ranks.so
+waiting_ranks() {
+    [ "$waits" -nt test/waiting_ranks.c ] ||
+        { ${CC:-cc} -shared -fPIC -O1 -o "$waits.$$" test/waiting_ranks.c && mv "$waits.$$" "$waits"; } 2>/dev/null
+}
+if [ -z "$units$list" ] && [ "${BUILD##*/}" != asan ] && [ "$waits" = "${waits//[ :]/}" ] && waiting_ranks && mkdir "$out/bin"; then
     for name in mpiexec.mpich mpiexec.hydra mpiexec; do
         own=$(command -v $name) || continue
-        printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$out/waiting_ranks.so" "$own" >"$out/bin/$name"
+        printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$waits" "$own" >"$out/bin/$name"
         chmod +x "$out/bin/$name"
     done
     PATH=$out/bin:$PATH
