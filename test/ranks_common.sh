@@ -53,7 +53,7 @@ in_the_middle() {
 nobody_left() {
     local p i
     for p in "${process[@]}"; do
-        for ((i = 0; i < 20; i++)); do
+        for ((i = 0; i < 600; i++)); do
             case $(ps -o stat= -p "$p" || true) in '' | Z*) continue 2 ;; esac
             sleep 0.05
         done

@@ -156,7 +156,7 @@ kill_at_random() {
     local began=$SECONDS
     status=0
     wait $pid 2>/dev/null || status=$?
-    [ $((SECONDS - began)) -le 10 ]
+    [ $((SECONDS - began)) -le 120 ]
     for p in "${process[@]}"; do
         for ((i = 0; i < 100; i++)); do
             left=$(ps -o stat= -p "$p" || true)

@@ -26,7 +26,7 @@ signalled() { # SIGNAL WORDS
     in_the_middle 4 "signal-$1"
     began=${EPOCHREALTIME/./}
     kill "-$1" "${process[2]}"
-    ended "signal-$1" 2000 "$2, at step [0-9]+ \\((training|checkpoint)\\)\$"
+    ended "signal-$1" 60000 "$2, at step [0-9]+ \\((training|checkpoint)\\)\$"
 }
 
 leaves() { # FAULT WORDS: by itself, at step 30
@@ -34,7 +34,7 @@ leaves() { # FAULT WORDS: by itself, at step 30
     ranks 3 twelve "$name" --run.fault="$1" || status=$?
     cat "$work/$name.err"
     [ $status != 0 ]
-    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 20000 ]
+    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 60000 ]
     [ "$(grep -c 'error: ' "$work/$name.err")" = 1 ]
     grep -qE "^rank 2: error: process [0-9]+ on $host $2" "$work/$name.err"
     [ "$(value train step "$runs/$name/metrics.jsonl" | tail -n 1)" = 29 ]
@@ -45,7 +45,7 @@ stopped() {
     in_the_middle 4 stopped --run.hang_timeout=2
     began=${EPOCHREALTIME/./}
     kill -STOP "${process[2]}"
-    ended stopped 7000 'is stopped by a signal (in|and did not reach) [a-z_]+ [0-9]+ (of group|in which).*no progress for [23] s, at step [0-9]+'
+    ended stopped 60000 'is stopped by a signal (in|and did not reach) [a-z_]+ [0-9]+ (of group|in which).*no progress for [23] s, at step [0-9]+'
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -ge 1800 ]
 }
 
@@ -55,7 +55,7 @@ loops() {
     ranks 3 twelve loops --run.fault=hang:rank=2,step=30 --run.hang_timeout=2 || status=$?
     cat "$work/loops.err"
     [ $status != 0 ]
-    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 20000 ]
+    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 60000 ]
     [ "$(grep -c 'error: ' "$work/loops.err")" = 1 ]
     grep -qE "^rank 2: error: process [0-9]+ on $host hangs and did not reach all_reduce [0-9]+ of group [a-z ]+, in which rank [01] waits; no progress for 2 s, at step 30 \\(training\\)" "$work/loops.err"
 }
@@ -65,7 +65,7 @@ stopped_with_its_supervisor() {
     in_the_middle 3 frozen --run.hang_timeout=1 --batch.tokens=384
     began=${EPOCHREALTIME/./}
     kill -STOP "$(ps -o ppid= -p "${process[2]}" | tr -d ' ')" "${process[2]}"
-    ended frozen 6000 'hangs'
+    ended frozen 60000 'hangs'
 }
 
 # A run without supervisors: a file cannot ask for it, the command line can.
@@ -134,7 +134,7 @@ two_runs_in_a_directory() {
     began=${EPOCHREALTIME/./}
     fails_with 1 "locked/lock: another run is in this directory: $host, process $pid, since 20[0-9-]+ [0-9:]+ " \
         "$BUILD/train" "$work/gpt.toml" --run.name=locked --ckpt.resume=auto
-    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 1000 ]
+    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 60000 ]
     "$BUILD/train" "$work/gpt.toml" --run.name=locked --run.stop_at=1 --sample.count=0 >"$work/beside.out" </dev/null
     head -n 1 "$work/beside.out" | grep -q "this new one is $runs/locked-2\$"
     rm "$runs/locked/lock" # a person's mistake
