@@ -1,6 +1,5 @@
 # test/ranks_common.sh: build/train on several ranks of this machine. Sourced after test/train_common.sh.
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
-budget=4000 # milliseconds: starting, and failing within 2 s
 # MPICH keeps some memory until the process ends.
 . test/lsan.sh
 
