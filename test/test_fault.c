@@ -122,7 +122,7 @@ static void read_lock(char text[200])
 
 TEST(test_lock)
 {
-    char words[100], text[200], host[64] = "";
+    char words[160], text[200], host[64] = "";
     gethostname(host, sizeof host - 1);
     DiskLock lock = disk_lock_take(dir);
     snprintf(words, sizeof words, "another run is in this directory: %s, process %ld, since 20", host, (long)getpid());
