@@ -67,3 +67,6 @@ blas_kernels() { # of OpenBLAS' kernels for x86 those that this machine runs
         if grep -qw "${kernel#*:}" /proc/cpuinfo 2>/dev/null; then echo "${kernel%:*}"; fi
     done
 }
+
+# On its own choice a program would correct the kernel (dev_cpu_choose_blas).
+on_kernel() { PRETRAIN_BLAS=keep OPENBLAS_CORETYPE=$1 OPENBLAS_NUM_THREADS=1 "${@:2}"; } # KERNEL COMMAND [ARGUMENT...]

@@ -75,7 +75,7 @@ if [ $random = 8 ]; then
     awk -F "$tab" '/^(all|family)/ { print } $1 == "one" { one = $0 "\n" }
         $1 == "core" && ++n % 4 == 0 { printf "%s%s\n", one, $0; one = "" }' test/layouts.tsv >"$work/dozen.tsv"
     for kernel in $(blas_kernels); do
-        OPENBLAS_CORETYPE=$kernel "$BUILD/test/layouts" "$work/dozen.tsv" core "$work/data" "$work" >"$work/rows" || failed=1
+        on_kernel "$kernel" "$BUILD/test/layouts" "$work/dozen.tsv" core "$work/data" "$work" >"$work/rows" || failed=1
         sed -E "s/^((not )?ok )/\1$kernel: /" "$work/rows"
     done
 fi

@@ -242,9 +242,8 @@ step 'deterministic: the same bytes, in any order of blocks, threads and streams
 deeper step 'deterministic, bf16: the same bytes' twice db --numerics.dtype=bf16 --model.head_size=32
 # Activations in host memory, and recomputed: three blocks, so that each uses what the one before left in the shared
 # buffers. With OpenBLAS' kernels for Haswell, where they run, the bits of a product depend on its shape, as cuBLAS' do.
-away() { # KERNELS
+away() { # NAME
     local mode=(--numerics.deterministic=true --model.layers=3 --batch.tokens=32 --sample.count=0)
-    [ "$1" = usual ] || export OPENBLAS_CORETYPE=$1
     gpu llama "near$1" "${mode[@]}" && bytes "near$1" && gpu llama "away$1" "${mode[@]}" --memory.offload_acts=cpu &&
         bytes "away$1" && cmp "$work/near$1.state" "$work/away$1.state" &&
         gpu llama "full$1" "${mode[@]}" --memory.offload_acts=cpu --memory.recompute=full &&
@@ -252,7 +251,10 @@ away() { # KERNELS
 }
 kernels=$(blas_kernels)
 [ -n "${TEST_LONG:-}" ] || kernels=$(grep -x Haswell <<<"$kernels")
-for name in ${kernels:-usual}; do step "deterministic: the same bytes with activations in host memory ($name kernels)" away "$name"; done
+[ -n "$kernels" ] || step 'deterministic: the same bytes with activations in host memory' away usual
+for name in $kernels; do
+    step "deterministic: the same bytes with activations in host memory ($name kernels)" on_kernel "$name" away "$name"
+done
 # The host updates what is in its memory, by the CPU's op: losses within the bound. Its new weights, rounded to bf16, are
 # what the device makes of the fp32 weights of a checkpoint: the next loss is the same.
 on_host() {
