@@ -361,7 +361,7 @@ named() { # BUG OPTION...: of a program with that bug the table blames the op th
         grep -aE '\[[0-9]+\] of [0-9]+ in call' "$log" | sort -u >"$at/blamed" && grep -aqE "^($words) " "$at/blamed" &&
         ! grep -avE "^($words) " "$at/blamed"
 }
-step 'named: a mask that is missing' named cuda_mask_missing
+deeper step 'named: a mask that is missing' named cuda_mask_missing
 deeper step 'named: a mask that is missing, on tensor cores' named cuda_flash_mask_missing --numerics.dtype=bf16 --model.head_size=32
 deeper step 'named: a scale that is wrong' named cuda_scale_wrong
 deeper step 'named: a barrier that is missing' named cuda_barrier_missing

@@ -43,6 +43,11 @@ static void make_current(Thread *t)
     blockIdx = t->block->idx;
 }
 
+static bool differ(const char *a, const char *b)
+{
+    return a != b && strcmp(a, b);
+}
+
 static void make_ready(Thread *t)
 {
     t->state = State::ready;
@@ -244,7 +249,7 @@ int barrier(int id, int threads, int predicate, const char *op, Site site)
         report("barrier-count", site, "named barrier %d for %d threads, but %s:%d waits there with %u", id, threads,
                barrier->site.file, barrier->site.line, barrier->expected);
     } else if (m.set.strict >= 1 && id == 0 &&
-               (barrier->site.line != site.line || strcmp(barrier->site.file, site.file))) {
+               (barrier->site.line != site.line || differ(barrier->site.file, site.file))) {
         report("divergent-barrier", site, "%s meets threads that wait in %s at %s:%d: the block has parted", op,
                barrier->op, barrier->site.file, barrier->site.line);
     }
@@ -318,7 +323,7 @@ void collective(unsigned mask, const char *op, void *arg, void (*finish)(Lanes *
     while (g < warp.groups.size() && warp.groups[g].mask != mask) g++;
     if (g == warp.groups.size()) warp.groups.push_back({mask, 0, op, site, {}, finish});
     Group &group = warp.groups[g];
-    if (strcmp(group.op, op) || group.site.line != site.line || strcmp(group.site.file, site.file))
+    if (differ(group.op, op) || group.site.line != site.line || differ(group.site.file, site.file))
         report("mixed-collectives", site, "%s with mask %08x, but lanes %08x of it wait in %s at %s:%d", op, mask,
                group.arrived, group.op, group.site.file, group.site.line);
     group.arg[lane()] = arg;

@@ -148,7 +148,6 @@ static void finish_mma(Lanes *l)
 {
     need_whole_warp(l);
     float a[16][16], b[16][8], d[16][8];
-    const bool wide = machine().set.wide;
     for (int i = 0; i < 32; i++) {
         const Mma *m = (const Mma *)l->arg[i];
         int g = i / 4, t = i % 4 * 2;
@@ -158,15 +157,16 @@ static void finish_mma(Lanes *l)
             for (int r = 0; r < 2; r++) d[g + r * 8][t + h] = m->c[r * 2 + h];
         }
     }
-    for (int row = 0; row < 16; row++)
-        for (int column = 0; column < 8; column++) {
-            float sum = d[row][column];
-            double exact = sum;
-            for (int k = 0; k < 16; k++) {
-                sum += a[row][k] * b[k][column];
-                exact += (double)a[row][k] * b[k][column];
+    for (int row = 0; row < 16; row++) // each sum in order of k
+        if (machine().set.wide) {
+            for (int column = 0; column < 8; column++) {
+                double exact = d[row][column];
+                for (int k = 0; k < 16; k++) exact += (double)a[row][k] * b[k][column];
+                d[row][column] = (float)exact;
             }
-            d[row][column] = wide ? (float)exact : sum;
+        } else {
+            for (int k = 0; k < 16; k++)
+                for (int column = 0; column < 8; column++) d[row][column] += a[row][k] * b[k][column];
         }
     for (int i = 0; i < 32; i++) {
         const Mma *m = (const Mma *)l->arg[i];

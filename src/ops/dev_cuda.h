@@ -186,6 +186,11 @@ inline unsigned power_of_two(int threads) // the largest up to `threads`
     while (2 * n <= (unsigned)threads) n *= 2;
     return n;
 }
+inline unsigned threads_for(size_t work, int most) // of a block: whole warps, and no warp that would have nothing to do
+{
+    size_t n = (work + 31) / 32 * 32;
+    return n < 32 ? 32 : n < (size_t)most ? (unsigned)n : (unsigned)most;
+}
 
 // ---- sums.cu
 enum { SUMS_RANGES = 256 };

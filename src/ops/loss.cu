@@ -170,9 +170,9 @@ __global__ void xent_loss_kernel(float *loss, E *dlogits, const E *logits, const
     });
 }
 
-int row_threads(const DevCuda *d)
+unsigned row_threads(const DevCuda *d, size_t V)
 {
-    return d->options.threads ? d->threads : 1024; // a block a row: as many loads in flight as there may be
+    return threads_for(V / 4 + 1, d->options.threads ? d->threads : 1024); // a block a row: many loads in flight
 }
 
 template <class E>
@@ -180,15 +180,15 @@ void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int3
                   float scale, float cap)
 {
     DevCuda *d = dev_cuda(dev);
-    softmax_xent_cuda<E>(loss, ops_as<E>(dlogits), ops_as<E>(logits), target, (int)N, (int)V, scale, cap, row_threads(d),
-                         d->stream);
+    softmax_xent_cuda<E>(loss, ops_as<E>(dlogits), ops_as<E>(logits), target, (int)N, (int)V, scale, cap,
+                         (int)row_threads(d, V), d->stream);
 }
 
 template <class E> void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
 {
     DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
-    LAUNCH((xent_max_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, top, ops_as<E>(logits), (int)V);
+    LAUNCH((xent_max_kernel<E>), (unsigned)N, row_threads(d, V), 0, d->stream, top, ops_as<E>(logits), (int)V);
 }
 
 // The parts together are the row; the order of the sum is free here (dev.h).
@@ -198,7 +198,7 @@ void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t
 {
     DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
-    LAUNCH((xent_sum_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, total, hit, ops_as<E>(logits),
+    LAUNCH((xent_sum_kernel<E>), (unsigned)N, row_threads(d, V), 0, d->stream, total, hit, ops_as<E>(logits),
            target, top, (int)V, cap);
 }
 
@@ -208,7 +208,7 @@ void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t
 {
     DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
-    LAUNCH((xent_loss_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, loss, ops_as<E>(dlogits),
+    LAUNCH((xent_loss_kernel<E>), (unsigned)N, row_threads(d, V), 0, d->stream, loss, ops_as<E>(dlogits),
            ops_as<E>(logits), target, top, total, hit, (int)V, scale, cap);
 }
 

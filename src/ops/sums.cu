@@ -1,7 +1,7 @@
 // sums: sums of squares and sums of columns on the GPU, each in one fixed order. The twin of sum_squares in updates.c;
 // the gradients of biases and norms end here.
 //
-//   sum_squares: range i of 256, i n / 256 .. (i + 1) n / 256 - 1, is a block's; a thread adds up to 32 squares in fp32
+//   sum_squares: up to 256 ranges of at least 1024 elements, a block for each; a thread adds up to 32 squares in fp32
 //   and these in double; then the block's threads, in a tree; then the ranges, in order.
 //   exactly: integers of 704 bits (formats.c), whose additions need no order.
 //   columns: P ranges of rows, then the ranges in order, then the gradient.
@@ -12,19 +12,20 @@
 
 enum { TILE = 32, ROWS = 16 };
 
-__global__ void sums_squares_kernel(double *partial, const float *x, size_t n)
+__global__ void sums_squares_kernel(double *partial, const float *x, size_t n, size_t range)
 {
-    size_t begin = blockIdx.x * n / SUMS_RANGES, end = (blockIdx.x + 1) * n / SUMS_RANGES;
+    size_t begin = blockIdx.x * range, end = begin + range < n ? begin + range : n;
     double sum = block_sum_double(thread_squares(x, begin, end));
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+    unsigned unused = gridDim.x + threadIdx.x;
+    for (; blockIdx.x == 0 && unused < SUMS_RANGES; unused += blockDim.x) partial[unused] = 0;
 }
 
-// No more threads than a range has elements: most tensors are small, and a barrier costs more with more threads.
 void sums_squares(DevCuda *d, double *partial, const float *x, size_t n)
 {
-    size_t range = n / SUMS_RANGES + 1;
-    unsigned threads = power_of_two(range < (size_t)d->threads ? (int)range : d->threads);
-    LAUNCH(sums_squares_kernel, (unsigned)SUMS_RANGES, threads, 0, d->stream, partial, x, n);
+    size_t range = n > SUMS_RANGES * 1024 ? (n + SUMS_RANGES - 1) / SUMS_RANGES : 1024;
+    unsigned blocks = n > range ? (unsigned)((n + range - 1) / range) : 1;
+    LAUNCH(sums_squares_kernel, blocks, power_of_two(d->threads), 0, d->stream, partial, x, n, range);
 }
 
 static double sum_squares(Dev *dev, const float *x, size_t n)
