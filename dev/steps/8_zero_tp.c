@@ -101,7 +101,8 @@ static void add_matrix(Trainer *t, int unit, const char *name, size_t out, size_
 {
     size_t dim[] = {out, in}, tp = (size_t)t->tp->size;
     if (cut >= 0) dim[cut] /= tp;
-    Param *row = &t->params.row[params_add(&t->params, unit, name, 2, dim[0], dim[1], 0, std, true, cut)];
+    int added = params_add(&t->params, unit, name, 2, dim[0], dim[1], 0, std, true, cut); // moves all rows
+    Param *row = &t->params.row[added];
     if (cut >= 0) row->whole[cut] = dim[cut] * tp, row->first = dim[cut] * (size_t)t->tp->rank;
 }
 
