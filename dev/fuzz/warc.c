@@ -3,6 +3,7 @@
 // The first byte chooses the bound of a record and how much is read at a time, the rest is the file.
 #include "fuzz.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
