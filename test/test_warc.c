@@ -164,8 +164,8 @@ TEST(test_damaged)
     f = (File){.step = 1000};
     add_record(&f, "WARC/1.0", "conversion", "", "text", 4);
     add_record(&f, "WARC/1.0", "Response", "", "HTTP/1.1 200 OK\r\n\r\n<p>x", 24);
-    expect_die(read_all, &f, "x: byte 62 of the unpacked file: it holds pages (HTML), not their text (take the text out "
-                             "with trafilatura or resiliparse, and give it as JSONL; or read the crawl's WET files)");
+    expect_die(read_all, &f, "x: byte 62 of the unpacked file: it holds pages (HTML), not their text (take the text "
+                             "out with trafilatura or resiliparse, and give it as JSONL; or read the crawl's WET files)");
     f = (File){.step = 1 << 16};
     add(&f, "WARC/1.0\r\n", 10);
     while (f.n < sizeof f.bytes - 100) add(&f, "X: a field of forty bytes, many of them\r\n", 41);
@@ -344,8 +344,8 @@ TEST(test_recipe)
                              "tokens --input - --format warc --vocab 300 --out t3 <pages.warc"};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(run(refused[i]), 1);
-        assert_non_null(strstr(output, "byte 0 of the unpacked file: it holds pages (HTML), not their text (take the text "
-                                       "out with trafilatura or resiliparse, and give it as JSONL;"));
+        assert_non_null(strstr(output, "byte 0 of the unpacked file: it holds pages (HTML), not their text (take the "
+                                       "text out with trafilatura or resiliparse, and give it as JSONL;"));
         assert_true(strstr(output, "error: ") == output && strchr(output, '\n')[1] == 0);
     }
 }

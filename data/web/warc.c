@@ -1,5 +1,5 @@
-// warc: the text in WET files of a crawl, which are of the web archive format: WARC 1.0 and 1.1 (ISO 28500:2017) and the
-// drafts 0.17 and 0.18 before them.
+// warc: the text in WET files of a crawl. They are web archives: WARC 1.0 and 1.1 (ISO 28500:2017), and the drafts 0.17
+// and 0.18 before them.
 //
 //     WARC/1.0                           the version
 //     WARC-Type: conversion              named fields, as in HTTP; a line that begins with a space continues a field
