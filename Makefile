@@ -13,7 +13,7 @@
 ### make test-arm          built for AArch64 and tested in an emulation: gcc-aarch64-linux-gnu and qemu-user (test/arm.sh)
 ## make bench             speed against this machine's own matrix-multiply peak
 ### make bench-data        tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
-### make parity            train on 700 layouts of ranks and compare every gradient with one rank's
+### make parity            train on 1,060 layouts of ranks and compare every gradient with one rank's
 ### make layouts           60 random layouts: bits, and memory and traffic against the plan, to the byte
 ### make scaling           measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
 ### make same-bits         OLD=FOLDER: the build in FOLDER and this one train the same bits, on 33 layouts
@@ -53,22 +53,17 @@ FLAGS = -std=gnu11 $(CFLAGS) $(ARCH) -fno-math-errno -fno-trapping-math -fopenmp
 ifneq ($(wildcard /usr/include/openblas),)
 FLAGS += -I/usr/include/openblas
 endif
-ifneq ($(wildcard /usr/include/libxml2),)
-FLAGS += -I/usr/include/libxml2
-endif
 ifneq ($(findstring clang,$(CC)),)
 # clang reports each `omp simd` loop it declines to vectorise as a warning, and {.a = 1, 2} as lacking fields.
 FLAGS += -Wno-pass-failed -Wno-missing-field-initializers
 endif
 FLAGS += $(EXTRA_CFLAGS)
-# libxml2 brings ICU: what reads no pages (the trainer) does not get linked to it.
-AS_NEEDED = $(if $(filter Linux,$(shell uname -s)),-Wl$(comma)--as-needed)
-LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lsnappy -lm \
-    $(AS_NEEDED) -lxml2 $(if $(filter Darwin,$(shell uname -s)),-liconv)
+LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lsnappy -lm
 # MPI: the flags that its own compiler wrapper would pass. Asked for when a recipe runs, after setup.sh. A program that
 # uses no call of MPI does not get linked to it. Another MPI: make B=build/openmpi MPICC=mpicc.openmpi
 MPICC = $(shell for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $$m && break; done)
 MPI_FLAGS = $(filter -I%,$(shell $(MPICC) -show 2>/dev/null))
+AS_NEEDED = $(if $(filter Linux,$(shell uname -s)),-Wl$(comma)--as-needed)
 MPI_LIBS = $(AS_NEEDED) $(filter -L% -l% -Wl$(comma)-rpath%,$(shell $(MPICC) -show 2>/dev/null))
 comma = ,
 
@@ -174,7 +169,7 @@ $(B)/gpu/%.o: %.cu $(B)/gpu/nvcc $(HEADERS)
 $(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
 	@echo "  LD $@"
 	$(Q)nccl=$$(nm $(B)/gpu/src/comm/comm_nccl.o | grep -q 'U nccl' && echo -lnccl); \
-	    $(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter-out -lxml2,$(filter -L% -l%,$(LDLIBS) $(MPI_LIBS))) \
+	    $(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter -L% -l%,$(LDLIBS) $(MPI_LIBS)) \
 	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) $$nccl -lcublasLt -lcublas -Xlinker --export-dynamic -o $@
 gpu-on-cpu: $(B)/train_gpu_on_cpu
 # Built for a sanitizer when the library is. train_gpu_checked looks for races. The script knows what is new.
@@ -186,7 +181,7 @@ $(B)/train_gpu_on_cpu $(B)/train_gpu_checked: train_gpu.cu $(GPU_MAIN) $(KERNELS
 SPEED = dev/cuda_on_cpu/tests/speed.cu $(filter src/ops/%,$(KERNELS)) # the ops, timed; for scripts/bench_gpu.sh
 $(B)/speed: $(B)/gpu/nvcc $(patsubst %.cu,$(B)/gpu/%.o,$(SPEED)) $(LIB)
 	@echo "  LD $@"
-	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(filter %.o %.a,$^) $(filter-out -lxml2,$(filter -L% -l%,$(LDLIBS))) -lcublasLt -lcublas -o $@
+	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(filter %.o %.a,$^) $(filter -L% -l%,$(LDLIBS)) -lcublasLt -lcublas -o $@
 $(B)/speed_on_cpu: $(SPEED) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh plain $@ $(SPEED) $(LIB) -- -fopenmp $(LDLIBS)

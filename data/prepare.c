@@ -120,7 +120,7 @@ static Options read_options(int argc, char **argv)
                  .least = 1, .samples = 1};
     char program[64];
     Option row[] = {
-        OPTION(WORDS, "--input", "PATH...", "text, JSONL, Parquet, WARC, .gz, .zst, folders, - (stdin)", &o.input,
+        OPTION(WORDS, "--input", "PATH...", "text, JSONL, Parquet, WET (WARC), .gz, .zst, folders, -", &o.input,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--train", "FILE", "training text, when the split is given: with --val-file", &o.train,
                .where = TOKENS),

@@ -16,8 +16,7 @@
 //
 // Recipes come at the end, each with some layouts that cut tensors, where every bit must be equal: optimizers that need
 // whole tensors, adaptive clipping, a batch that grows, the noise scale, state that waits in a file or is updated on
-// the host, norms of outputs. Then come batches of which a rank has no power of two of sequences, hybrid sharding, and
-// last other slots of stage 3.
+// the host, norms of outputs. Then come hybrid sharding, other slots of stage 3, and the lookup in fp32.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
 // chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
@@ -69,7 +68,7 @@
 // Axes of a layout. Value 0 of each is the default, so that all zeros are one rank.
 typedef enum {
     PARITY_DP, PARITY_TP, PARITY_CP, PARITY_PP, PARITY_ZERO, PARITY_EP, PARITY_RECOMPUTE, PARITY_MICRO, PARITY_DATA,
-    PARITY_DTYPE, PARITY_ROUTE, PARITY_RECIPE, PARITY_BATCH, PARITY_AXES
+    PARITY_DTYPE, PARITY_ROUTE, PARITY_RECIPE, PARITY_AXES
 } ParityAxis;
 typedef enum { PARITY_GPT, PARITY_LLAMA, PARITY_EXPERTS, PARITY_FAMILIES } ParityFamily;
 
@@ -85,7 +84,7 @@ typedef struct {
 
 enum { MAX_VALUES = 16, MAX_LAYOUTS = 2048, RANDOM = 60, QUICK = 11 };
 
-// A value of an axis; those after a gap are for add_batches, add_shards and add_lookups alone. ranks: the factor by
+// A value of an axis; those after a gap are for the last layouts alone. ranks: the factor by
 // which it multiplies the ranks; stages and chunks: of a pipeline.
 typedef struct {
     const char *name, *option[PARITY_EACH];
@@ -93,7 +92,7 @@ typedef struct {
 } Value;
 
 static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
-    [PARITY_DP] = {{"", {0}, 1}, {"dp2", {0}, 2}, {"dp4", {0}, 4}, [4] = {"dp3", {0}, 3}},
+    [PARITY_DP] = {{"", {0}, 1}, {"dp2", {0}, 2}, {"dp4", {0}, 4}},
     [PARITY_TP] = {{"", {0}, 1}, {"tp2", {"--parallel.tp=2"}, 2}, {"tp4", {"--parallel.tp=4"}, 4},
                    {"tp2+sp", {"--parallel.tp=2", "--parallel.sp=true"}, 2},
                    {"tp4+sp", {"--parallel.tp=4", "--parallel.sp=true"}, 4}},
@@ -126,7 +125,7 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                           {"away", {"--memory.offload_acts=cpu"}, 1},
                           {"full:away", {"--memory.recompute=full", "--memory.offload_acts=cpu"}, 1}},
     [PARITY_MICRO] = {{"", {"--batch.micro=2"}, 1}, {"micro1", {"--batch.micro=1"}, 1},
-                      [3] = {"micro3", {"--batch.micro=3"}, 1}},
+                      [3] = {"micro4", {"--batch.micro=4"}, 1}},
     [PARITY_DATA] = {{"", {0}, 1}, {"packed", {"--model.dropout=0.1", "--data.document_mask=true"}, 1}},
     [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1},
                       [3] = {"bf16:embed", {"--numerics.dtype=bf16", "--numerics.embed_dtype=fp32"}, 1}},
@@ -151,8 +150,6 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                        {"cap", {"--model.logit_cap=2"}, 1},
                        {"relu2", {"--model.activation=relu2"}, 1},
                        {"host", {"--optim.name=adamw", "--memory.offload=cpu", "--memory.offload_update=cpu"}, 1}},
-    [PARITY_BATCH] = {{"", {0}, 1}, {"12 sequences", {"--batch.tokens=384"}, 1},
-                      {"18 sequences", {"--batch.tokens=576"}, 1}},
 };
 
 static int values_of(ParityAxis axis)
@@ -174,15 +171,15 @@ static int ranks_of(const ParityLayout *layout)
     return ranks;
 }
 
-// Why a layout cannot run, or NULL. The run: 16 sequences (or 12, 18) of 32 tokens a step, 4 layers, 8 heads (llama: 2
+// Why a layout cannot run, or NULL. The run: 16 sequences of 32 tokens a step, 4 layers, 8 heads (llama: 2
 // key/value heads).
 static const char *refused(const ParityLayout *l)
 {
     int replicas = value_of(l, PARITY_DP)->ranks * value_of(l, PARITY_CP)->ranks;
     int stages = value_of(l, PARITY_PP)->stages;
     const char *zero = value_of(l, PARITY_ZERO)->name;
-    static const int sequences[] = {16, 12, 18}, each[] = {2, 1, 0, 3};
-    int micro = sequences[l->value[PARITY_BATCH]] / value_of(l, PARITY_DP)->ranks / each[l->value[PARITY_MICRO]];
+    static const int each[] = {2, 1, 0, 4};
+    int micro = 16 / value_of(l, PARITY_DP)->ranks / each[l->value[PARITY_MICRO]];
     bool parted = false;
     for (int a = PARITY_DP; a <= PARITY_MICRO; a++) parted |= l->value[a] > 0;
     if (!parted) return "the others are compared with it";
@@ -318,7 +315,7 @@ static void add_random(List *list, bool experts)
 }
 
 // Each recipe with layouts of tp and of ep: values of dp, tp, cp, pp, zero and ep. Key/value heads on several ranks add
-// in another order, so those are GPTs.
+// in another order, so those are GPTs. A batch that grows, from half of the sequences, needs one micro-batch of them.
 static void add_recipes(List *list)
 {
     static const int mesh[][PARITY_EP + 1] = {{0, 1}, {0, 4}, {1, 1, 0, 0, 1}, {1, 3, 0, 0, 3}, {1, 1, 1, 0, 2},
@@ -331,6 +328,8 @@ static void add_recipes(List *list)
             memset(&layout, 0, sizeof layout);
             memcpy(layout.value, mesh[i], sizeof mesh[i]);
             layout.value[PARITY_RECIPE] = recipe;
+            bool ramp = !strcmp(value_of(&layout, PARITY_RECIPE)->name, "ramp");
+            if (ramp && layout.value[PARITY_DP] == 1) layout.value[PARITY_MICRO] = 3;
             layout.family = layout.value[PARITY_EP] ? PARITY_EXPERTS :
                 (i + (size_t)recipe) % 2 ? PARITY_LLAMA : PARITY_GPT;
             if (!must_be_equal(&layout)) layout.family = PARITY_GPT;
@@ -338,46 +337,26 @@ static void add_recipes(List *list)
         }
 }
 
-// Values of dp, tp, cp, pp, zero and ep; of the batch. Micro-batches of 3 sequences, with dropout, which must find each
-// one; of 1 with ep, so that the evaluation's last batch has as many windows on each rank.
-static void add_batches(List *list)
-{
-    static const int row[][PARITY_EP + 2] = {{2, 0, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 3, 0, 1}, {1, 0, 0, 1, 0, 0, 1},
-                                             {1, 3, 0, 0, 1, 0, 1}, {1, 0, 1, 0, 2, 0, 1}, {1, 0, 0, 6, 1, 0, 1},
-                                             {2, 0, 0, 0, 1, 1, 1}, {4, 0, 0, 0, 2, 0, 2}, {4, 0, 0, 5, 0, 0, 2},
-                                             {4, 0, 1, 0, 1, 1, 2}, {1, 0, 0, 0, 3, 0, 2}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        ParityLayout layout;
-        memset(&layout, 0, sizeof layout);
-        memcpy(layout.value, row[i], (PARITY_EP + 1) * sizeof **row);
-        layout.value[PARITY_BATCH] = row[i][PARITY_EP + 1];
-        layout.value[PARITY_MICRO] = layout.value[PARITY_EP] ? 1 : 3, layout.value[PARITY_DATA] = 1;
-        layout.family = layout.value[PARITY_EP] ? PARITY_EXPERTS : i % 2 ? PARITY_LLAMA : PARITY_GPT;
-        add(list, layout);
-    }
-}
-
-// Hybrid sharding: values of dp, tp, cp, pp, zero (0: each stage in rows of two), ep, recompute and micro; of dtype,
-// recipe and batch. In the fast mode one stage of each.
+// Hybrid sharding: values of dp, tp, cp, pp, zero (0: each stage in rows of two), ep, recompute and micro; of dtype and
+// recipe. In the fast mode one stage of each.
 static void add_shards(List *list)
 {
-    static const int row[][PARITY_MICRO + 4] = {
+    static const int row[][PARITY_MICRO + 3] = {
         {2}, {2, 1}, {2, 3}, {1, 0, 1}, {2, 0, 1}, {1, 0, 2}, {2, 0, 0, 1}, {2, 0, 0, 5}, {2, 0, 0, 6}, {1, 1, 1},
         {2, 0, 0, 0, 0, 1}, {2, 0, 1, 0, 9, 2}, {2, 0, 0, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 0, 0, 2, 1}, {2, 0, 1, 0, 9},
-        {2, 0, 0, 0, 8, 0, 0, 0, 1}, {2, 1, 0, 0, 7, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 8, 0, 0, 1, 0, 5},
-        {2, 0, 0, 0, 6, 0, 0, 1, 0, 6}, {2, 0, 0, 0, 7, 0, 0, 0, 0, 7}, {2, 0, 0, 0, 8, 0, 0, 3, 0, 0, 1},
-        {2, 0, 0, 0, 6, 1, 0, 1, 0, 0, 1}};
+        {2, 0, 0, 0, 8, 0, 0, 0, 1}, {2, 1, 0, 0, 7, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 8, 0, 0, 0, 0, 5},
+        {2, 0, 0, 0, 6, 0, 0, 1, 0, 6}, {2, 0, 0, 0, 7, 0, 0, 0, 0, 7}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int zero = 6; zero < 9; zero++) {
             ParityLayout layout;
             memset(&layout, 0, sizeof layout);
             memcpy(layout.value, row[i], (PARITY_MICRO + 1) * sizeof **row);
-            memcpy(layout.value + PARITY_RECIPE, row[i] + PARITY_MICRO + 2, 2 * sizeof **row);
+            layout.value[PARITY_RECIPE] = row[i][PARITY_MICRO + 2];
             layout.value[PARITY_DTYPE] = row[i][PARITY_MICRO + 1];
             layout.family = row[i][PARITY_EP] ? PARITY_EXPERTS : (i + (size_t)zero) % 2 ? PARITY_LLAMA : PARITY_GPT;
             if (!row[i][PARITY_ZERO]) layout.value[PARITY_ZERO] = zero;
             add(list, layout);
-            bool special = layout.value[PARITY_DTYPE] || layout.value[PARITY_RECIPE] || layout.value[PARITY_BATCH];
+            bool special = layout.value[PARITY_DTYPE] || layout.value[PARITY_RECIPE];
             layout.fast = !special && zero == 6 + (int)(i % 3);
             add(list, layout);
         }
@@ -424,7 +403,6 @@ static ParityLayout *make_layouts(bool quick, int *n)
     add_random(&list, false);
     add_random(&list, true);
     add_recipes(&list);
-    add_batches(&list);
     add_shards(&list);
     add_slots(&list);
     add_lookups(&list);

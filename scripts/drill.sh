@@ -39,7 +39,7 @@ prepare() {
         printf '%s\n' '[run]' "dir = \"$work/runs\"" 'steps = 1000000' 'eval_every = 0' "save_every = $save_every" \
             'threads = 1' 'peak = 100' 'hang_timeout = 2' '[data]' "train = \"$work/data/train_*.bin\"" \
             "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" '[model]' 'layers = 2' 'channels = 64' 'heads = 4' \
-            'context = 32' '[batch]' 'tokens = 384' 'micro = 1' '[optim]' 'lr = 1e-3' 'warmup = 10' 'decay_steps = 1000000' \
+            'context = 32' '[batch]' 'tokens = 512' 'micro = 1' '[optim]' 'lr = 1e-3' 'warmup = 10' 'decay_steps = 1000000' \
             '[eval]' 'tokens = 100' '[sample]' 'count = 0' '[numerics]' 'deterministic = true' >"$work/drill.toml"
 }
 
@@ -135,7 +135,7 @@ compare() {
     done
     cmp "$work/drill.state" "$work/straight.state" || return 1
     sed -n '/"event":"train"/s/.*"step":\([0-9]*\),"tokens":\([0-9]*\),.*/\1 \2/p' "$run/metrics.jsonl" |
-        awk -v s="$s" '$1 != NR || $2 != NR * 384 { print "line " NR " is step and tokens " $0; bad = 1; exit }
+        awk -v s="$s" '$1 != NR || $2 != NR * 512 { print "line " NR " is step and tokens " $0; bad = 1; exit }
             END { exit bad || NR != s }' || return 1
     echo "step $s: the bytes of the run without a failure; each step and its samples once"
 }

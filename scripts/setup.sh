@@ -16,10 +16,9 @@ trap 'exit 130' INT TERM
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
-# Fedora and others keep cblas.h in a folder of its own, all keep libxml2's headers so; the Makefile adds the same ones.
+# Fedora and others keep cblas.h in a folder of its own; the Makefile adds the same one.
 include=
 [ -d /usr/include/openblas ] && include=-I/usr/include/openblas
-[ -d /usr/include/libxml2 ] && include="$include -I/usr/include/libxml2"
 
 # MPI's compiler wrapper knows its flags (Fedora keeps it outside of PATH).
 mpi_wrapper() {
@@ -46,7 +45,6 @@ works() {
 #include <cmocka.h>
 #include <ini.h>
 #include <jansson.h>
-#include <libxml/HTMLparser.h>
 #include <mpi.h>
 #include <omp.h>
 #include <pcre2.h>
@@ -67,13 +65,12 @@ int main(void)
     MPI_Get_version(&major, &minor);
     assert_int_equal(read, 0);
     return (major < 3) + !(cblas_sdot(1, x, 1, x, 1) == 1) + (omp_get_max_threads() < 1) + (XXH3_64bits(x, 0) == 0) +
-           !zlibVersion() + !ZSTD_versionNumber() + !utf8proc_version() + !snappy_max_compressed_length(1) +
-           !htmlTagLookup(BAD_CAST "p");
+           !zlibVersion() + !ZSTD_versionNumber() + !utf8proc_version() + !snappy_max_compressed_length(1);
 }
 EOF
     # shellcheck disable=SC2086
     $CC $include ${EXTRA_CFLAGS:-} -fopenmp "$tmp/t.c" -o "$tmp/t" ${EXTRA_LDFLAGS:-} \
-        -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lsnappy -lxml2 -lcmocka -lm $mpi >"$tmp/log" 2>&1 && "$tmp/t"
+        -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lsnappy -lcmocka -lm $mpi >"$tmp/log" 2>&1 && "$tmp/t"
 }
 
 works && exit 0
@@ -87,7 +84,7 @@ distribution=unknown
 [ "$(uname -s)" = Darwin ] && distribution=macos
 
 apt_packages='gcc g++ make libc6-dev libopenblas-dev libpcre2-dev libinih-dev libcmocka-dev libjansson-dev libxxhash-dev'
-apt_packages="$apt_packages libutf8proc-dev zlib1g-dev libzstd-dev libsnappy-dev libxml2-dev mpich libmpich-dev"
+apt_packages="$apt_packages libutf8proc-dev zlib1g-dev libzstd-dev libsnappy-dev mpich libmpich-dev"
 case $CC in *clang*) apt_packages="$apt_packages clang libomp-dev" ;; esac
 
 case $distribution in
@@ -101,16 +98,16 @@ esac
 if [ $system != apt ]; then
     say "something is missing: $(head -n 1 "$tmp/log" | sed 's|^.*/t\.c:[0-9:]* *||')"
     case $system in
-    fedora) say 'run:  sudo dnf install gcc gcc-c++ make openblas-devel pcre2-devel inih-devel libcmocka-devel jansson-devel utf8proc-devel xxhash-devel zlib-devel libzstd-devel snappy-devel libxml2-devel mpich-devel' ;;
-    arch) say 'run:  sudo pacman -S --needed base-devel openblas pcre2 libinih cmocka jansson libutf8proc xxhash zlib zstd snappy libxml2 mpich' ;;
+    fedora) say 'run:  sudo dnf install gcc gcc-c++ make openblas-devel pcre2-devel inih-devel libcmocka-devel jansson-devel utf8proc-devel xxhash-devel zlib-devel libzstd-devel snappy-devel mpich-devel' ;;
+    arch) say 'run:  sudo pacman -S --needed base-devel openblas pcre2 libinih cmocka jansson libutf8proc xxhash zlib zstd snappy mpich' ;;
     macos)
-        say 'run:  brew install gcc@14 make openblas pcre2 inih cmocka jansson utf8proc xxhash zlib zstd snappy libxml2 mpich'
+        say 'run:  brew install gcc@14 make openblas pcre2 inih cmocka jansson utf8proc xxhash zlib zstd snappy mpich'
         # shellcheck disable=SC2016
         say 'then: gmake CC=gcc-14 EXTRA_CFLAGS="-I$(brew --prefix)/include -I$(brew --prefix openblas)/include"' \
             'EXTRA_LDFLAGS="-L$(brew --prefix)/lib -L$(brew --prefix openblas)/lib"'
         ;;
     *) say 'install a C and a C++ compiler with OpenMP, GNU make, and the development files of:' \
-        'OpenBLAS (with cblas.h), PCRE2 (8-bit), inih, cmocka, jansson, utf8proc, xxhash, zlib, zstd, snappy, libxml2, and MPICH (or another MPI 3)' ;;
+        'OpenBLAS (with cblas.h), PCRE2 (8-bit), inih, cmocka, jansson, utf8proc, xxhash, zlib, zstd, snappy, and MPICH (or another MPI 3)' ;;
     esac
     exit 1
 fi

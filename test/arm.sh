@@ -14,7 +14,7 @@ sysroot=$(mkdir -p "$arm" && cd "$arm" && pwd)/sysroot
 blas=$sysroot/usr/lib/$cpu/openblas-pthread
 packages='libc6 libc6-dev linux-libc-dev libcrypt1 libgcc-s1 libgomp1 libgfortran5 libopenblas0-pthread libopenblas-pthread-dev
     libpcre2-8-0 libpcre2-dev libinih1 libinih-dev libcmocka0 libcmocka-dev libjansson4 libjansson-dev libutf8proc2 libutf8proc-dev libxxhash0 libxxhash-dev
-    zlib1g zlib1g-dev libzstd1 libzstd-dev libsnappy1v5 libsnappy-dev libxml2 libxml2-dev libicu72 liblzma5 libstdc++6 libmpich12 libmpich-dev libhwloc15 libudev1 libucx0 libslurm38 libnl-3-200
+    zlib1g zlib1g-dev libzstd1 libzstd-dev libsnappy1v5 libsnappy-dev libstdc++6 libmpich12 libmpich-dev libhwloc15 libudev1 libucx0 libslurm38 libnl-3-200
     libnl-route-3-200 libibverbs1 librdmacm1 libnuma1'
 # Hours in an emulation (test_attention, test_mup, test_ops, test_plan), ranks of a launcher (test_drawings), and a program that
 # starts itself past its script (test_blas).

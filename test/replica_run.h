@@ -7,7 +7,7 @@
 
 #include "ops/narrow.h"
 #include "whole_case.h"
-#include "parallel/deal.h"
+#include "parallel/zero.h"
 
 #include <float.h>
 #include <unistd.h>
@@ -56,29 +56,23 @@ static void sample(size_t i, size_t k, int32_t *token, int32_t *target, int32_t 
         if (t > 1 + i % 9) target[t] = -1;
 }
 
-static double one_step(Model *m, Zero *zero, Deal *deal, Comm *control, const Case *c, size_t micro, size_t step)
+static double one_step(Model *m, Zero *zero, Comm *control, const Case *c, size_t micro, size_t step)
 {
     int32_t token[SAMPLES * T], target[SAMPLES * T], first[SAMPLES * T];
     size_t begin, share = ddp_share(c->samples, control->rank, control->size, &begin);
-    uint64_t number[SAMPLES];
     int64_t valid = 0;
-    for (size_t i = 0; i < share; i++) {
-        size_t at = deal ? deal_sequence(i, share, control->rank, control->size) : begin + i;
-        number[i] = step * c->samples + at;
-        sample(at, step, token + i * T, target + i * T, first + i * T);
-    }
+    for (size_t i = 0; i < share; i++) sample(begin + i, step, token + i * T, target + i * T, first + i * T);
     for (size_t n = 0; n < share * T; n++) valid += target[n] >= 0;
     valid = ddp_sum_int(control, valid);
     for (size_t i = 0; i < share; i += micro) {
         zero_micro(zero, i + micro >= share);
         model_set_batch(m, token + i * T, NULL, target + i * T, micro, T);
         model_set_documents(m, first + i * T);
-        model_set_dropout(m, c->dropout, 5, (uint32_t)step, number[i]);
-        if (deal) model_set_samples(m, number + i);
+        model_set_dropout(m, c->dropout, 5, (uint32_t)step, step * c->samples + begin + i);
         model_forward_backward(m, 1 / (float)valid);
     }
     double loss = ddp_sum(control, model_step_finish(m)) / (double)valid;
-    if (!deal || !deal_joined(deal)) zero_reduce(zero);
+    zero_reduce(zero);
     return loss;
 }
 
@@ -89,7 +83,6 @@ typedef struct {
     Comm *dp, *control, *copies; // copies NULL: none
     Model *model;
     Zero *zero;
-    Deal *deal; // deterministic, on several ranks
     Optim optim;
     OffloadSettings store;
     char path[64];
@@ -113,8 +106,6 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     model_describe(c->shape, &params, &unit);
     ZeroCut cut = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage,
                            world->rank % row, row);
-    ZeroCut sums = zero_cut(&params, zero_where(optim_kind(c->optim), c->agc > 0, 1), c->stage ? c->stage : 1,
-                            world->rank, world->size);
     free(unit);
     params_free(&params);
     ModelOptions options = {.sequences = c->samples, .recompute = c->recompute,
@@ -129,10 +120,6 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
                         .store = c->offload != OFFLOAD_NONE ? &r->store : NULL, .host = c->host ? r->dev : NULL};
     ZeroGroups group = {.dp = r->dp, .control = r->control, .copies = r->copies};
     r->zero = zero_create(r->model, set, cut, group);
-    group.dp = world;
-    if (c->deterministic && world->size > 1)
-        r->deal = deal_create(r->model, sums, group, c->stage == 0 || r->copies);
-    else zero_cut_free(&sums);
     r->optim = zero_optim(r->zero, optim);
     zero_init_weights(r->zero, &r->optim, 1);
 }
@@ -140,7 +127,6 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
 static void replica_close(Replica *r)
 {
     optim_free(&r->optim);
-    if (r->deal) deal_free(r->deal);
     zero_free(r->zero);
     model_free(r->model);
     mem_free_all(&r->mem);
@@ -253,7 +239,7 @@ static void play(Comm *world, void *arg)
     comm_reset_counts(world);
     if (c->slow > 0) comm_set_slow(world, 0, c->slow);
     for (int k = 0; k < c->steps; k++) {
-        double loss = one_step(r.model, r.zero, r.deal, r.control, c, r.model->max_batch, (size_t)k);
+        double loss = one_step(r.model, r.zero, r.control, c, r.model->max_batch, (size_t)k);
         if (rank == 0 && k == 0) out->loss = loss;
         if (k == 0) keep_grads(&r, out->grads);
         double norm = c->halves ? step_in_halves(&r) : optim_step(&r.optim, r.model, 0.01);

@@ -13,7 +13,7 @@ on() {
     local hosts=$1 name=$2 host all=()
     shift 2
     for host in $hosts; do
-        all+=(-n 1 "$BUILD/train" "$work/twelve.toml" --run.name="$name" --ckpt.memory_every=5 --ckpt.resume=auto "$@"
+        all+=(-n 1 "$BUILD/train" "$work/sixteen.toml" --run.name="$name" --ckpt.memory_every=5 --ckpt.resume=auto "$@"
             --ckpt.memory_dir="$work/$host" :)
     done
     timeout -k 10 120 "$launcher" "${all[@]:0:${#all[@]} - 1}" >"$work/$name.out" 2>"$work/$name.err" </dev/null
@@ -37,10 +37,10 @@ resumed_from() { # NAME STEP: and then the same bytes as without a failure
     well_formed "$1" 40
 }
 
-# c's own part is on d, and c had b's copy. The others go on, three where there were four.
+# c's own part is on d, and c had b's copy. Three hosts go on, with two ranks on d.
 one_host_is_lost() {
     killed one c
-    on 'a b d' one
+    on 'a b d d' one
     grep -q '^the checkpoint of step 35 was in the memory of the hosts$' "$work/one.out"
     resumed_from one 35
     [ "$(find "$work"/[abd] -type f | wc -l)" = 0 ] # the end is in files: nothing stays in memory
@@ -49,7 +49,7 @@ one_host_is_lost() {
 no_host_is_lost() {
     local planned held
     killed none
-    planned=$("$BUILD/plan" memory "$work/twelve.toml" --ckpt.memory_every=5 --ranks 4 | sed -n 's/^ckpt.memory_every: \([0-9]*\) .*/\1/p')
+    planned=$("$BUILD/plan" memory "$work/sixteen.toml" --ckpt.memory_every=5 --ranks 4 | sed -n 's/^ckpt.memory_every: \([0-9]*\) .*/\1/p')
     held=$(find "$work/a" -name '*.safetensors' -printf '%s\n' | awk '{ n += $1 } END { print n }')
     close_to "$held" "$planned" 0.1 # files have headers
     [ "$(find "$work/a" -name 'step_*' | sed 's/.*pretrain-[0-9a-f]*.//' | sort | tr '\n' ' ')" = \
@@ -70,7 +70,7 @@ a_damaged_copy() {
     killed damaged c
     file=$(find "$work/d" -path '*rank_00002*step_00000035/optim_*')
     printf '\377\377' | dd of="$file" bs=1 seek=9000 conv=notrunc status=none
-    on 'a b d' damaged
+    on 'a b d d' damaged
     grep -q 'warning: .*step_00000035' "$work/damaged.err"
     resumed_from damaged 20
 }
@@ -101,10 +101,10 @@ another_attempt() {
 # One process has no other host; its memory survives it all the same.
 alone() {
     local status=0
-    "$BUILD/train" "$work/twelve.toml" --run.name=alone --ckpt.memory_every=5 --ckpt.memory_dir="$work/m" \
+    "$BUILD/train" "$work/sixteen.toml" --run.name=alone --ckpt.memory_every=5 --ckpt.memory_dir="$work/m" \
         --run.fault=kill:rank=0,step=38 >"$work/alone.out" 2>"$work/alone.err" </dev/null || status=$?
     [ $status = 137 ]
-    "$BUILD/train" "$work/twelve.toml" --run.name=alone --ckpt.memory_every=5 --ckpt.memory_dir="$work/m" \
+    "$BUILD/train" "$work/sixteen.toml" --run.name=alone --ckpt.memory_every=5 --ckpt.memory_dir="$work/m" \
         --ckpt.resume=auto >"$work/alone.out" 2>"$work/alone.err" </dev/null
     resumed_from alone 35
 }
@@ -112,7 +112,7 @@ alone() {
 # What is saved in memory of steps that are undone is removed. (Until step 190 comes again there is time for a kill.)
 rolled_back() {
     local pid
-    (exec "$launcher" -n 2 "$BUILD/train" "$work/twelve.toml" --run.name=rolled --run.steps=400 --ckpt.keep=0 --ckpt.memory_every=190 \
+    (exec "$launcher" -n 2 "$BUILD/train" "$work/sixteen.toml" --run.name=rolled --run.steps=400 --ckpt.keep=0 --ckpt.memory_every=190 \
         --ckpt.memory_dir="$work/m" --monitor.rollback_at=195 --monitor.rollback_steps=150 >"$work/rolled.out" 2>&1 </dev/null) &
     pid=$!
     until [ -n "$(find "$work/m" -name step_00000190 2>/dev/null)" ]; do sleep 0.02; done
@@ -127,11 +127,11 @@ rolled_back() {
 channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 {
-    sed 's/^tokens = 512/tokens = 96/; s/^context = 32/context = 8/; s/^micro = 8/micro = 1/; s/^eval_every.*/eval_every = 0/; s/^sample_every.*/save_every = 20/' \
+    sed 's/^tokens = 512/tokens = 128/; s/^context = 32/context = 8/; s/^micro = 8/micro = 1/; s/^eval_every.*/eval_every = 0/; s/^sample_every.*/save_every = 20/' \
         "$work/gpt.toml"
     printf '%s\n' '[sample]' 'count = 0' '[numerics]' 'deterministic = true'
-} >"$work/twelve.toml"
-train twelve straight
+} >"$work/sixteen.toml"
+train sixteen straight
 passes 'one host is lost' one_host_is_lost
 deeper passes 'no host is lost' no_host_is_lost
 deeper passes 'neighbours are lost' neighbours_are_lost

@@ -498,13 +498,34 @@ static void test_ranks(void **state)
     }
 }
 
-// What does not work on several ranks is refused there, and only there. NULL: nothing is refused.
+// On so many ranks these words are refused in one line that has the message. NULL: nothing is refused.
+typedef struct {
+    int ranks;
+    const char *words, *message;
+} Refusal;
+
+static void check_refusals(const Refusal *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char words[300];
+        snprintf(words, sizeof words, "tiny|%s", rows[i].words);
+        launched = rows[i].ranks;
+        run_words(words);
+        const char *want = rows[i].message ? rows[i].message : "", *end = strchr(outcome.err, '\n');
+        if (outcome.status != (*want != 0) || !strstr(outcome.err, want) || (*want ? !end || end[1] : *outcome.err))
+            fail_msg("%d ranks, %s: status %d:\n%s\nand not\n%s", rows[i].ranks, words, outcome.status,
+                     outcome.err, want);
+    }
+    launched = 0;
+}
+
+// What does not work on several ranks is refused there, and only there.
 #define EXPERTS "--model.activation=swiglu|--model.bias=false|--model.experts=6|--parallel.ep="
 
 static void test_refused_on_ranks(void **state)
 {
     (void)state;
-    const struct { int ranks; const char *words, *message; } rows[] = {
+    const Refusal rows[] = {
         {3, "--parallel.tp=2", "parallel.tp 2 * cp 1 * pp 1 = 2 ranks hold one copy of the model, but the job has 3 "
                                "(start a multiple: mpiexec -n 4)"},
         {6, "--parallel.cp=2|--parallel.pp=2", "parallel.tp 1 * cp 2 * pp 2 = 4 ranks hold one copy of the model, but "
@@ -514,17 +535,6 @@ static void test_refused_on_ranks(void **state)
                                 "2048 (nearest: 2048)"},
         {2, "--batch.micro=8|--batch.tokens=1280", "batch.micro 8 * model.context 64 = 1024 (nearest: 1024)"},
         {2, "--batch.micro=8|--batch.tokens=1536", "batch.micro 8 * model.context 64 = 1024 (nearest: 2048)"},
-        {2, "--batch.micro=1|--batch.tokens=384|--numerics.deterministic=true", NULL},
-        {2, "--batch.micro=1|--batch.tokens=384", NULL},
-        {2, "--batch.micro=1|--batch.tokens=512|--numerics.deterministic=true", NULL},
-        {2, "--batch.micro=1|--batch.ramp_from=256|--numerics.deterministic=true", NULL},
-        {6, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "3",
-         "numerics.deterministic with parallel.ep = 3, which is no power of two: the sums of so many ranks are no part "
-         "of the sum of all (try 1)"},
-        {3, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "3", NULL},
-        {3, "--batch.micro=1|--batch.tokens=576|--numerics.deterministic=true|" EXPERTS "3",
-         "numerics.deterministic with parallel.ep = 3"},
-        {6, "--batch.micro=1|--batch.tokens=768|--numerics.deterministic=true|" EXPERTS "2", NULL},
         {2, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage|--numerics.deterministic=true",
          "parallel.reduce_dtype=storage rounds each rank's sum"},
         {1, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage|--numerics.deterministic=true", NULL},
@@ -560,12 +570,7 @@ static void test_refused_on_ranks(void **state)
          "parallel.shard = 4 does not divide parallel.dp * cp = 2 ranks"},
         {6, "--batch.tokens=768|--batch.micro=1|--parallel.zero=1|--parallel.shard=2|" EXPERTS "3",
          "parallel.ep = 3 does not divide parallel.shard = 2, the ranks that have everything once (try 3)"},
-        {6, "--batch.tokens=768|--batch.micro=1|--parallel.zero=1|--parallel.shard=3|--numerics.deterministic=true",
-         "numerics.deterministic with parallel.shard = 3, which is no power of two: the sums of so many ranks are no "
-         "part of the sum of all (try 2 or 0)"},
         {6, "--batch.tokens=768|--batch.micro=1|--parallel.zero=1|--parallel.shard=3", NULL},
-        {3, "--batch.tokens=768|--batch.micro=1|--parallel.zero=1|--parallel.shard=3|"
-            "--numerics.deterministic=true", NULL},
         {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1", NULL},
         {2, "--parallel.pp=2|--parallel.schedule=interleaved|--batch.micro=16", "a step has 1 micro-batches, which go"},
         {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1|--parallel.schedule=user",
@@ -588,17 +593,51 @@ static void test_refused_on_ranks(void **state)
          "numerics.embed_dtype=fp32: reads the fp32 weights, which memory.offload sends away"},
         {1, "--numerics.embed_dtype=fp32|--numerics.dtype=fp8|--model.position=rope", "every bit would stay the same"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "tiny|%s", rows[i].words);
-        launched = rows[i].ranks;
-        run_words(words);
-        const char *want = rows[i].message ? rows[i].message : "";
-        if (outcome.status != (*want != 0) || !strstr(outcome.err, want) || (!*want && *outcome.err))
-            fail_msg("%d ranks, %s: status %d:\n%s\nand not\n%s", rows[i].ranks, words, outcome.status,
-                     outcome.err, want);
-    }
-    launched = 0;
+    check_refusals(rows, sizeof rows / sizeof *rows);
+}
+
+// Deterministic mode: every axis is a power of two, and with several replicas their sequences in each step are.
+#define FIXED "--numerics.deterministic=true|"
+
+static void test_powers_of_two(void **state)
+{
+    (void)state;
+    const Refusal rows[] = {
+        {3, FIXED "--batch.tokens=768",
+         "numerics.deterministic with parallel.dp = 3, which is no power of two (try mpiexec -n 2)"},
+        {6, FIXED "--batch.tokens=768|--parallel.tp=2",
+         "numerics.deterministic with parallel.dp = 3, which is no power of two (try mpiexec -n 4)"},
+        {3, FIXED "--parallel.tp=3",
+         "numerics.deterministic with parallel.tp = 3, which is no power of two (try --parallel.tp=2)"},
+        {6, FIXED "--parallel.cp=6|--model.context=96|--batch.tokens=1536",
+         "numerics.deterministic with parallel.cp = 6, which is no power of two (try --parallel.cp=4)"},
+        {3, FIXED "--parallel.pp=3", "parallel.pp = 3, which is no power of two (try --parallel.pp=2)"},
+        {6, FIXED "--batch.tokens=768|" EXPERTS "3", "parallel.ep = 3, which is no power of two (try --parallel.ep=2)"},
+        {3, FIXED "--batch.tokens=768|" EXPERTS "3", "parallel.ep = 3, which is no power of two"},
+        {6, FIXED "--batch.tokens=768|--parallel.zero=1|--parallel.shard=3",
+         "parallel.shard = 3, which is no power of two (try --parallel.shard=2)"},
+        {2, FIXED "--batch.tokens=768",
+         "numerics.deterministic with batch.tokens = 768, of which each of parallel.dp = 2 ranks has 6 sequences, no "
+         "power of two (try --batch.tokens=512 --batch.micro=4)"},
+        {4, FIXED "--batch.tokens=768|--parallel.tp=2", "parallel.dp = 2 ranks has 6 sequences"},
+        {2, FIXED "--batch.micro=1|--batch.ramp_from=256|--batch.ramp_tokens=2048",
+         "numerics.deterministic with batch.ramp_from = 256: the batch grows by micro-batches, and each of parallel.dp "
+         "= 2 ranks will have 3 sequences, no power of two (try --batch.ramp_from=0)"},
+        {1, FIXED "--batch.tokens=768|--batch.micro=4", NULL},
+        {2, FIXED "--batch.tokens=768|--batch.micro=4|--parallel.tp=2", NULL},
+        {2, FIXED "--batch.tokens=768|--parallel.pp=2|--batch.micro=1|--batch.ramp_from=256|--batch.ramp_tokens=2048",
+         NULL},
+        {2, FIXED "--batch.micro=4|--batch.ramp_from=512|--batch.ramp_tokens=2048", NULL},
+        {2, FIXED "--batch.tokens=128", NULL},
+        {4, FIXED "--batch.tokens=256|" EXPERTS "2", NULL},
+        {8, FIXED "--parallel.zero=3|--parallel.shard=4", NULL},
+        {8, FIXED "--parallel.tp=2|--parallel.cp=2", NULL},
+        {3, "--batch.tokens=768", NULL},
+        {2, "--batch.tokens=768", NULL},
+        {2, "--batch.micro=1|--batch.ramp_from=256|--batch.ramp_tokens=2048", NULL},
+        {3, "--batch.tokens=768|" EXPERTS "3", NULL},
+    };
+    check_refusals(rows, sizeof rows / sizeof *rows);
 }
 
 // With run.minutes the program finds the number of steps later, and resolves again.
@@ -695,6 +734,7 @@ int main(void)
         cmocka_unit_test(test_decay),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_refused_on_ranks),
+        cmocka_unit_test(test_powers_of_two),
         cmocka_unit_test(test_resolving_again),
         cmocka_unit_test(test_every_key_is_read),
         cmocka_unit_test(test_reference_is_current),

@@ -26,7 +26,7 @@
 //
 // Parquet is no sequence of lines: parquet.c gives rows, which are decoded as the texts of JSONL are. The file is read
 // once more from front to end for its hash, so that it is known by its bytes like every other. WARC is read by warc.c,
-// through the stream and its hash as text is; a page becomes UTF-8 by charset.c, and its HTML text by html.c.
+// through the stream and its hash as text is.
 //
 // Rejected: following links to folders (they can be circular), getline (no bound), parsing JSONL with jansson's own
 // stream reader (it loses its place at the first error, and the next line is good), and skipping the rest of a file
@@ -61,8 +61,6 @@
 #include "data/prep/corpus.h"
 #include "data/prep/parquet.h"
 #include "data/prep/stream.h"
-#include "data/web/charset.h"
-#include "data/web/html.h"
 #include "data/web/warc.h"
 #include "base/words.h"
 
@@ -86,8 +84,6 @@ struct CorpusReader {
     Stream *stream;
     Parquet *parquet; // then there is no stream, and the buffer is only for the hash
     Warc *warc;       // it reads the stream, by take()
-    Html *html;
-    CharsetText page;
     SourceFormat format;
     bool ended;
     char *buffer; // (cap)
@@ -490,7 +486,7 @@ static void bad_line(CorpusReader *r, const char *why)
         if ((uint8_t)*c < ' ' || *c == 0x7F) *c = '?';
     if (r->opt.strict)
         die("%s:%llu: %s (without strict reading it is left out)", path, (unsigned long long)r->line, clean);
-    uint64_t n = r->counts.bad_lines + r->counts.too_long + r->counts.bad_pages;
+    uint64_t n = r->counts.bad_lines + r->counts.too_long;
     if (!r->opt.log || n > LOGGED) return;
     fprintf(r->opt.log, "%s:%llu: left out: %s\n", path, (unsigned long long)r->line, clean);
     if (n == LOGGED)
@@ -615,39 +611,10 @@ static bool next_row(CorpusReader *r, CorpusRecord *out)
     return given;
 }
 
-// The text of a page of WARC; NULL: it is left out.
-static const char *read_page(CorpusReader *r, const WarcRecord *w, size_t *n)
-{
-    const char *text = w->body, *why = w->why;
-    *n = w->n_bytes;
-    if (w->kind == WARC_OTHER) {
-        r->counts.no_page++;
-        return NULL;
-    }
-    if (w->kind == WARC_LONG) {
-        too_long(r);
-        return NULL;
-    }
-    if (w->kind != WARC_BAD) {
-        bool html = w->kind == WARC_HTML;
-        charset_decode(text, *n, charset_find(text, *n, w->charset, html), &r->page);
-        r->counts.bad_utf8 += r->page.replaced;
-        text = r->page.text;
-        *n = r->page.n_bytes;
-        if (html && !r->html) r->html = html_new();
-        if (html) why = html_text(r->html, text, *n, &text, n);
-    }
-    if (!why) return text ? text : "";
-    r->counts.bad_pages++;
-    bad_line(r, why);
-    return NULL;
-}
-
-// Makes a record of the next page of WARC, as next_row.
-static bool next_page(CorpusReader *r, CorpusRecord *out)
+// Makes a record of the next one of WARC, as next_row.
+static bool next_warc(CorpusReader *r, CorpusRecord *out)
 {
     WarcRecord w;
-    size_t n;
     r->dropped = 0;
     if (!warc_next(r->warc, &w)) {
         close_file(r);
@@ -655,8 +622,11 @@ static bool next_page(CorpusReader *r, CorpusRecord *out)
     }
     r->line = w.number;
     *out = (CorpusRecord){.path = r->file[r->at_file].path, .index = r->index, .line = w.number, .offset = w.offset};
-    const char *text = read_page(r, &w, &n);
-    bool given = text && give(r, text, n, out);
+    r->counts.no_text += w.kind == WARC_OTHER;
+    if (w.kind == WARC_LONG) too_long(r);
+    size_t bom = w.kind == WARC_TEXT && w.n_bytes >= 3 && !memcmp(w.text, "\xEF\xBB\xBF", 3) ? 3 : 0;
+    r->counts.bom += bom > 0;
+    bool given = w.kind == WARC_TEXT && give(r, w.text + bom, w.n_bytes - bom, out);
     r->index += given;
     return given;
 }
@@ -666,7 +636,7 @@ bool corpus_next(CorpusReader *r, CorpusRecord *out)
     for (;;) {
         if (!r->stream && !r->parquet && !open_next(r)) return false;
         if (r->parquet || r->warc) {
-            if (r->parquet ? next_row(r, out) : next_page(r, out)) return true;
+            if (r->parquet ? next_row(r, out) : next_warc(r, out)) return true;
             continue;
         }
         char *text;
@@ -713,8 +683,6 @@ void corpus_close(CorpusReader *r)
     stream_close(r->stream);
     parquet_close(r->parquet);
     warc_close(r->warc);
-    html_free(r->html);
-    free(r->page.text);
     json_decref(r->json);
     free(r->buffer);
     free(r->line_decoded.bytes);
@@ -739,7 +707,7 @@ void corpus_print(const CorpusCounts *counts, FILE *out)
     const struct {
         uint64_t n;
         const char *what;
-    } amiss[] = {{counts->no_page, "records without a page"}, {counts->bad_pages, "bad pages left out"},
+    } amiss[] = {{counts->no_text, "records without text"},
                  {counts->bad_lines, "bad lines left out"}, {counts->too_long, "lines too long"},
                  {counts->empty, "empty documents left out"}, {counts->bad_utf8, "ill-formed sequences replaced"},
                  {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"},

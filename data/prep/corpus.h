@@ -26,8 +26,8 @@ typedef struct {
     size_t max_bytes;      // of a document, of JSONL: of its line [CORPUS_MIB MiB]; of Parquet's pages 16 times that
     const char *raise;     // how the user gives a larger max_bytes, for messages ["max_bytes"]
     size_t read_bytes;     // asked for at a time [1 MiB]; never changes what comes out
-    bool strict;           // die on a bad line of JSONL or record of WARC, and on a row that is too long, instead of
-                           // leaving it out
+    bool strict;           // die on a bad line of JSONL, and on a row or record that is too long, instead of leaving it
+                           // out
     FILE *log;             // the first bad lines are reported here, as FILE:LINE: why [none]
 } CorpusOptions;
 
@@ -48,7 +48,7 @@ typedef struct {
     uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
     uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space, nothing, null
     uint64_t too_long;             // lines of JSONL, rows and records left out
-    uint64_t no_page, bad_pages;   // records of WARC left out: that hold no page; whose page cannot be read
+    uint64_t no_text;              // records of WARC left out that hold none
     uint64_t not_files;            // entries of folders left out: links to folders or to nothing, devices
 } CorpusCounts;
 

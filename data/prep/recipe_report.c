@@ -85,10 +85,10 @@ static void say_reasons(Row *row, const json_t *counts, bool in_arrays)
 
 static json_t *add_up_faults(const json_t *files)
 {
-    const char *kind[] = {"bad_utf8", "nul", "bad_lines", "empty", "too_long", "no_page", "bad_pages"};
+    const char *kind[] = {"bad_utf8", "nul", "bad_lines", "empty", "too_long", "no_text"};
     json_t *sum = json_object(), *file;
     size_t i;
-    for (int k = 0; k < 7; k++) {
+    for (int k = 0; k < 6; k++) {
         json_int_t n = 0;
         json_array_foreach(files, i, file) n += json_integer_value(json_object_get(file, kind[k]));
         json_object_set_new(sum, kind[k], json_integer(n));

@@ -1,35 +1,29 @@
-// warc: the web archive format, WARC 1.0 and 1.1 (ISO 28500:2017) and the drafts 0.17 and 0.18 before them.
+// warc: the text in WET files of a crawl. They are web archives: WARC 1.0 and 1.1 (ISO 28500:2017), and the drafts 0.17
+// and 0.18 before them.
 //
 //     WARC/1.0                           the version
-//     WARC-Type: response                named fields, as in HTTP; a line that begins with a space continues a field
+//     WARC-Type: conversion              named fields, as in HTTP; a line that begins with a space continues a field
 //     Content-Length: 1234
 //                                        an empty line
-//     HTTP/1.1 200 OK ...                the block: 1234 bytes. Two empty lines; then the next record
+//     text of a page ...                 the block: 1234 bytes. Two empty lines; then the next record
 //
 // In a .warc.gz every record is a gzip member of its own. Who reads the file (stream.c) joins them, so nothing here
-// knows of it. A record of the type `response` holds what the server sent: a status line, fields, and a body. The body
-// may be sent in chunks and packed by gzip; Common Crawl stores it as it was before that and renames the fields
-// (X-Crawl-Content-Encoding). Older crawls kept the names but not the packing: so a body that says gzip or chunked and
-// does not begin like it is taken as it is. A record of the type `conversion` (WET) is text that somebody else took
-// out of a page.
+// knows of it. A record of the type `conversion` is text that somebody took out of a page. One of the type `response`
+// is what a server sent, mostly a page of HTML: what of it is text is a matter of taste and of months of work, and
+// there are good programs for it. So it ends the program with a line that names them.
 //
 // Invariant: every byte of the file belongs to one record, and the records are those that the lengths say. A length is
 // never guessed: where it is missing, or the bytes after a block are no record, the file is damaged and that ends the
-// program. What is wrong inside a block concerns one page: it is left out, and the next record is as good as ever.
+// program. Memory: the buffer holds the header (HEAD_MOST bytes at most) and block of one record, up to max_bytes, and
+// one read. A longer block is read past.
 //
-// Memory: the buffer holds the header (HEAD_MOST bytes at most) and block of one record, up to max_bytes, and one
-// read; the unpacked body has a buffer of its own, bounded by the same. A longer block is read past.
-//
-// Rejected: looking for the next "WARC/1.0" after damage (a page may hold these bytes), and records of the types
-// `resource` and `revisit` (crawls of the web have no page in them that is not in a response).
-#define _GNU_SOURCE // memmem, strcasestr
+// Rejected: looking for the next "WARC/1.0" after damage (a page may hold these bytes).
 #include "data/web/warc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <zlib.h>
 
 #include "base/check.h"
 #include "base/words.h"
@@ -45,8 +39,6 @@ struct Warc {
     size_t cap, at, n;
     uint64_t offset, number; // of buffer[at] in the file; records so far
     bool ended;
-    char *body; // unpacked (cap_body)
-    size_t cap_body;
 };
 
 typedef struct {
@@ -171,137 +163,6 @@ static bool field(Span head, const char *name, char value[VALUE])
     return found;
 }
 
-// Cuts "text/html; charset=utf-8" after the media type, and gives its charset.
-static void split_media_type(char value[VALUE], char charset[64])
-{
-    char *at = strcasestr(value, "charset=");
-    *charset = 0;
-    if (at) {
-        at += strlen("charset=");
-        at += strspn(at, "\"' ");
-        snprintf(charset, 64, "%.*s", (int)strcspn(at, "\"'; ,"), at);
-    }
-    value[strcspn(value, "; ,")] = 0;
-}
-
-// ---- bodies
-
-// A body in chunks: a length in hexadecimal, a line's end, so many bytes and a line's end; the last has length 0. Joins
-// them in place. False: that is not what it is; *begun: its beginning is.
-static bool join_chunks(char *body, size_t *n_body, bool *begun)
-{
-    size_t n = *n_body, at = 0, out = 0;
-    for (*begun = false;; *begun = true) {
-        uint64_t length = 0;
-        size_t digits = 0;
-        for (; at < n && digits < 16 && strchr("0123456789abcdefABCDEF", body[at]) && body[at]; at++, digits++)
-            length = length << 4 | (uint64_t)((body[at] & 15) + (body[at] > '9' ? 9 : 0));
-        const char *end = memchr(body + at, '\n', n - at);
-        if (!digits || !end || (body[at] != '\r' && body[at] != ';' && body[at] != ' ')) break;
-        at = (size_t)(end - body) + 1;
-        if (!length) {
-            *n_body = out;
-            return true;
-        }
-        bool whole = length <= n - at;
-        if (!whole) length = n - at;
-        memmove(body + out, body + at, (size_t)length);
-        out += (size_t)length, at += (size_t)length;
-        if (!whole) break;
-        at += at < n && body[at] == '\r';
-        at += at < n && body[at] == '\n';
-    }
-    if (*begun || out) *n_body = out;
-    *begun |= out > 0;
-    return false;
-}
-
-// Unpacks the body into w->body: gzip and zlib by their own headers (window 15 + 32), and without any (-15). Z_OK: all
-// of it; Z_BUF_ERROR: it ends too early; Z_MEM_ERROR: longer than max_bytes; Z_DATA_ERROR.
-static int inflate_body(Warc *w, Span in, int window, size_t *n_out)
-{
-    z_stream z = {.next_in = (Bytef *)(uintptr_t)in.at, .avail_in = (uInt)in.n};
-    int status = Z_OK;
-    *n_out = 0;
-    if (in.n > UINT32_MAX) return Z_DATA_ERROR;
-    if (inflateInit2(&z, window) != Z_OK) die("memory: no room to unpack gzip");
-    while (*n_out <= w->max_bytes) {
-        w->body = words_grow(w->body, &w->cap_body, *n_out + (1 << 16), 1);
-        z.next_out = (Bytef *)w->body + *n_out;
-        z.avail_out = 1 << 16;
-        status = inflate(&z, Z_NO_FLUSH);
-        *n_out += (1 << 16) - z.avail_out;
-        bool member = status == Z_STREAM_END && z.avail_in > 2 && *z.next_in == 0x1F;
-        if (member ? inflateReset(&z) != Z_OK : status != Z_OK) break;
-    }
-    inflateEnd(&z);
-    if (*n_out > w->max_bytes) return Z_MEM_ERROR;
-    return status == Z_STREAM_END ? Z_OK : status == Z_BUF_ERROR ? Z_BUF_ERROR : Z_DATA_ERROR;
-}
-
-// Undoes the content encoding. False: record->kind says why the body is left out.
-static bool unpack_body(Warc *w, const char *encoding, bool truncated, Span *body, WarcRecord *record)
-{
-    size_t n = 0;
-    int status = Z_OK;
-    bool gzip = strcasecmp(encoding, "gzip") == 0 || strcasecmp(encoding, "x-gzip") == 0;
-    if (!*encoding || strcasecmp(encoding, "identity") == 0 || strcasecmp(encoding, "none") == 0) return true;
-    if (gzip) {
-        if (body->n < 2 || memcmp(body->at, "\x1F\x8B", 2) != 0) return true; // unpacked by who wrote the file
-        status = inflate_body(w, *body, 15 + 32, &n);
-    } else if (strcasecmp(encoding, "deflate") == 0) {
-        status = inflate_body(w, *body, 15 + 32, &n);
-        if (status == Z_DATA_ERROR) status = inflate_body(w, *body, -15, &n);
-        if (status == Z_DATA_ERROR) return true;
-    } else {
-        record->kind = WARC_BAD;
-        record->why = "its content encoding is none of gzip and deflate";
-        return false;
-    }
-    if (status == Z_MEM_ERROR) record->kind = WARC_LONG;
-    else if (status == Z_DATA_ERROR || (status == Z_BUF_ERROR && !truncated)) {
-        record->kind = WARC_BAD;
-        record->why = status == Z_BUF_ERROR ? "its packed body ends too early" : "its packed body is damaged";
-    } else *body = (Span){w->body, n};
-    return status == Z_OK || (status == Z_BUF_ERROR && truncated);
-}
-
-// What a server sent: block (n bytes, which it may change), of a record with this header.
-static void read_response(Warc *w, Span head, char *block, size_t n, WarcRecord *record)
-{
-    char value[VALUE], encoding[VALUE];
-    Span rest = {block, n}, line, http = rest;
-    next_line(&rest, &line);
-    const char *status = line.n ? memchr(line.at, ' ', line.n) : NULL;
-    size_t n_status = status ? (size_t)(line.at + line.n - status) : 0;
-    if (line.n < 5 || memcmp(line.at, "HTTP/", 5) != 0 || n_status < 4 || memcmp(status, " 200", 4) != 0 ||
-        (n_status > 4 && status[4] != ' '))
-        return;
-    while (next_line(&rest, &line)) {}
-    http.n = n - rest.n;
-    bool truncated = field(head, "WARC-Truncated", value);
-    if (!field(http, "Content-Type", value)) field(head, "WARC-Identified-Payload-Type", value);
-    split_media_type(value, record->charset);
-    bool html = strcasecmp(value, "text/html") == 0 || strcasecmp(value, "application/xhtml+xml") == 0;
-    if (!html && strcasecmp(value, "text/plain") != 0) return;
-    char *body = block + http.n;
-    size_t n_body = n - http.n;
-    if (field(http, "Transfer-Encoding", value) && strcasestr(value, "chunked")) {
-        bool begun;
-        if (!join_chunks(body, &n_body, &begun) && begun && !truncated) {
-            record->kind = WARC_BAD;
-            record->why = "its body does not end with the last of its chunks";
-            return;
-        }
-    }
-    Span span = {body, n_body};
-    field(http, "Content-Encoding", encoding);
-    if (!unpack_body(w, encoding, truncated, &span, record)) return;
-    record->kind = html ? WARC_HTML : WARC_TEXT;
-    record->body = span.at;
-    record->n_bytes = span.n;
-}
-
 bool warc_next(Warc *w, WarcRecord *record)
 {
     char type[VALUE], value[VALUE];
@@ -312,27 +173,26 @@ bool warc_next(Warc *w, WarcRecord *record)
     if (head.at[5] != '1' && strncmp(head.at + 5, "0.1", 3) != 0)
         damaged(w, "a record of a version of WARC that is not read here (0.17, 0.18, 1.0 and 1.1 are)");
     field(head, "WARC-Type", type);
+    if (strcasecmp(type, "response") == 0)
+        die("%s: byte %llu of the unpacked file: it holds pages (HTML), not their text (take the text out with "
+            "trafilatura or resiliparse, and give it as JSONL; or read the crawl's WET files)", w->path,
+            (unsigned long long)w->offset);
     if (!field(head, "Content-Length", value)) damaged(w, "a record without Content-Length");
     if (!*value || strspn(value, "0123456789") != strlen(value) || strlen(value) > 18)
         damaged(w, "a record whose Content-Length is not a number of bytes");
     uint64_t n = strtoull(value, NULL, 10);
-    bool response = strcasecmp(type, "response") == 0, conversion = strcasecmp(type, "conversion") == 0;
-    if (n > w->max_bytes || (!response && !conversion)) {
-        if (response || conversion) record->kind = WARC_LONG;
+    bool text = strcasecmp(type, "conversion") == 0;
+    if (n > w->max_bytes || !text) {
+        if (text) record->kind = WARC_LONG;
         use(w, n_head);
         skip(w, n);
         return true;
     }
     while (w->n - w->at < n_head + n)
         if (!more(w)) damaged(w, "the file ends inside a record");
-    head.at = w->buffer + w->at;
-    char *block = w->buffer + w->at + n_head;
-    if (conversion) {
-        record->kind = WARC_TEXT;
-        record->body = block;
-        record->n_bytes = (size_t)n;
-        snprintf(record->charset, sizeof record->charset, "utf-8");
-    } else read_response(w, head, block, (size_t)n, record);
+    record->kind = WARC_TEXT;
+    record->text = w->buffer + w->at + n_head;
+    record->n_bytes = (size_t)n;
     use(w, n_head + (size_t)n);
     return true;
 }
@@ -341,6 +201,5 @@ void warc_close(Warc *w)
 {
     if (!w) return;
     free(w->buffer);
-    free(w->body);
     free(w);
 }

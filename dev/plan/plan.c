@@ -477,9 +477,6 @@ PlanLetters plan_letters(const Run *run)
     activation_letters(&l, s, policy);
     optimizer_letters(&l, s, &m->params);
     if (stage_of(&run->cfg)) shard_letters(&l, run);
-    if (config_deals(&run->cfg))
-        size(&l, "Ud", ranks_of(&run->replicas)->deal->n_room / (size_t)m->n_levels,
-             "of the largest unit, from all ranks, the range that this rank adds up");
     if (run->optim.store.lend) store_letters(&l, run);
     if (run->saves.async)
         size(&l, "Cs", ckpt_async_bytes(&run->saves.part), "bytes that this rank writes of a checkpoint");
@@ -515,13 +512,12 @@ static void communication(char *out, size_t n_out, const Config *cfg)
     bool fixed = cfg->numerics.deterministic, grads = stage >= 2 && !fixed;
     bool rounded = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE;
     bool table = stage > 0 && !config_stores_fp32(cfg) && cfg->numerics.embed_dtype == CONFIG_EMBED_FP32;
-    const char *part[4] = {"0", "", "", config_deals(cfg) ? " + 4 Ud (1 + floor(log2(M B)))" : ""};
+    const char *part[3] = {"0", "", ""};
     if (rounded && !grads) part[0] = "x P";
     if (grads) part[0] = rounded ? "(4 + x) " : "4 ", part[1] = units;
     if (stage == 3) part[2] = gathers_as_gradients(cfg) ? units : "(Ue + Ua + Uh)";
     if (stage == 3 && !cfg->parallel.reshard) part[2] = "P";
-    snprintf(out, n_out, "%s%s%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2], part[3],
-             table ? " + 4 Ue" : "");
+    snprintf(out, n_out, "%s%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2], table ? " + 4 Ue" : "");
 }
 
 static void activations(char *out, size_t n_out, const ModelShape *s, RecomputePolicy policy, bool segments)

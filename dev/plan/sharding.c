@@ -21,12 +21,10 @@
 // run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
-// Where M B is no power of two, and has b bits set, it adds by all_to_all b P instead, and in stage 0 all_gather P
-// (deal.c).
 //
 // Hybrid sharding: S of the N ranks cut everything, and there are C = N / S copies of it. Then S stands for N above,
 // and in the sum over all ranks everything is there C times; each range is added over its copies in fp32: all_reduce
-// 2 P / S elements a step, times (C - 1) / C. (What deal.c adds, it adds over all N, and every rank gets it all.)
+// 2 P / S elements a step, times (C - 1) / C.
 //
 // Where ep ranks divide the experts, Px of a rank's P elements are theirs. N / ep ranks have the same ones, so in these
 // parts of the formulas N / ep stands for N: a rank holds (P - Px) / N + Px ep / N, and sends what N / ep ranks would.
@@ -176,7 +174,7 @@ ShardingCase sharding_case(const Run *run)
                                               (narrow ? 4 : 0) * m->params.n_elems,
         .stored = cfg->memory.offload != OFFLOAD_NONE, .host = ranks_of(&run->replicas)->zero->set.host != NULL,
         .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
-        .more = measures ? (size_t)config_micro_grain(cfg) : 0, .deals = config_deals(cfg),
+        .more = measures ? (size_t)config_micro_grain(cfg) : 0,
     };
     if (is.stage == 3 && is.reshard) is.keep = (size_t)cfg->parallel.keep;
     size_t begin;
@@ -208,29 +206,6 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
     return cut_from(is, tag == MEM_OPTIM && !slots ? is->state : 0, 1);
 }
 
-// Of n sequences on each rank: bits, where gradients go by all_to_all once for each; 0: they do not.
-static size_t dealt(const ShardingCase *is, size_t n)
-{
-    return is->deals && n & (n - 1) ? (size_t)__builtin_popcountll(n) : 0;
-}
-
-// Of hybrid sharding: the sum over the copies, or what deal.c adds over all N ranks.
-static ShardingFormula between_rows(const ShardingCase *is, CommKind kind, size_t sums, size_t reductions, size_t deals)
-{
-    ShardingFormula f = {.text = "0"};
-    const char *P = is->experts ? "(P - Px)" : "P";
-    size_t n = is->params - is->experts, C = copies(is);
-    size_t all = kind == COMM_ALL_TO_ALL ? sums : kind == COMM_ALL_GATHER ? deals : 0;
-    if (kind == COMM_ALL_REDUCE && reductions) {
-        f.all = (C - 1) * 4 * 2 * reductions * n;
-        snprintf(f.text, sizeof f.text, "4 x %zu %s / S (C - 1) / C", 2 * reductions, P);
-    } else if (all) {
-        f.all = (is->ranks - 1) * is->g_bytes * all * n;
-        snprintf(f.text, sizeof f.text, "%zu x %zu %s (N - 1) / N", is->g_bytes, all, P);
-    }
-    return f;
-}
-
 // How often a step gathers P, but for the elements that it gathers once; and elements besides.
 static size_t gathers(const ShardingCase *is, size_t *again, size_t *kept)
 {
@@ -244,32 +219,30 @@ static size_t gathers(const ShardingCase *is, size_t *again, size_t *kept)
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
 {
     size_t times = 0, bytes = is->g_bytes; // how often P is exchanged, in how many bytes an element
-    size_t all = dealt(is, is->micro * is->batch), few = dealt(is, is->more * is->batch), deals = (all > 0) + (few > 0);
-    size_t micro = is->micro + is->more, reductions = 1 + (is->more > 0) - deals;
+    size_t micro = is->micro + is->more, reductions = 1 + (is->more > 0), C = copies(is), S = sharding_ranks(is);
     bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
-    ShardingFormula between = {.text = "0"};
-    if (copies(is) > 1) between = between_rows(is, kind, all + few, reductions, deals);
-    if (copies(is) > 1 && (kind == COMM_ALL_REDUCE || kind == COMM_ALL_TO_ALL)) return between;
+    const char *P = is->experts ? "(P - Px)" : "P";
+    ShardingFormula f = {.text = "0"};
+    if (C > 1 && kind == COMM_ALL_REDUCE) { // over the copies
+        f.all = (C - 1) * 4 * 2 * reductions * (is->params - is->experts);
+        snprintf(f.text, sizeof f.text, "4 x %zu %s / S (C - 1) / C", 2 * reductions, P);
+        return f;
+    }
     if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2 * reductions;
     if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? reductions : micro;
-    if (kind == COMM_ALL_TO_ALL) times = all + few;
-    if (kind == COMM_ALL_GATHER && is->stage == 0) times = deals;
     size_t again = 0, kept = 0; // elements besides; of units that are gathered once
     if (kind == COMM_ALL_GATHER && is->stage > 0) times = gathers(is, &again, &kept), bytes = is->x_bytes;
-    if (!times || sharding_ranks(is) == 1) return between;
+    if (!times || S == 1) return f;
     if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
     bool more = again > 0;
     size_t elems = times * (is->params - is->experts - kept) + kept + again;
-    size_t table = kind == COMM_ALL_GATHER && is->stage > 0 ? is->embed : 0;
-    size_t S = sharding_ranks(is), sent = copies(is) * (S - 1) * (bytes * elems + 4 * table);
-    ShardingFormula f = {.all = sent + between.all};
-    const char *P = is->experts ? "(P - Px)" : "P";
-    char N = copies(is) > 1 ? 'S' : 'N', sum[64];
+    size_t table = kind == COMM_ALL_GATHER ? is->embed : 0;
+    f.all = C * (S - 1) * (bytes * elems + 4 * table);
+    char N = C > 1 ? 'S' : 'N', sum[64];
     if (kept)
         snprintf(sum, sizeof sum, "%zu x (%zu (%s - Pk) + Pk%s)", bytes, times, P, more ? " + again" : "");
     else snprintf(sum, sizeof sum, more ? "%zu x (%zu %s + again)" : "%zu x %zu %s", bytes, times, P);
-    if (between.all) snprintf(f.text, sizeof f.text, "%s, and of deal.c", sum);
-    else if (table) snprintf(f.text, sizeof f.text, "(%s + 4 E) (%c - 1) / %c", sum, N, N);
+    if (table) snprintf(f.text, sizeof f.text, "(%s + 4 E) (%c - 1) / %c", sum, N, N);
     else snprintf(f.text, sizeof f.text, "%s (%c - 1) / %c", sum, N, N);
     return f;
 }

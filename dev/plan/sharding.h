@@ -15,7 +15,7 @@ typedef struct {
     size_t shard;         // S of them cut what ZeRO cuts, and N / S hold copies; 0: all
     size_t experts, ep;   // Px: of P, what ep ranks divide: N / ep ranks have the same; 0, 1: none
     int stage;            // of ZeRO; 0 with one rank
-    bool reshard, deterministic, deals; // deals: config_deals
+    bool reshard, deterministic;
     size_t x_bytes, g_bytes; // of a weight; of a gradient element when it is sent
     size_t state;         // bytes of the optimizer's state for all P, master weights among them
     size_t micro, batch;  // M micro-batches of B sequences on each rank

@@ -614,8 +614,7 @@ static void resolve_experts(Config *cfg)
             where(cfg, "optim.mup_base"));
 }
 
-// Hybrid sharding. Experts are cut among shard / ep ranks. In deterministic mode the sum over a row of shards is one
-// subtree of the sum over all (zero.c).
+// Hybrid sharding. Experts are cut among shard / ep ranks.
 static void check_shard(const Config *cfg, long replicas)
 {
     long shard = cfg->parallel.shard, ep = cfg->parallel.ep;
@@ -627,9 +626,6 @@ static void check_shard(const Config *cfg, long replicas)
     if (shard % ep)
         die("%s: parallel.ep = %ld does not divide parallel.shard = %ld, the ranks that have everything once (try %ld)",
             where(cfg, "parallel.shard"), ep, shard, ep);
-    if (cfg->numerics.deterministic && shard < replicas && shard & (shard - 1))
-        die("%s: numerics.deterministic with parallel.shard = %ld, which is no power of two: the sums of so many ranks "
-            "are no part of the sum of all (try 2 or 0)", where(cfg, "parallel.shard"), shard);
 }
 
 // Data-parallel ranks: dp = ranks / (tp * cp * pp).
@@ -739,22 +735,49 @@ static void refuse_compressed_and_offloaded(const Config *cfg)
             "--memory.compress=none)", where(cfg, "memory.offload_acts"));
 }
 
-bool config_deals(const Config *cfg)
+static long power_below(long n)
 {
-    long n = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp;
-    return cfg->numerics.deterministic && cfg->parallel.dp > 1 && (n & (n - 1) || cfg->batch.ramp_from);
+    long power = 1;
+    while (power <= n / 2) power *= 2;
+    return power;
 }
 
-// Refuses settings that do not work on several ranks. In deterministic mode the sum of an expert's gradients over the
-// ranks that share it is one subtree of the sum over all sequences (deal.h).
+// In deterministic mode what a rank adds is one subtree of the sum over all sequences (doc/deterministic.md).
+static void refuse_no_powers_of_two(const Config *cfg)
+{
+    const long dp = cfg->parallel.dp, T = cfg->model.context, full = cfg->batch.tokens / T / dp;
+    const struct { const char *key; long n; } axes[] = {
+        {"parallel.tp", cfg->parallel.tp}, {"parallel.cp", cfg->parallel.cp}, {"parallel.pp", cfg->parallel.pp},
+        {"parallel.ep", cfg->parallel.ep}, {"parallel.shard", cfg->parallel.shard}, {"parallel.dp", dp}};
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        long n = axes[i].n, best = power_below(n);
+        char instead[60];
+        snprintf(instead, sizeof instead, "--%s=%ld", axes[i].key, best);
+        if (!strcmp(axes[i].key, "parallel.dp"))
+            snprintf(instead, sizeof instead, "mpiexec -n %ld", cfg->parallel.ranks / dp * best);
+        if (n & (n - 1))
+            die("%s: numerics.deterministic with %s = %ld, which is no power of two (try %s)",
+                where(cfg, axes[i].key), axes[i].key, n, instead);
+    }
+    if (dp == 1) return;
+    if (full & (full - 1))
+        die("%s: numerics.deterministic with batch.tokens = %ld, of which each of parallel.dp = %ld ranks has %ld "
+            "sequences, no power of two (try --batch.tokens=%ld --batch.micro=%ld)", where(cfg, "batch.tokens"),
+            cfg->batch.tokens, dp, full, power_below(full) * dp * T, power_below(cfg->batch.micro));
+    long n = cfg->batch.ramp_tokens ? cfg->batch.ramp_from / T / dp : 0;
+    for (; n && n < full; n += cfg->batch.micro * config_micro_grain(cfg))
+        if (n & (n - 1))
+            die("%s: numerics.deterministic with batch.ramp_from = %ld: the batch grows by micro-batches, and each of "
+                "parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=0)",
+                where(cfg, "batch.ramp_from"), cfg->batch.ramp_from, dp, n);
+}
+
+// Refuses settings that do not work on several ranks.
 static void refuse_on_ranks(const Config *cfg)
 {
-    long ep = cfg->parallel.ep, replicas = cfg->parallel.dp * cfg->parallel.cp;
-    if (cfg->parallel.ranks == 1) return;
-    if (cfg->numerics.deterministic && ep & (ep - 1) && (ep != replicas || config_deals(cfg)))
-        die("%s: numerics.deterministic with parallel.ep = %ld, which is no power of two: the sums of so many ranks are "
-            "no part of the sum of all (try %ld)", where(cfg, "parallel.ep"), ep, ep & -ep);
-    if (cfg->numerics.deterministic && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)
+    if (cfg->parallel.ranks == 1 || !cfg->numerics.deterministic) return;
+    refuse_no_powers_of_two(cfg);
+    if (cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)
         die("%s: parallel.reduce_dtype=storage rounds each rank's sum, so bits depend on how many there are; not with "
             "numerics.deterministic (try fp32)", where(cfg, "parallel.reduce_dtype"));
 }

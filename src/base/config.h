@@ -282,8 +282,6 @@ void config_set_derived(Config *cfg, const char *section_key, long value);
 void config_resolve(Config *cfg);
 // Of what a step's number of micro-batches must be a multiple: an interleaved pipeline takes them in groups of pp.
 long config_micro_grain(const Config *cfg);
-// Whether in deterministic mode a replica's number of sequences may be no power of two (parallel/deal.h).
-bool config_deals(const Config *cfg);
 // Whether weights and activations are stored in 4 bytes, so that there are no master weights beside them.
 static inline bool config_stores_fp32(const Config *cfg)
 {

@@ -255,7 +255,7 @@ static const ConfigKey TABLE[] = {
         "that their sum is rounded once; a tied head reads the stored table in any case"),
     BOOL(numerics, deterministic, "false",
         "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks "
-        "(fp32)"),
+        "(fp32); every axis, and with parallel.dp above 1 a rank's sequences of a step, must be a power of two"),
     BOOL(numerics, check, "false",
         "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with "
         "other orders of sums; slow"),

@@ -72,14 +72,6 @@ typedef struct {
 
 enum { MODEL_MAX_LEVELS = 40 };
 
-// Ends a deterministic device's tree over the sequences of several processes, where each has n, no power of two of them
-// (parallel/deal.h): part[k] and part_loss[k] are the sums of 2^k sequences for each bit k of n. Adds the sums of all to
-// grads; returns that of the losses.
-typedef struct {
-    void *self;
-    double (*parts)(void *self, size_t n, const double *part_loss); // NULL: one process, or powers of two
-} ModelJoin;
-
 // A deterministic device's sums over sequences, of some ranges of the gradients: see model_run.c.
 typedef struct {
     size_t (*range)[2]; // begin, end
@@ -121,7 +113,6 @@ struct Model {
     ModelShard shard;
     size_t *unit_begin;           // by unit of the table
     UnitHooks hooks;              // called around each unit, for ddp.h and zero.h; none at first
-    ModelJoin join;
     X *tied_weight;              // of a head that is tied to another stage's embedding, or NULL
     float *tied_grad;            // its gradient; on a deterministic device also of one tied to another chunk's
     ModelChunk *chunk;
@@ -201,9 +192,6 @@ void model_set_documents(Model *model, const int32_t *first);
 // For the batches that follow: dropout p (0: off) of embedding, attention and branches, in training. The masks are a
 // function of seed, step and of the global index of the sequence: `sample` is that of the batch's first one.
 void model_set_dropout(Model *model, float p, uint64_t seed, uint32_t step, uint64_t sample);
-// After it, on a deterministic device: the global index of each of the batch's B sequences, where they do not follow one
-// another. The array lives as long as the batch; NULL: they follow `sample`.
-void model_set_samples(Model *model, const uint64_t *samples);
 // The weight of each sequence in losses that are means over sequences (Batch.each): those that balance experts.
 void model_set_each(Model *model, float each);
 // Sum of token losses in nats over targets >= 0 of the current batch; adds the gradient of (scale * that

@@ -34,7 +34,7 @@ static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
                    .whole_token = m->whole_token,
                    .loss = m->loss, .scale = scale, .train = train, .first = m->batch.first,
                    .dropout = m->batch.dropout, .seed = m->batch.seed, .step = m->batch.step,
-                   .sample = m->batch.sample, .samples = m->batch.samples, .each = m->batch.each};
+                   .sample = m->batch.sample, .each = m->batch.each};
 }
 
 // Sequence b of a batch, as a batch of its own.
@@ -42,8 +42,7 @@ static Batch one_sequence(const Batch *batch, size_t b)
 {
     Batch one = *batch;
     size_t row = b * batch->T;
-    one.B = 1, one.N = batch->T, one.sample = batch->samples ? batch->samples[b] : batch->sample + b;
-    one.samples = NULL;
+    one.B = 1, one.N = batch->T, one.sample = batch->sample + b;
     one.token += row, one.whole_token += row, one.pos += row, one.target += row, one.loss += row;
     if (one.first) one.first += row;
     return one;
@@ -106,13 +105,6 @@ void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t
 {
     check(p >= 0 && p < 1);
     m->batch.dropout = p, m->batch.seed = seed, m->batch.step = step, m->batch.sample = sample;
-    m->batch.samples = NULL;
-}
-
-void model_set_samples(Model *m, const uint64_t *samples)
-{
-    check(!samples || m->dev->deterministic);
-    m->batch.samples = samples;
 }
 
 void model_set_each(Model *m, float each)
@@ -167,9 +159,8 @@ static double tree_finish(Model *m, ModelTree *tree)
     return loss;
 }
 
-// The sources' sums (expert parallelism) in sum, which is grads or a part of the tree, join those of source 0 as the
-// ranks' sums of other gradients do (comm.h).
-static void join_sources(Model *m, float *sum)
+// The sources' sums (expert parallelism) join those of source 0 as the ranks' sums of other gradients do (comm.h).
+static void join_sources(Model *m)
 {
     size_t at = 0;
     for (int i = 0; m->sources > 1 && i < m->params.n_rows; i++) {
@@ -177,44 +168,21 @@ static void join_sources(Model *m, float *sum)
         if (!row->expert) continue;
         for (size_t step = 1; step < m->sources; step *= 2)
             for (size_t s = 0; s + step < m->sources; s += 2 * step) {
-                float *more = sum + m->params.n_elems + (s + step - 1) * m->source_elems + at;
-                float *to = s ? sum + m->params.n_elems + (s - 1) * m->source_elems + at : sum + row->offset;
+                float *more = m->grads + m->params.n_elems + (s + step - 1) * m->source_elems + at;
+                float *to = s ? m->grads + m->params.n_elems + (s - 1) * m->source_elems + at : m->grads + row->offset;
                 m->dev->accumulate(m->dev, to, more, row->n_elems);
             }
         at += row->n_elems;
     }
 }
 
-// The trees of n sequences end with those of other processes.
-static double tree_join(Model *m, size_t n)
-{
-    size_t n_elems = m->params.n_elems + (m->sources - 1) * m->source_elems;
-    double part_loss[MODEL_MAX_LEVELS] = {0};
-    for (int k = 0; k < m->n_levels; k++) {
-        for (int c = 0; c < m->n_chunks; c++) part_loss[k] += m->chunk[c].tree[0].part_loss[k];
-        if (n >> k & 1) join_sources(m, m->part[k]);
-    }
-    double loss = m->join.parts(m->join.self, n, part_loss);
-    for (int k = 0; k < m->n_levels; k++)
-        if (n >> k & 1) m->dev->zero(m->dev, m->part[k], n_elems * sizeof(float));
-    for (int c = 0; c < m->n_chunks; c++)
-        for (int i = 0; i < 2; i++) {
-            ModelTree *tree = &m->chunk[c].tree[i];
-            tree->n_sequences = 0;
-            memset(tree->part_loss, 0, sizeof tree->part_loss);
-        }
-    return loss;
-}
-
 double model_step_finish(Model *m)
 {
     double loss = m->dev->deterministic ? 0 : m->step_loss;
-    size_t n = m->chunk[0].tree[0].n_sequences;
     m->step_loss = 0;
-    if (m->join.parts && n & (n - 1)) return tree_join(m, n);
     for (int c = 0; m->dev->deterministic && c < m->n_chunks; c++)
         for (int i = 0; i < 2; i++) loss += tree_finish(m, &m->chunk[c].tree[i]);
-    join_sources(m, m->grads);
+    join_sources(m);
     return loss;
 }
 

@@ -172,7 +172,6 @@ typedef struct {
     const int32_t *first;                // (N) index in its row at which a token's document starts; NULL: 0
     float dropout;                       // in training; 0: none. The masks follow from:
     uint64_t seed, sample;               // sample: global index of the first of the B sequences
-    const uint64_t *samples;             // (B) of each, where they do not follow one another; NULL: they do
     uint32_t step;
     float each; // weight of a sequence in losses that are means over sequences: 1 / sequences of the global batch,
                 // times the loss scale (experts.h); 0: none of them

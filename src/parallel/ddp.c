@@ -21,7 +21,6 @@
 //
 // A deterministic device keeps a tree of its sequences' gradients until the end of the step (model_run.c), so all
 // gradients are added then. With `ordered` groups the ranks' sums continue the tree, and N ranks give the bits of one.
-// (Where a rank's number of sequences is no power of two, deal.c adds them, and nothing is left to do here.)
 #include "parallel/ddp.h"
 
 #include "base/check.h"

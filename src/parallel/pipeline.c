@@ -443,7 +443,6 @@ static void set_batch(Pipeline *p, const PipelineMicro *b)
     model_set_batch(p->model, b->token, b->pos, b->target, b->B, b->T);
     if (b->first) model_set_documents(p->model, b->first);
     model_set_dropout(p->model, b->dropout, b->seed, b->step, b->sample);
-    model_set_samples(p->model, b->samples);
     model_set_each(p->model, b->each);
 }
 

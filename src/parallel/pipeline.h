@@ -40,7 +40,6 @@ typedef struct {
     size_t B, T;
     float dropout;
     uint64_t seed, sample;
-    const uint64_t *samples; // model_set_samples
     uint32_t step;
     float each;
     float *loss;

@@ -46,10 +46,10 @@
 
 // ---- allocation: this rank's part
 
-// Which elements of its part of the model this rank owns in a stage of ZeRO, where `ranks` neighbours cut it.
-static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage, int zero,
-                      int ranks)
+// Which elements of its part of the model this rank owns.
+static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage)
 {
+    int ranks = mesh_shards(r->shape);
     ModelShape part = *shape;
     if (r->shape.ep > 1) part = ep_shape(&part, mesh_replica(r->shape, r->place) % r->shape.ep, r->shape.ep);
     if (r->shape.tp > 1) part = tp_shape(&part, r->place.tp, r->shape.tp, cfg->parallel.sp);
@@ -57,7 +57,7 @@ static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
     OptimCut where = zero_where(optim_kind(cfg->optim.name), cfg->optim.agc > 0, r->shape.tp);
-    ZeroCut cut = zero_cut(&params, where, zero, mesh_replica(r->shape, r->place) % ranks, ranks);
+    ZeroCut cut = zero_cut(&params, where, (int)cfg->parallel.zero, mesh_replica(r->shape, r->place) % ranks, ranks);
     params_free(&params);
     free(unit);
     return cut;
@@ -174,7 +174,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     ModelStage stage;
     bool staged = choose_stage(r, cfg, &shape, &stage);
     if (staged && (r->mesh.world || all->rank == 0)) prove_ramp(cfg); // a plan opens rank after rank
-    ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL, zero.stage, mesh_shards(r->shape));
+    ZeroCut cut = cut_of(r, cfg, &shape, staged ? &stage : NULL);
     ModelOptions options = run_model_options(cfg);
     options.shard = zero_shard(&cut, dev, zero.stage, zero.store != NULL);
     options.stage = staged ? &stage : NULL;
@@ -186,14 +186,10 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     ZeroGroups group = {.dp = r->mesh.group[MESH_REPLICAS], .control = r->replicas, .parts = r->parts,
                         .ep = r->mesh.world ? r->ep : NULL, .experts = r->mesh.group[MESH_EXPERT_REPLICAS],
                         .tp = group_of(r, all, MESH_TP)};
-    ZeroGroups row = group;
-    bool hybrid = mesh_hybrid(r->shape);
-    if (hybrid) row.dp = r->mesh.group[MESH_SHARDS], row.experts = r->mesh.group[MESH_EXPERT_SHARDS];
-    row.copies = r->mesh.group[MESH_COPIES];
-    r->zero = zero_create(all->model, zero, cut, row);
-    if (config_deals(cfg))
-        r->deal = deal_create(all->model, cut_of(r, cfg, &shape, options.stage, zero.stage ? zero.stage : 1,
-                                                 r->shape.dp * r->shape.cp), group, zero.stage == 0 || hybrid);
+    if (mesh_hybrid(r->shape))
+        group.dp = r->mesh.group[MESH_SHARDS], group.experts = r->mesh.group[MESH_EXPERT_SHARDS];
+    group.copies = r->mesh.group[MESH_COPIES];
+    r->zero = zero_create(all->model, zero, cut, group);
     if (staged)
         r->pipeline = pipeline_create(all->model, r->table, r->place.pp, r->mesh.group[MESH_PP],
                                       r->mesh.group[MESH_ENDS]);
@@ -206,7 +202,6 @@ static void give_back(Replicas *all)
 {
     Ranks *r = all->self;
     if (r->pipeline) pipeline_free(r->pipeline);
-    if (r->deal) deal_free(r->deal);
     zero_free(r->zero);
     narrow_free(r->host[1]);
     if (r->host[0]) dev_cpu_free(r->host[0]);
@@ -214,7 +209,7 @@ static void give_back(Replicas *all)
     if (r->smaller) pipeline_table_free(r->smaller);
     free(r->micro);
     r->host[0] = r->host[1] = NULL;
-    r->pipeline = NULL, r->zero = NULL, r->deal = NULL, r->table = r->smaller = NULL, r->micro = NULL;
+    r->pipeline = NULL, r->zero = NULL, r->table = r->smaller = NULL, r->micro = NULL;
 }
 
 // ---- weights
@@ -241,18 +236,10 @@ static void weights_loaded(Replicas *all)
 
 // ---- a step
 
-static size_t share(const Replicas *all, size_t sequences)
+static size_t share(const Replicas *all, size_t sequences, size_t *first)
 {
     const Ranks *r = all->self;
-    size_t first;
-    return ddp_share(sequences, r->place.dp, r->shape.dp, &first);
-}
-
-static size_t sequence(const Replicas *all, size_t sequences, size_t i)
-{
-    const Ranks *r = all->self;
-    size_t first, n = ddp_share(sequences, r->place.dp, r->shape.dp, &first);
-    return r->cfg.numerics.deterministic ? deal_sequence(i, n, r->place.dp, r->shape.dp) : first + i;
+    return ddp_share(sequences, r->place.dp, r->shape.dp, first);
 }
 
 // A stage collects the step's micro-batches, and runs them when the last one has come.
@@ -262,7 +249,7 @@ static void run_stages(Replicas *all, const Micro *micro, float scale, bool last
     r->micro[r->n_micro++] = (PipelineMicro){
         .token = micro->token, .target = micro->target, .pos = micro->pos, .first = micro->first, .B = micro->B,
         .T = micro->T, .dropout = micro->dropout, .seed = micro->seed, .step = micro->step, .sample = micro->sample,
-        .samples = micro->samples, .each = micro->each};
+        .each = micro->each};
     if (!last) return;
     use_table(r, r->n_micro);
     r->n_micro = 0;
@@ -285,7 +272,7 @@ static double finish(Replicas *all)
 {
     Ranks *r = all->self;
     double loss = r->pipeline ? r->stage_loss : model_step_finish(all->model);
-    if (!r->deal || !deal_joined(r->deal)) zero_reduce(r->zero);
+    zero_reduce(r->zero);
     if (all->size == 1) return loss;
     loss = ddp_sum(r->replicas, loss);
     CommRequest request = comm_broadcast(r->parts, &loss, 1, COMM_FP64, r->loss_stage * r->shape.tp);
@@ -533,7 +520,7 @@ static void describe(const Replicas *all, char *layout, size_t room)
 
 static const ReplicasKind several = {
     .allocate = allocate, .free = give_back, .init_weights = init_weights, .weights_loaded = weights_loaded,
-    .share = share, .sequence = sequence, .forward_backward = forward_backward, .finish = finish, .updated = updated,
+    .share = share, .forward_backward = forward_backward, .finish = finish, .updated = updated,
     .share_scales = share_scales, .sum_targets = sum_targets, .sum = sum, .any = any, .tell = tell, .wait = wait_all,
     .agree = agree, .checkpoint = checkpoint, .checkpoint_free = zero_part_free, .range = range_of,
     .read_weights = read_weights, .evaluation = evaluation, .sampling = sampling, .describe = describe};

@@ -5,8 +5,8 @@
 #ifndef RANKS_H
 #define RANKS_H
 #include "comm/mesh.h"
-#include "parallel/deal.h"
 #include "parallel/pipeline.h"
+#include "parallel/zero.h"
 #include "train/run.h"
 #ifdef __cplusplus
 extern "C" {
@@ -24,7 +24,6 @@ typedef struct {
     Dev *host[2];                     // updates of what is in host memory, beside a device with memory of its own; the
                                       // second stores 2 bytes, over the first; NULL: none
     Zero *zero;                       // what of weights, gradients and optimizer this rank has, and their exchange
-    Deal *deal;                       // the sum over replicas where they have no whole subtrees; NULL: they always do
     PipelineTable *table, *smaller;   // with parallel.pp > 1: the schedule of a full batch; of a batch that grows
     Pipeline *pipeline;               // this rank's stage
     PipelineMicro *micro;             // a step's micro-batches

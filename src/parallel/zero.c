@@ -53,8 +53,8 @@
 // number.
 //
 // On a deterministic device gradients stay whole until the step's end (the tree of sequences, model_run.c) and are
-// reduced then, by `ordered` groups, or by deal.c: the bits of one rank. Stages 2 and 3 save no gradient memory there.
-// N a power of two: a row is then a subtree, and the column adds the subtrees in the same tree.
+// reduced then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
+// A row is a subtree, for N is a power of two, and the column adds the subtrees in the same tree.
 //
 // Recomputation (PASS_AGAIN) gathers the weights that it needs and keeps them for the backward that follows: still 3 P
 // for segments of one or two blocks. The blocks of longer segments replace each other in the slots, and are gathered

@@ -70,14 +70,10 @@ void replicas_weights_loaded(Replicas *r)
 
 // ---- a step
 
-size_t replicas_share(const Replicas *r, size_t sequences)
+size_t replicas_share(const Replicas *r, size_t sequences, size_t *first)
 {
-    return SEVERAL(r, share) ? r->kind->share(r, sequences) : sequences;
-}
-
-size_t replicas_sequence(const Replicas *r, size_t sequences, size_t i)
-{
-    return SEVERAL(r, sequence) ? r->kind->sequence(r, sequences, i) : i;
+    *first = 0;
+    return SEVERAL(r, share) ? r->kind->share(r, sequences, first) : sequences;
 }
 
 void replicas_run_micro(Replicas *r, const Micro *micro, float scale)
@@ -87,7 +83,6 @@ void replicas_run_micro(Replicas *r, const Micro *micro, float scale)
     model_set_batch(m, micro->token, micro->pos, micro->target, micro->B, micro->T);
     if (micro->first) model_set_documents(m, micro->first);
     model_set_dropout(m, micro->dropout, micro->seed, micro->step, micro->sample);
-    model_set_samples(m, micro->samples);
     model_set_each(m, micro->each);
     model_forward_backward(m, scale);
     dev_mark(m->dev, NULL);

@@ -28,7 +28,6 @@ typedef struct {
     size_t B, T;
     float dropout;
     uint64_t seed, sample; // sample: global index of the first sequence
-    const uint64_t *samples; // of each, where they do not follow one another; NULL: they do
     uint32_t step;
     float each; // model_set_each
 } Micro;
@@ -41,8 +40,7 @@ typedef struct {
     void (*free)(Replicas *);
     void (*init_weights)(Replicas *, uint64_t seed);
     void (*weights_loaded)(Replicas *);
-    size_t (*share)(const Replicas *, size_t sequences);
-    size_t (*sequence)(const Replicas *, size_t sequences, size_t i);
+    size_t (*share)(const Replicas *, size_t sequences, size_t *first);
     void (*forward_backward)(Replicas *, const Micro *micro, float scale, bool last);
     double (*finish)(Replicas *);
     void (*updated)(Replicas *);
@@ -89,9 +87,8 @@ void replicas_weights_loaded(Replicas *r);
 
 // ---- a step
 
-// How many of a step's sequences are this process'; and the number within the step of its sequence i.
-size_t replicas_share(const Replicas *r, size_t sequences);
-size_t replicas_sequence(const Replicas *r, size_t sequences, size_t i);
+// How many of a step's sequences are this process'; *first: the number within the step of the first one.
+size_t replicas_share(const Replicas *r, size_t sequences, size_t *first);
 // Forward and backward of this process' next micro-batch; last: of the step. Gradients of scale * loss add up. (Stages
 // of a pipeline run them all when the last one has come.)
 void replicas_forward_backward(Replicas *r, const Micro *micro, float scale, bool last);

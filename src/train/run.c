@@ -195,8 +195,6 @@ void run_allocate(Run *run)
     d->target = d->token + n;
     d->pos = mask ? d->token + 2 * n : NULL;
     d->first = mask ? d->token + 3 * n : NULL;
-    d->sample = calloc(n / (size_t)cfg->model.context, sizeof *d->sample);
-    if (!d->sample) die("run: no memory for the numbers of a step's sequences");
     if (cfg->run.norms_every) run->norms = create_norms(run);
     run_saves_allocate(run);
 }
@@ -205,7 +203,6 @@ void run_free(Run *run)
 {
     if (run->cfg.run.norms_every) grads_norms_close(&run->norms);
     run_saves_free(run);
-    free(run->data.sample);
     optim_free(&run->optim);
     replicas_free(&run->replicas);
     mem_free_all(&run->mem);

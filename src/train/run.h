@@ -56,7 +56,7 @@ typedef struct {
     // this process' sequences of one step, (batch.tokens / data ranks) each, on the host; pos and first: with
     // data.document_mask, else NULL
     int32_t *token, *target, *pos, *first;
-    uint64_t *sample; // the global index of each
+    int64_t sample;   // the global index of the first
     Screen *screen;   // data.max_repeat, max_broken; NULL: both are off
     size_t screened;  // targets that it has taken from the loss, of the whole batch; and of all steps so far
     int64_t screened_all, targets_all;

@@ -225,10 +225,12 @@ int64_t run_tokens(const Run *run, long step)
     return schedule_ramp_at(&run->ramp, step).before * run->cfg.model.context;
 }
 
-// The global index of this process' sequence i of a step.
-static int64_t sample_of(const Run *run, RampStep batch, size_t i)
+// How many sequences of a step are this process'; *sample: the global index of the first one.
+static size_t share_of(const Run *run, RampStep batch, int64_t *sample)
 {
-    return batch.before + (int64_t)replicas_sequence(&run->replicas, (size_t)batch.sequences, i);
+    size_t first, n = replicas_share(&run->replicas, (size_t)batch.sequences, &first);
+    *sample = batch.before + (int64_t)first;
+    return n;
 }
 
 // run.fault=spike: random tokens in place of a sample's.
@@ -260,12 +262,10 @@ Micro run_micro(const Run *run, long step, int64_t row)
     const Config *cfg = &run->cfg;
     const RunData *d = &run->data;
     size_t T = (size_t)cfg->model.context, B = (size_t)cfg->batch.micro, at = (size_t)row * T;
-    const uint64_t *sample = d->sample + row;
-    bool follow = sample[B - 1] - sample[0] == B - 1;
     return (Micro){.token = d->token + at, .target = d->target + at, .pos = d->pos ? d->pos + at : NULL,
                    .first = d->first ? d->first + at : NULL, .B = B, .T = T,
                    .dropout = (float)cfg->model.dropout, .seed = (uint64_t)cfg->run.seed, .step = (uint32_t)step,
-                   .sample = *sample, .samples = follow ? NULL : sample,
+                   .sample = (uint64_t)(d->sample + row),
                    .each = run->scales.scaler.scale / (float)run_samples(run, step).sequences};
 }
 
@@ -274,15 +274,12 @@ int64_t run_load_step(Run *run, long step, size_t *valid)
     const Config *cfg = &run->cfg;
     RunData *d = &run->data;
     RampStep batch = run_samples(run, step), next = run_samples(run, step + 1);
-    size_t T = (size_t)cfg->model.context, rows = replicas_share(&run->replicas, (size_t)batch.sequences), counted = 0;
-    int64_t screened = 0;
-    size_t next_rows = replicas_share(&run->replicas, (size_t)next.sequences);
-    for (size_t i = 0; i < rows; i++) {
-        d->sample[i] = (uint64_t)sample_of(run, batch, i);
-        load_sample(run, (int64_t)d->sample[i], i * T);
-    }
+    int64_t screened = 0, ahead;
+    size_t T = (size_t)cfg->model.context, rows = share_of(run, batch, &d->sample), counted = 0;
+    size_t next_rows = share_of(run, next, &ahead);
+    for (size_t i = 0; i < rows; i++) load_sample(run, d->sample + (int64_t)i, i * T);
     for (size_t i = 0; i < next_rows; i++)
-        dataset_ahead(d->train, sample_of(run, next, i), (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
+        dataset_ahead(d->train, ahead + (int64_t)i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
     if (d->first && cfg->data.packing == CONFIG_PACKING_CUT)
         packing_positions(d->token, rows, T, tokenizer_eot(d->tokenizer), d->pos, d->first, d->target);
     for (size_t i = 0; i < rows && d->screen; i++)
