@@ -230,8 +230,8 @@ typedef struct {
         ConfigResume resume;
         bool async;
         ConfigOnFull on_full;
-        char init[CONFIG_TEXT], memory_dir[CONFIG_TEXT];
-        long keep, keep_every, memory_every;
+        char init[CONFIG_TEXT];
+        long keep, keep_every;
     } ckpt;
     struct {
         double skip_z;

@@ -384,10 +384,6 @@ static const ConfigKey TABLE[] = {
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
     INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
         "keep also each checkpoint whose step is a multiple of this; 0: none"),
-    INT(ckpt, memory_every, "0", "[0, inf)", "steps", "",
-        "steps from one checkpoint in the hosts' memory to the next: each rank's part, and a copy on the next host; 0: "
-        "none"),
-    TEXT(ckpt, memory_dir, "/dev/shm", "a folder in this host's memory, for these"),
 
     NUM(monitor, skip_z, "6", "[0, inf)", "standard deviations", "",
         "a spike: a batch whose loss or gradient norm is so far above its window's mean; 0: off"),
