@@ -132,7 +132,6 @@ typedef struct {
         double rope_slow, rope_fast;
         long window;
         char window_pattern[CONFIG_TEXT];
-        char value_embeddings[CONFIG_TEXT];
         bool bias, tie, zero_init;
         QkNorm qk_norm;
         NormPlace norm_place;

@@ -130,9 +130,6 @@ static const ConfigKey TABLE[] = {
         "sliding-window attention: tokens that a query sees, itself the last of them; 0: all before it"),
     ROW(model, window_pattern, CONFIG_STRING, "s", "", "", "model.window>0",
         "which layers have the window: letters repeated over the layers, s: sliding, f: full, such as sssssf"),
-    TEXT(model, value_embeddings, "",
-        "layers whose values get a row of a table that the token chooses, times a learned scale: letters repeated over "
-        "the layers, v: with such a table, -: without, such as v-; empty: none"),
     BOOL(model, bias, "true", "linear layers (and layernorm) have biases"),
     BOOL(model, tie, "true", "the head shares the token embedding's matrix"),
     BOOL(model, zero_init, "false",

@@ -67,7 +67,6 @@ ModelShape run_shape(const Config *cfg)
         .experts = run_experts(cfg),
     };
     memcpy(s.window_pattern, cfg->model.window_pattern, sizeof s.window_pattern);
-    memcpy(s.value_embeddings, cfg->model.value_embeddings, sizeof s.value_embeddings);
     return s;
 }
 
