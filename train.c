@@ -186,7 +186,6 @@ static long loop(Run *run, bool *stopped)
         if (due(run->cfg.run.sample_every, step)) run_sample(run, step);
         phases_enter(&run->phases, PHASES_SAVE);
         if (due(run->cfg.run.save_every, step)) run_save(run, step);
-        else if (due(run->cfg.ckpt.memory_every, step)) run_save_memory(run, step);
     }
     return step;
 }

@@ -84,18 +84,6 @@ static void print_schedule(Config *cfg, Run *run, const char *svg)
 
 // ---- what needs the run's buffers, counted
 
-// What rank 0 puts into its host's memory, outside the process: two steps of its part, and of another rank's.
-static void print_checkpoints_in_memory(const Config *cfg, Run *run, Dev *dev)
-{
-    plan_open(run, cfg, dev, 0);
-    CkptPart part = replicas_checkpoint(&run->replicas, true);
-    size_t n_bytes = ckpt_async_bytes(&part), copies = run->replicas.size > 1 ? 2 : 1;
-    printf("\nckpt.memory_every: %zu bytes in the host's memory (%zu of a part, 2 steps, %zu of each), half as much again while "
-           "one is written\n", 2 * copies * n_bytes, n_bytes, copies);
-    replicas_checkpoint_free(&run->replicas, &part);
-    plan_close(run);
-}
-
 // Rank 0 in full, the others by tag; every rank is checked against its formulas.
 static void print_memory(const Config *cfg, Run *run, Dev *dev, bool json)
 {
@@ -119,7 +107,6 @@ static void print_memory(const Config *cfg, Run *run, Dev *dev, bool json)
         printf(" %17zu\n", rank[r].total);
     }
     free(rank);
-    if (cfg->ckpt.memory_every && !json) print_checkpoints_in_memory(cfg, run, dev);
 }
 
 static void print_recompute(const Run *run)

@@ -262,7 +262,7 @@ gen_mutate() {
 
 # What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-products|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
-measured+='|packing|precision|bench-ranks|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window|value-embed'
+measured+='|packing|precision|bench-ranks|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window'
 measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|bench-attention|scaling-measured|scaling-forms'
 measured+='|experts-bench|experts-stories'
 measured+='|journey-[a-z]+'
@@ -296,7 +296,6 @@ gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race 
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
 gen_long-context() { left_by long_context.md; }         # scripts/long_context.sh
 gen_window() { left_by windows.md; }                    # scripts/window.sh
-gen_value-embed() { left_by value_embeddings.md; }      # scripts/value_embed.sh
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
 gen_experts-bench() { left_by bench_experts.md; }       # build/bench swiglu moe experts >runs/bench_experts.md, with its commit
 gen_experts-stories() { left_by ablate_experts/table.md; } # the command in doc/experts.md

@@ -16,7 +16,6 @@ enum { MAX_RANKS = 8 };
 // Large enough that 8-bit Adam keeps some of its tensors in blocks, the last of them short.
 static const ModelShape llama = {
     .layers = 4, .channels = 16, .heads = 4, .kv_heads = 2, .head_size = 4, .ffn = 24, .vocab = 701, .context = 8,
-    .value_embeddings = "v-",
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
 
 typedef struct {

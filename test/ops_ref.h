@@ -161,29 +161,6 @@ static inline void ref_scatter(double *grad, double *err, const double *dout, co
     for (size_t i = 0; i < rows * C; i++) err[i] *= gam(N + 1);
 }
 
-// ---- value embeddings: v (N, W) += scale row, two roundings; the product's sum has N W terms
-static inline void ref_value_embed(double *v, double *err, const int32_t *token, const double *table, double scale,
-                                   size_t N, size_t W)
-{
-    for (size_t i = 0; i < N * W; i++) {
-        double more = scale * table[(size_t)token[i / W] * W + i % W];
-        if (err) err[i] = U * (fabs(v[i]) + 2 * fabs(more));
-        v[i] += more;
-    }
-}
-
-static inline void ref_value_embed_back(double *drow, double *err, double *dscale, double *scale_err, const double *dv,
-                                        const int32_t *token, const double *table, double scale, size_t N, size_t W)
-{
-    double size = fabs(*dscale);
-    for (size_t i = 0; i < N * W; i++) {
-        double product = dv[i] * table[(size_t)token[i / W] * W + i % W];
-        drow[i] = scale * dv[i], err[i] = U * fabs(drow[i]);
-        *dscale += product, size += fabs(product);
-    }
-    *scale_err = gam(N * W + 2) * size;
-}
-
 // ---- norms of rows of C. The mean errs by dm = gam(C + 1) mean|x|. With c = x - mean, the variance
 // mean(c^2) errs by gam(C + 5) var + dm^2, because sum c = 0 cancels dm to first order (this asks for the
 // two-pass variance: E x^2 - mean^2 would lose digits when |mean| is large). rstd then errs by half that,

@@ -329,33 +329,6 @@ static float *gather(Run *r, const float *x, const float *before, size_t N, size
     return packed;
 }
 
-static void row_value_embed_forward(Run *r)
-{
-    size_t N = r->dim[0], heads = r->dim[1], D = r->dim[2], ld = r->dim[3], V = r->dim[4], W = heads * D, n = N * W;
-    const int32_t *token = run_ints(r, "token", N, 0, (int)V);
-    const float *v = run_in(r, "v", N * ld), *table = run_in(r, "table", V * W), *scale = run_in(r, "scale", 1);
-    double *ref = run_wide(r, gather(r, v, v, N, W, ld), n), *err = run_zeros(r, n);
-    float *out = run_copy(r, v, N * ld);
-    r->dev->value_embed_forward(r->dev, XM(out), token, XC(table), XC(scale), N, heads, D, ld);
-    ref_value_embed(ref, err, token, run_wide(r, table, V * W), (double)*scale, N, W);
-    expect(r, "out", gather(r, out, v, N, W, ld), ref, err, n);
-}
-
-static void row_value_embed_backward(Run *r)
-{
-    size_t N = r->dim[0], heads = r->dim[1], D = r->dim[2], ld = r->dim[3], V = r->dim[4], W = heads * D, n = N * W;
-    const int32_t *token = run_ints(r, "token", N, 0, (int)V);
-    const float *dv = run_in(r, "dv", N * ld), *table = run_in(r, "table", V * W), *scale = run_in(r, "scale", 1);
-    const float *start = run_in(r, "dscale_start", 1);
-    double *ref = run_zeros(r, n), *err = run_zeros(r, n), *s_ref = run_wide(r, start, 1), *s_err = run_zeros(r, 1);
-    float *drow = run_out(r, n), *dscale = run_copy(r, start, 1);
-    r->dev->value_embed_backward(r->dev, XM(drow), dscale, XC(dv), token, XC(table), XC(scale), N, heads, D, ld);
-    ref_value_embed_back(ref, err, s_ref, s_err, run_wide(r, gather(r, dv, dv, N, W, ld), n), token,
-                         run_wide(r, table, V * W), (double)*scale, N, W);
-    expect(r, "drow", drow, ref, err, n);
-    expect(r, "dscale", dscale, s_ref, s_err, 1);
-}
-
 static void row_head_norm_forward(Run *r)
 {
     size_t N = r->dim[0], heads = r->dim[1], D = r->dim[2], ld = r->dim[3], used = heads * D, n = N * used;

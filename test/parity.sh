@@ -14,8 +14,7 @@ parity_config() { # FAMILY
         '[optim]' 'name = "sgd"' 'lr = 0.05' 'warmup = 0' 'schedule = "constant"' 'weight_decay = 0' 'clip = 0' \
         '[eval]' 'tokens = 500' '[sample]' 'count = 0'
     [ "$1" != gpt ] && printf '%s\n' '[model]' 'norm = "rmsnorm"' 'activation = "swiglu"' 'position = "rope"' \
-        'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true' 'window = 11' 'window_pattern = "ssf"' \
-        'value_embeddings = "v-"'
+        'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true' 'window = 11' 'window_pattern = "ssf"'
     [ "$1" = experts ] && printf '%s\n' 'experts = 8' 'experts_ffn = 40' 'experts_dense = 1' '[moe]' 'balance = "none"'
     return 0
 }

@@ -22,11 +22,9 @@ enum { T = 8, SAMPLES = 8, MAX_RANKS = 8, PROMPT = T - 1 };
 
 static const ModelShape gpt = { // layers that no number of pieces divides
     .layers = 9, .channels = 8, .heads = 2, .kv_heads = 2, .head_size = 4, .ffn = 12, .vocab = 23, .context = T,
-    .value_embeddings = "-v",
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
 static const ModelShape llama = {
     .layers = 8, .channels = 6, .heads = 4, .kv_heads = 2, .head_size = 4, .ffn = 10, .vocab = 23, .context = T,
-    .value_embeddings = "v-",
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
 static const ModelShape *const families[] = {&gpt, &llama};
 

@@ -18,13 +18,11 @@ static const ModelShape gpt = {
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
 static const ModelShape llama = { // a row of feed-forward activations is more than one group of 256
     .layers = 5, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 130, .vocab = 31, .context = 10,
-    .value_embeddings = "-v",
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
 
 // Layers of both kinds (from the second on every second has experts), with a shared expert of another width than ffn.
 static const ModelShape moe = {
     .layers = 5, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 130, .vocab = 31, .context = 10,
-    .value_embeddings = "v-",
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true,
     .experts = {.n = 5, .k = 2, .ffn = 9, .shared = 14, .dense = 1, .every = 2, .renorm = true, .scale = 1,
                 .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.1f, .z_coef = 0.01f, .capacity = 1.2}};

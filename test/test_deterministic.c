@@ -110,28 +110,6 @@ TEST(test_heads_of_several_ranks)
     dev_cpu_free(dev);
 }
 
-TEST(test_values_of_several_ranks)
-{
-    enum { ROWS = 70, HEADS = 12, D = 5, LD = HEADS * D, RANKS = 4, OWN = LD / RANKS, V = 6 };
-    static float dv[ROWS * LD], table[V * LD], own[V * OWN], drow[2][ROWS * LD];
-    static int32_t token[ROWS];
-    float scale = 0.7f, whole = 0, part[RANKS] = {0};
-    for (size_t i = 0; i < ROWS * LD; i++) dv[i] = (float)rng_normal(rng_make(1, "dv", 0), i);
-    for (size_t i = 0; i < V * LD; i++) table[i] = (float)rng_normal(rng_make(1, "table", 0), i);
-    for (size_t n = 0; n < ROWS; n++) token[n] = (int32_t)(n * n % V);
-    Dev *dev = dev_cpu_create(2);
-    dev->deterministic = true;
-    dev->value_embed_backward(dev, (X *)drow[0], &whole, (X *)dv, token, (X *)table, (X *)&scale, ROWS, HEADS, D, LD);
-    for (size_t r = 0; r < RANKS; r++) {
-        for (size_t i = 0; i < V * OWN; i++) own[i] = table[i / OWN * LD + r * OWN + i % OWN];
-        dev->value_embed_backward(dev, (X *)drow[1], &part[r], (X *)(dv + r * OWN), token, (X *)own, (X *)&scale, ROWS,
-                                  HEADS / RANKS, D, LD);
-        for (size_t i = 0; i < ROWS * OWN; i++) assert_true(drow[1][i] == drow[0][i / OWN * LD + r * OWN + i % OWN]);
-    }
-    assert_true(whole != 0 && whole == (part[0] + part[1]) + (part[2] + part[3]));
-    dev_cpu_free(dev);
-}
-
 static int too_many(void *arg)
 {
     (void)arg;

@@ -87,8 +87,6 @@ static void use(Dev *dev, Data *data)
     dev->attention_backward(dev, d, (X *)((char *)d + k0), (X *)((char *)d + v0), b, out, data->stat, a, k, v, s);
     dev->dropout(dev, out, a, ROOM / 2, drop);
     dev->embed_backward(dev, data->more, data->other, a, data->token, data->pos, N, C, 7);
-    dev->value_embed_forward(dev, d, data->token, a, c, N, G, D, QKV);
-    dev->value_embed_backward(dev, out, data->other, d, data->token, a, c, N, G, D, QKV);
     dev->softmax_xent(dev, data->stat, out, b, data->target, N, V, 0.5f, 2);
     for (int i = 0; i < ROOM; i++) data->stat[i] = fabsf(data->stat[i]);
     dev->adamw(dev, data->more, data->other, data->stat, data->more + 2000, 1000, u);
@@ -230,20 +228,6 @@ static void last_row_twice(Dev *dev, float *dwte, float *dwpe, const X *dout, co
     (void)dev;
     right->embed_backward(right, dwte, dwpe, dout, token, pos, n, c, v);
     right->embed_backward(right, dwte, NULL, dout, token, pos, 1, c, v);
-}
-static void unscaled(Dev *dev, X *v, const int32_t *token, const X *table, const X *scale, size_t n, size_t heads,
-                     size_t d, size_t ld)
-{
-    (void)dev, (void)scale;
-    right->value_embed_forward(right, v, token, table, table, n, heads, d, ld);
-}
-static void first_row_scale(Dev *dev, X *drow, float *dscale, const X *dv, const int32_t *token, const X *table,
-                            const X *scale, size_t n, size_t heads, size_t d, size_t ld)
-{
-    (void)dev;
-    float unused = 0;
-    right->value_embed_backward(right, drow, &unused, dv, token, table, scale, n, heads, d, ld);
-    right->value_embed_backward(right, drow, dscale, dv, token, table, scale, 1, heads, d, ld);
 }
 static void uncounted(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t n, size_t v,
                       float scale, float cap)
@@ -404,7 +388,6 @@ static const struct Bug {
     BUG(attention_forward, one_key_more, ""), BUG(attention_backward, one_key_more_back, "d"),
     BUG(attention_backward, scaled_twice, "d"), BUG(dropout, other_mask, "out["),
     BUG(embed_backward, last_row_twice, "dwte["),
-    BUG(value_embed_forward, unscaled, "v["), BUG(value_embed_backward, first_row_scale, "dscale["),
     BUG(softmax_xent, uncounted, "loss[3]"),
     BUG(softmax_xent, nan_loss, "loss[13]"), BUG(adamw, first_step_again, ""), BUG(zero, not_all, "bytes[99]"),
     BUG(sum_squares, a_little_more, "sum["), BUG(router_forward, scaled_logits, "logits["),

@@ -273,32 +273,16 @@ static const float *tensor(const DiffSide *s, const char *name, size_t n)
 // out (N, OC) = inp weight^T + bias, in double, against what was dumped. A sum of C products loses at most about C u
 // of the sum of their sizes (u = 2^-24): with C = 24 and sizes up to 6 that is less than 1e-5.
 static void is_matmul(const DiffSide *s, const char *out, const char *inp, const char *weight, const char *bias,
-                      const float *plus, size_t C, size_t OC)
+                      const char *plus, size_t C, size_t OC)
 {
     const size_t N = SAMPLES * T;
     const float *y = tensor(s, out, N * OC), *x = tensor(s, inp, N * C), *w = tensor(s, weight, OC * C);
-    const float *b = bias ? tensor(s, bias, OC) : NULL;
+    const float *b = bias ? tensor(s, bias, OC) : NULL, *r = plus ? tensor(s, plus, N * OC) : NULL;
     for (size_t i = 0; i < N * OC; i++) {
-        double sum = (b ? b[i % OC] : 0) + (plus ? plus[i] : 0);
+        double sum = (b ? b[i % OC] : 0) + (r ? r[i] : 0);
         for (size_t k = 0; k < C; k++) sum += (double)x[i / OC * C + k] * w[i % OC * C + k];
         if (!(fabs(sum - y[i]) <= 1e-5 * fmax(1, fabs(sum)))) fail_msg("%s[%zu] is %g, not %g", out, i, y[i], sum);
     }
-}
-
-// (N, gd): what layer 1 adds to its values; NULL: nothing.
-static float *values_of(const DiffSide *side, const ModelShape *s, size_t gd)
-{
-    if (!unit_has_values(s, 1)) return NULL;
-    const float *table = tensor(side, "weight.layers.1.attn.value_embed.weight", s->vocab * gd);
-    float scale = tensor(side, "weight.layers.1.attn.value_embed.scale", UNIT_SCALE_ROOM)[0];
-    float *more = malloc(SAMPLES * T * gd * sizeof *more);
-    assert_non_null(more);
-    for (size_t i = 0; i < SAMPLES; i++) {
-        int32_t token[T], target[T], first[T];
-        sample(s, i, token, target, first);
-        for (size_t k = 0; k < T * gd; k++) more[i * T * gd + k] = scale * table[(size_t)token[k / gd] * gd + k % gd];
-    }
-    return more;
 }
 
 static void check_operations(Model *m, const char *path)
@@ -308,10 +292,8 @@ static void check_operations(Model *m, const char *path)
     const bool gpt_like = !s->swiglu;
     const char *bias = gpt_like ? "weight.layers.1.attn.v.bias" : NULL;
     DiffSide side = diff_side_open(path);
-    float *more = values_of(&side, s, gd);
-    is_matmul(&side, "forward.layers.1.v", "forward.layers.1.norm1", "weight.layers.1.attn.v.weight", bias, more, C,
+    is_matmul(&side, "forward.layers.1.v", "forward.layers.1.norm1", "weight.layers.1.attn.v.weight", bias, NULL, C,
               gd);
-    free(more);
     if (gpt_like) { // without RoPE queries and keys are matmuls too
         is_matmul(&side, "forward.layers.1.q", "forward.layers.1.norm1", "weight.layers.1.attn.q.weight",
                   "weight.layers.1.attn.q.bias", NULL, C, hd);
@@ -328,10 +310,9 @@ static void check_operations(Model *m, const char *path)
         tensor(&side, "forward.layers.0.k_normed", N * gd);
     }
     is_matmul(&side, "forward.layers.0.resid", "forward.layers.0.attn", "weight.layers.0.attn.out.weight",
-              gpt_like ? "weight.layers.0.attn.out.bias" : NULL, tensor(&side, "forward.embed.out", N * C), hd, C);
+              gpt_like ? "weight.layers.0.attn.out.bias" : NULL, "forward.embed.out", hd, C);
     is_matmul(&side, "forward.layers.0.out", "forward.layers.0.act", "weight.layers.0.ffn.down.weight",
-              gpt_like ? "weight.layers.0.ffn.down.bias" : NULL, tensor(&side, "forward.layers.0.resid", N * C), s->ffn,
-              C);
+              gpt_like ? "weight.layers.0.ffn.down.bias" : NULL, "forward.layers.0.resid", s->ffn, C);
     tensor(&side, "backward.head", N * C);
     tensor(&side, "backward.layers.0", N * C);
     assert_null(diff_side_find(&side, "backward.embed"));

@@ -1,8 +1,7 @@
 #!/bin/bash
 # test/test_elastic.sh: scripts/elastic.sh goes on without the host that failed, takes it back, and gives up when it
-# should; a run of four ranks through three failures ends with the bytes of one without (scripts/drill.sh; thirty, and
-# the goodput: test_drill.sh). The hosts are names for ranks of this machine.
-# deeper: hosts that come back, two ranks a host, a job that does not leave, the run through three failures
+# should; its bytes are those of a run without a failure. The hosts are names for ranks of this machine.
+# deeper: a rank that hangs, hosts that come back, two ranks a host, a job that does not leave
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -43,6 +42,13 @@ two_ranks_a_host() {
     same_state straight pairs 40
 }
 
+without_one_that_hangs() {
+    elastic a,b,c,d hung --run.fault=hang:rank=2,step=30 --run.hang_timeout=2 --run.save_every=20
+    [ "$(events hung failure why) $(events hung failure host)" = 'hang c' ]
+    [ "$(events hung start hosts)" = "$(printf 'a b c d\na b d')" ]
+    same_state straight hung 40
+}
+
 # Hosts that do not answer are left out, and taken in again as soon as they do: the job saves and starts anew.
 takes_them_back() {
     touch "$work/down"/{a,c,d}
@@ -61,6 +67,8 @@ takes_them_back() {
     [ "$at" -ge 5 ]
     [ "$at" -lt 200 ]
     well_formed larger 200
+    ranks 4 twelve long --run.steps=400 --run.stop_at=200 --optim.decay_steps=40
+    same_state long larger 200
 }
 
 # A job that does not end when it is asked to is killed, and starts again with all hosts from its newest checkpoint.
@@ -159,11 +167,6 @@ an_old_report() {
     [ ! -e "$runs/old/failure.jsonl" ]
 }
 
-drilled() {
-    MEAN=1.5 SEED=2 LAUNCHER=$launcher scripts/drill.sh 3 >"$work/drill" 2>&1 || { cat "$work/drill"; return 1; }
-    grep -q '^step [0-9]*: the bytes of the run without a failure; each step and its samples once$' "$work/drill"
-}
-
 channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 {
@@ -176,6 +179,7 @@ printf '%s\n' '#!/bin/sh' "[ ! -e \"$work/down/\$1\" ]" >"$work/probe"
 chmod +x "$work/probe"
 passes 'goes on without the host that failed' goes_on_without_it
 deeper passes 'two ranks a host' two_ranks_a_host
+deeper passes 'goes on without a rank that hangs' without_one_that_hangs
 deeper passes 'takes hosts in that answer again' takes_them_back
 rm -f "$work/down"/*
 deeper passes 'a job that does not leave' does_not_leave
@@ -185,5 +189,4 @@ passes 'gives up without progress' gives_up
 passes 'mistakes in the command' mistakes
 passes 'SIGTERM' asked_to_stop
 passes "an earlier job's report" an_old_report
-deeper passes 'a drill of three failures' drilled
 exit $failed

@@ -1,8 +1,8 @@
 #!/bin/bash
 # circle: hosts
 # test/test_elastic_hosts.sh: scripts/elastic.sh on hosts (hosts.sh): of four one is cut from the network, two others go on,
-# and all do when its cable is there again; of two one dies with its memory, and the other goes on from its own. The bytes are
-# those of a run of one process.
+# and all do when its cable is there again; of two one dies, and the other goes on. The bytes are those of a run of one
+# process.
 # long: about a minute
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
@@ -68,10 +68,9 @@ cut_and_joined() {
     hosts_down || true # a host that is dead already is no error
 }
 
-# No file: all that is left of the steps is in the other host's /dev/shm.
-dies_with_its_memory() {
+dies() {
     hosts_up 2
-    elastic 10.77.0.1,10.77.0.2 dead --ckpt.memory_every=5
+    elastic 10.77.0.1,10.77.0.2 dead --run.save_every=5
     trains dead 1
     hosts_kill 2
     trains dead 2
@@ -92,5 +91,5 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
     printf '%s\n' '[sample]' 'count = 0' '[numerics]' 'deterministic = true'
 } >"$work/sixteen.toml"
 passes 'a host is cut, and joined again' cut_and_joined
-passes 'a host dies with its memory' dies_with_its_memory
+passes 'a host dies' dies
 exit $failed

@@ -49,12 +49,12 @@ static void add_linear(Params *p, const char *name, size_t out, size_t in, bool 
     if (bias) add_vector(p, full, out);
 }
 
-typedef enum { GPT, LLAMA_LIKE, QWEN_LIKE, GPT_VALUES } Family;
+typedef enum { GPT, LLAMA_LIKE, QWEN_LIKE } Family;
 
 static Params describe(Family family)
 {
     Params p = {0};
-    bool llama = family == LLAMA_LIKE || family == QWEN_LIKE;
+    bool llama = family != GPT;
     size_t kv = llama ? G * D : H * D;
     add_matrix(&p, "embed.tokens.weight", V, C);
     if (!llama) add_matrix(&p, "embed.positions.weight", T, C);
@@ -63,8 +63,6 @@ static Params describe(Family family)
     add_linear(&p, "layers.0.attn.q", H * D, C, !llama);
     add_linear(&p, "layers.0.attn.k", kv, C, !llama);
     add_linear(&p, "layers.0.attn.v", kv, C, !llama);
-    if (family == GPT_VALUES) add_matrix(&p, "layers.0.attn.value_embed.weight", V, kv);
-    if (family == GPT_VALUES) add_vector(&p, "layers.0.attn.value_embed.scale", 8);
     if (family == QWEN_LIKE) add_vector(&p, "layers.0.attn.q_norm.weight", D);
     if (family == QWEN_LIKE) add_vector(&p, "layers.0.attn.k_norm.weight", D);
     add_linear(&p, "layers.0.attn.out", C, H * D, !llama);
@@ -332,11 +330,6 @@ TEST(test_refusals)
     expect("holds no settings");
     expect_status("mixed --to hf --out x", 1);
     expect("neither GPT-2's family nor LLaMA's");
-    save("values", GPT_VALUES, GPT2 "value_embeddings = \"v\"\n");
-    for (int i = 0; i < 2; i++) {
-        expect_status(i ? "values --to llm.c --out x" : "values --to hf --out x", 1);
-        expect("model.value_embeddings = v: no class of other programs has such tables (use --to safetensors)");
-    }
     save("squares", GPT, MODEL "kv_heads = 2\nnorm = \"layernorm\"\nactivation = \"relu2\"\nposition = \"learned\"\n"
                                "bias = true\ntie = true\nqk_norm = false\n");
     expect_status("squares --to hf --out x", 1);

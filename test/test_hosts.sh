@@ -43,21 +43,6 @@ layout() { # LIKE PER-HOST RANKS CONFIG NAME [OPTION...]: a run whose bits are t
     [ -z "$(hosts_left)" ]
 }
 
-meet() { # each host starts one command, and nothing can start another there: scripts/rendezvous.sh
-    local k
-    for k in 2 1; do
-        timeout -k 5 120 "$(command -v nsenter)" -t "$(<"$hosts/first.$k")" -m -u -i -n -p -w -- env TMPDIR=/tmp RANK=$((k - 1)) \
-            WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 RENDEZVOUS_TIMEOUT=60 scripts/rendezvous.sh -n 2 "$BUILD/train" \
-            "$work/gpt.toml" --run.name=meet "${options[@]}" --parallel.zero=3 >"$work/meet.$k" 2>&1 </dev/null &
-    done
-    wait
-    cat "$work/meet.1" "$work/meet.2"
-    same_state one meet 6
-    grep -qE '^rank 3: process [0-9]+ on h2$' "$work/meet.1"
-    [ ! -s "$work/meet.2" ]
-    [ -z "$(hosts_left)" ]
-}
-
 calls() { # every call of comm.h and every algorithm, in groups on a host and across hosts
     hosts_run -n 4 -ppn 2 "$BUILD/test/mpi_comm" everything | grep -q '^4 ranks: 0 failed$'
 }
@@ -218,7 +203,6 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
 train gpt one "${options[@]}"
 network 2
 passes 'two hosts, two ranks each' layout one 2 4 gpt ddp --comm.measure=true
-deeper passes 'hosts that start one command each' meet
 deeper passes 'every call' calls
 deeper passes 'ten runs end' ends_well
 deeper passes 'ZeRO' layout one 2 4 gpt zero3 --parallel.zero=3

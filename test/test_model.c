@@ -74,7 +74,6 @@ static ModelShape shape_of(const Fixture *fx)
                       NORM_OF_OUTPUT : NORM_OF_INPUT,
         .experts = experts_of(fx),
     };
-    if (fixture_has(fx, "param/layers.1.attn.value_embed.weight")) strcpy(shape.value_embeddings, "-v");
     return shape;
 }
 
@@ -308,7 +307,7 @@ static void test_yardsticks_are_small(void **state)
 int main(void)
 {
     static const char *const families[] = {"gpt", "llama", "llama_qknorm", "mixtral", "olmoe", "deepseek",
-                                           "llama_values", "olmo2"};
+                                           "olmo2"};
     static const struct {
         const char *name;
         void (*run)(void **);

@@ -182,29 +182,6 @@ static void untouched(const uint16_t *x, const uint16_t *before, size_t N, size_
     for (size_t r = 0; r < N; r++) assert_memory_equal(x + r * ld + used, before + r * ld + used, N16(ld - used));
 }
 
-static void check_values(Env *e)
-{
-    size_t N = 71, heads = 5, D = 16, ld = 130, V = 17, W = heads * D, n = N * ld;
-    Dev *dev = e->dev, *cpu = e->cpu;
-    uint16_t *v = input(e, "v", n), *table = input(e, "table", V * W), *scale = input(e, "scale", 1);
-    int32_t *token = ints(e, "token", N, 0, (int)V);
-    float *z = wide(e, v, n), *t = wide(e, table, V * W), *s = wide(e, scale, 1), *dy = room(e, N * W * sizeof *dy);
-    uint16_t *out = copy(e, v, N16(n)), *drow = output(e, N * W);
-    cpu->value_embed_forward(cpu, XO(z), token, XI(t), XI(s), N, heads, D, ld);
-    forget_scratch(e);
-    dev->value_embed_forward(dev, XO(out), token, XI(table), XI(scale), N, heads, D, ld);
-    same_bits("values", packed(e, out, N, W, ld), packed(e, rounded(e, z, n), N, W, ld), N16(N * W));
-    untouched(out, v, N, W, ld);
-
-    float *ds = floats(e, "dscale", 1), *ds2 = copy(e, ds, sizeof *ds);
-    cpu->value_embed_backward(cpu, XO(dy), ds, XI(wide(e, v, n)), token, XI(t), XI(s), N, heads, D, ld);
-    forget_scratch(e);
-    dev->value_embed_backward(dev, XO(drow), ds2, XI(v), token, XI(table), XI(scale), N, heads, D, ld);
-    same_bits("values back", drow, rounded(e, dy, N * W), N16(N * W));
-    if (e->whole) same_bits("values back, scale", ds2, ds, sizeof *ds);
-    assert_true(fabs(*ds2 - *ds) <= 2 * gam(N * W + 3) * (double)(N * W) * 25); // as below
-}
-
 static void check_heads(Env *e)
 {
     size_t N = 71, heads = 5, D = 16, ld = 130, used = heads * D, n = N * ld, m = N * used;
@@ -389,8 +366,6 @@ TEST(test_heads)
 {
     run_check(check_heads, X_BF16);
     run_check(check_heads, X_FP16);
-    run_check(check_values, X_BF16);
-    run_check(check_values, X_FP16);
 }
 
 TEST(test_attention)

@@ -70,11 +70,6 @@ static const Row rows[] = {
     ROW(embed_forward, NULL, NULL, 301, 195, 17, 101),
     ROW(embed_backward, "ops_matmul", "embed", 21, 13, 17, 9),
     ROW(embed_backward, NULL, NULL, 301, 195, 17, 101),
-    // N, heads, D, ld, V
-    ROW(value_embed_forward, "ops_matmul", "value_embed", 21, 3, 5, 41, 17),
-    ROW(value_embed_forward, NULL, NULL, 301, 5, 64, 400, 101),
-    ROW(value_embed_backward, "ops_matmul", "value_embed", 21, 3, 5, 41, 17),
-    ROW(value_embed_backward, NULL, NULL, 301, 5, 64, 400, 101),
     // N, C, kind
     ROW(norm_forward, "ops_norm", "layernorm", 7, 37, NORM_LAYERNORM),
     ROW(norm_forward, "ops_norm", "rmsnorm", 7, 37, NORM_RMSNORM),

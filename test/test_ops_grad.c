@@ -242,41 +242,6 @@ TEST(test_embed)
     run_end(&r);
 }
 
-// ---- value embeddings; the values' gradient is the output's
-typedef struct {
-    size_t N, W;
-    const int32_t *token;
-    double *v, *table, *scale;
-} Values;
-
-static void values(double *out, void *args)
-{
-    Values *a = args;
-    memcpy(out, a->v, a->N * a->W * sizeof *out);
-    ref_value_embed(out, NULL, a->token, a->table, *a->scale, a->N, a->W);
-}
-
-TEST(test_value_embed)
-{
-    Run r = run_make();
-    size_t N = 23, heads = 3, D = 4, W = heads * D, V = 7;
-    const int32_t *token = run_ints(&r, "token", N, 0, (int)V);
-    const float *dout = run_in(&r, "dout", N * W), *table = run_in(&r, "table", V * W), *scale = run_in(&r, "scale", 1);
-    Values a = {N, W, token, run_wide(&r, run_in(&r, "v", N * W), N * W), run_wide(&r, table, V * W),
-                run_wide(&r, scale, 1)};
-    Functional l = functional(&r, values, &a, dout, N * W);
-    double *row_ref = run_zeros(&r, N * W), *row_err = run_zeros(&r, N * W), s_ref = 0, s_err;
-    double *t_ref = run_zeros(&r, V * W), *t_err = run_zeros(&r, V * W);
-    float *drow = run_out(&r, N * W), dscale = 0, *dtable = run_narrow(&r, t_ref, V * W);
-    r.dev->value_embed_backward(r.dev, XM(drow), &dscale, XC(dout), token, XC(table), XC(scale), N, heads, D, W);
-    r.dev->embed_backward(r.dev, dtable, NULL, XC(drow), token, NULL, N, W, V);
-    ref_value_embed_back(row_ref, row_err, &s_ref, &s_err, run_wide(&r, dout, N * W), token, a.table, *a.scale, N, W);
-    ref_scatter(t_ref, t_err, row_ref, token, N, W, V);
-    check_input(&r, "value embedding", &l, a.table, dtable, t_err, V * W);
-    check_input(&r, "value embedding's scale", &l, a.scale, &dscale, &s_err, 1);
-    run_end(&r);
-}
-
 // ---- norms; a head norm is an RMSNorm over rows of D
 typedef struct {
     size_t N, C;

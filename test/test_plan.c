@@ -45,8 +45,6 @@ static const char *const cases[][18] = {
     {LLAMA, "--model.vocab=37", "--model.window=3", "--model.window_pattern=sf"},
     {LLAMA, "--model.vocab=37", "--model.window=3", "--model.context=480", "--batch.tokens=960", "--batch.micro=2",
      "--model.window_pattern=ssf"}, // the cache of two layers is shorter
-    {LLAMA, "--model.vocab=37", "--model.kv_heads=2", "--model.value_embeddings=v-"},
-    {GPT, "--model.vocab=7000", "--model.value_embeddings=-v-"},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -153,7 +151,6 @@ static void test_every_combination(void **state)
         cfg.model.ffn = i % 3 ? 600 : 24; // one group of 256 in the largest row, and several
         cfg.model.tie = (i / 13) % 2;
         cfg.model.kv_heads = i % 5 ? 2 : 4;
-        strcpy(cfg.model.value_embeddings, i % 4 == (i / 19) % 4 ? "-v" : "");
         cfg.memory.compress = compress ? CONFIG_COMPRESS_INT8 : CONFIG_COMPRESS_NONE;
         cfg.memory.offload_acts = !compress && (i / 2) % 2 ? OFFLOAD_CPU : OFFLOAD_NONE;
         cfg.data.document_mask = documents;

@@ -143,7 +143,7 @@ static int setup(void **state)
     if (!c) return -1;
     ModelShape shape = {.layers = 2, .channels = 16, .heads = 4, .kv_heads = 2, .head_size = 4, .ffn = 16,
                         .vocab = N_TOKENS, .context = CONTEXT, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true,
-                        .rotary.theta = 100, .swiglu = true, .value_embeddings = "-v"};
+                        .rotary.theta = 100, .swiglu = true};
     TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
     tokenizer_trainer_add(trainer, "x", 1);
     c->tokenizer = tokenizer_trainer_finish(trainer, N_TOKENS);
@@ -379,7 +379,7 @@ static const ModelShape odd[] = {
      .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true},
     {.layers = 3, .channels = 195, .heads = 5, .kv_heads = 1, .head_size = 6, .ffn = 83, .vocab = 257, .context = 40,
      .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 100, .swiglu = true, .qk_norm = true,
-     .value_embeddings = "-v-", .window = 5, .window_pattern = "sf"},
+     .window = 5, .window_pattern = "sf"},
 };
 
 // Sequence b has 2 b + 1 tokens before the batch. Its logits must have the bits that it gets alone, whatever the others

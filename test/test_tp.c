@@ -116,14 +116,13 @@ TEST(test_bytes_sent)
         Outcome r = run(c);
         size_t p = (size_t)c.ranks, L = s->layers, C = s->channels, N = c.micro * T, micros = SAMPLES / c.micro;
         size_t stream = 4 * N * C, loss = 3 * 4 * N, norms = 4 * (s->bias ? 2 : 1) * C; // bytes; norms: of one
-        size_t values = 1, scale = 4 * UNIT_SCALE_ROOM; // layers with a value embedding; bytes of its scale
         size_t sums = 2 * L + 2 * L + 2; // two a block and way; the embedding's, forward; the head's, back
         size_t shared = s->experts.n ? L : 0, gates = shared * 4 * N * s->experts.k; // calls; bytes
         const CommCount *n = r.count;
         if (!c.sequence) {
-            assert_int_equal(n[COMM_ALL_REDUCE].calls, p * micros * (sums + shared + 3 + shared + values));
+            assert_int_equal(n[COMM_ALL_REDUCE].calls, p * micros * (sums + shared + 3 + shared));
             assert_int_equal(n[COMM_ALL_REDUCE].sent,
-                             micros * 2 * (p - 1) * ((sums + shared) * stream + loss + gates + values * scale));
+                             micros * 2 * (p - 1) * ((sums + shared) * stream + loss + gates));
             assert_int_equal(n[COMM_ALL_GATHER].calls + n[COMM_REDUCE_SCATTER].calls, 0);
         } else {
             assert_int_equal(n[COMM_ALL_GATHER].calls, p * micros * sums);
@@ -131,8 +130,7 @@ TEST(test_bytes_sent)
             assert_int_equal(n[COMM_ALL_GATHER].sent + n[COMM_REDUCE_SCATTER].sent,
                              micros * (p - 1) * (2 * sums + shared) * stream); // those of the sums above
             assert_int_equal(n[COMM_ALL_REDUCE].calls, p * micros * (3 + L + 1 + shared));
-            assert_int_equal(n[COMM_ALL_REDUCE].sent,
-                             micros * 2 * (p - 1) * (loss + (2 * L + 1) * norms + gates + values * scale));
+            assert_int_equal(n[COMM_ALL_REDUCE].sent, micros * 2 * (p - 1) * (loss + (2 * L + 1) * norms + gates));
         }
         release(&r);
     }

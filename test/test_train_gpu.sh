@@ -46,7 +46,7 @@ config() { # LINE...
 }
 config >"$work/gpt.toml"
 config '[model]' 'norm = "rmsnorm"' 'activation = "swiglu"' 'position = "rope"' 'kv_heads = 1' 'bias = false' \
-    'tie = false' 'qk_norm = true' 'window = 5' 'value_embeddings = "v"' >"$work/llama.toml"
+    'tie = false' 'qk_norm = true' 'window = 5' >"$work/llama.toml"
 gpu() { # CONFIG NAME [OPTION...]
     timeout 600 "$program" "$work/$1.toml" --run.name="$2" "${@:3}" >"$log" 2>&1 </dev/null
 }

@@ -25,11 +25,9 @@ enum { T = CASE_T, SAMPLES = 8, MAX_RANKS = 8, PROMPT = 5 };
 
 static const ModelShape gpt = { // a vocabulary that no number of ranks divides
     .layers = 2, .channels = 12, .heads = 4, .kv_heads = 4, .head_size = 4, .ffn = 24, .vocab = 31, .context = T,
-    .value_embeddings = "v-",
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
 static const ModelShape llama = { // 4 ranks: two of them to a key/value head
     .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 20, .vocab = 33, .context = T,
-    .value_embeddings = "-v",
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true,
     .logit_cap = 0.25f};
 static const ModelShape wide = { // for 8 ranks
@@ -37,11 +35,9 @@ static const ModelShape wide = { // for 8 ranks
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
 static const ModelShape biased = { // shared key/value heads with biases; norms of outputs
     .layers = 1, .channels = 10, .heads = 4, .kv_heads = 1, .head_size = 4, .ffn = 12, .vocab = 29, .context = T,
-    .value_embeddings = "v",
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .qk_norm = true, .norm_place = NORM_OF_OUTPUT};
 static const ModelShape moe = { // experts that drop slots, are balanced, and have one for all tokens beside them
     .layers = 2, .channels = 12, .heads = 4, .kv_heads = 4, .head_size = 4, .ffn = 24, .vocab = 31, .context = T,
-    .value_embeddings = "-v",
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true,
     .experts = {.n = 4, .k = 2, .ffn = 24, .shared = 20, .every = 1, .renorm = true, .scale = 1.5f, .capacity = 1.25,
                 .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.05f, .z_coef = 0.01f}};

@@ -180,52 +180,6 @@ static void embed_backward(Dev *dev, float *dwte, float *dwpe, const X *dout, co
     dev_check_end(&c);
 }
 
-static size_t extent(size_t N, size_t used, size_t ld)
-{
-    return N ? (N - 1) * ld + used : 0;
-}
-
-static void value_embed_forward(Dev *dev, X *v, const int32_t *token, const X *table, const X *scale, size_t N,
-                                size_t heads, size_t D, size_t ld)
-{
-    DevCheckCall c = dev_check_begin(dev, "value_embed_forward");
-    size_t W = heads * D, n = extent(N, W, ld);
-    const int32_t *t = dev_check_i(&c, token, N);
-    const X *rows = dev_check_x(&c, table, rows_of(t, N) * W), *by = dev_check_x(&c, scale, 1);
-    X *want = dev_check_x(&c, v, n);
-    const float *before = dev_check_wide(&c, want, n, false);
-    c.ref->value_embed_forward(c.ref, want, t, rows, by, N, heads, D, ld);
-    c.fast->value_embed_forward(c.fast, v, token, table, scale, N, heads, D, ld);
-    const float *row = dev_check_wide(&c, rows, rows_of(t, N) * W, false), *s = dev_check_wide(&c, by, 1, false);
-    double *err = dev_check_d(&c, N * W);
-    for (size_t i = 0; i < N * W; i++) // a product and a sum
-        err[i] = 2 * U * (fabs((double)before[i / W * ld + i % W]) +
-                          2 * fabs((double)*s * row[(size_t)t[i / W] * W + i % W]));
-    dev_check_expect_x(&c, "v", want, v, N, W, ld, err);
-    dev_check_end(&c);
-}
-
-static void value_embed_backward(Dev *dev, X *drow, float *dscale, const X *dv, const int32_t *token, const X *table,
-                                 const X *scale, size_t N, size_t heads, size_t D, size_t ld)
-{
-    DevCheckCall c = dev_check_begin(dev, "value_embed_backward");
-    size_t W = heads * D, n = extent(N, W, ld);
-    const int32_t *t = dev_check_i(&c, token, N);
-    const X *dy = dev_check_x(&c, dv, n), *rows = dev_check_x(&c, table, rows_of(t, N) * W);
-    const X *by = dev_check_x(&c, scale, 1);
-    float *want_scale = dev_check_f(&c, dscale, 1);
-    double size = fabs((double)*want_scale), *err = dev_check_d(&c, 1);
-    X *want = room(&c, N * W);
-    c.ref->value_embed_backward(c.ref, want, want_scale, dy, t, rows, by, N, heads, D, ld);
-    c.fast->value_embed_backward(c.fast, drow, dscale, dv, token, table, scale, N, heads, D, ld);
-    const float *d = dev_check_wide(&c, dy, n, false), *row = dev_check_wide(&c, rows, rows_of(t, N) * W, false);
-    for (size_t i = 0; i < N * W; i++) size += fabs((double)d[i / W * ld + i % W] * row[(size_t)t[i / W] * W + i % W]);
-    *err = 2 * gam(N * W + 2) * size;
-    dev_check_expect_x(&c, "drow", want, drow, N, W, W, NULL);
-    dev_check_expect_f(&c, "dscale", want_scale, dscale, 1, err);
-    dev_check_end(&c);
-}
-
 // ---- norms of rows of C
 
 typedef struct {
@@ -333,6 +287,11 @@ static void norm_backward(Dev *dev, X *dinp, float *dweight, float *dbias, const
     dev_check_expect_f(&c, "dweight", want_w, dweight, C, w_err);
     if (dbias) dev_check_expect_f(&c, "dbias", want_b, dbias, C, b_err);
     dev_check_end(&c);
+}
+
+static size_t extent(size_t N, size_t used, size_t ld)
+{
+    return N ? (N - 1) * ld + used : 0;
 }
 
 static void head_norm_forward(Dev *dev, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads,
@@ -841,8 +800,6 @@ void dev_check_rows_fill(Dev *dev)
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;
     dev->embed_backward = embed_backward;
-    dev->value_embed_forward = value_embed_forward;
-    dev->value_embed_backward = value_embed_backward;
     dev->norm_forward = norm_forward;
     dev->norm_backward = norm_backward;
     dev->head_norm_forward = head_norm_forward;

@@ -3,8 +3,7 @@
 //     weight.NAME     equal bits: what went in must be the same
 //     updated.NAME    the bound of an optimizer's step (diff.c), and the steps must not differ systematically
 //     anything else   the bound of rounding, from `error` (dump.h), and no systematic difference (systematic.c);
-//                     for gradients of queries and keys also from what attention cancels, for those of the scales of
-//                     value embeddings from what their sums cancel
+//                     for gradients of queries and keys also from what attention cancels
 //
 // A file of another program has tensors with a dump's names and nothing more. Then `error` follows from what is there:
 // the depth from the numbers of the layers, the longest sum from the largest axis of any tensor, the type from what was
@@ -302,26 +301,11 @@ static DiffStatsBound bound_of_update(const Judge *j, const DiffTensor *b, doubl
                             .grad_a = &grad_a->t, .grad_b = &grad_b->t};
 }
 
-// The gradient of a value embedding's scale is sum(dE E) / scale over its table E. Most of the terms cancel, and their
-// errors add up like a random walk. 0: the name is no such scale's.
-static double size_of_scale(const Judge *j, const char *grad)
-{
-    char table[300];
-    const char *end = strstr(grad, ".value_embed.scale"), *row = strchr(grad, '.');
-    if (!end || !row) return 0;
-    snprintf(table, sizeof table, "%.*s.value_embed.weight", (int)(end - row - 1), row + 1);
-    const DiffTensor *dE = sibling(j->b, "grad.", table), *E = sibling(j->b, "weight.", table);
-    const DiffTensor *scale = sibling(j->b, "weight.", row + 1);
-    double by = scale && scale->t.n_elems ? fabs(diff_stats_value(&scale->t, 0)) : 0;
-    if (!dE || !E || by == 0) return 0;
-    return diff_stats_rms(&dE->t) * diff_stats_rms(&E->t) * sqrt((double)E->t.n_elems) / by;
-}
-
 // The least size of a bias' gradient: its matrix'.
 static double least_gradient(const Judge *j, const char *grad)
 {
     const DiffTensor *matrix = matrix_of(j->b, grad);
-    return matrix ? diff_stats_rms(&matrix->t) : size_of_scale(j, grad);
+    return matrix ? diff_stats_rms(&matrix->t) : 0;
 }
 
 // Of the optimizer's state it is as many times larger than the state is, as that of the gradient than the gradient. A

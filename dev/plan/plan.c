@@ -328,14 +328,6 @@ static void window_letters(PlanLetters *l, const ModelShape *s)
     size(l, "Tw", cached, "tokens that such a layer caches");
 }
 
-// Nothing where no layer has a value embedding.
-static void value_letters(PlanLetters *l, const ModelShape *s)
-{
-    size_t layers = 0;
-    for (size_t i = 0; i < s->layers; i++) layers += unit_has_values(s, i);
-    if (layers) size(l, "Lv", layers, "layers with a value embedding");
-}
-
 // What the optimizers treat differently: matrices, matrices of blocks, large tensors.
 static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params *params)
 {
@@ -356,15 +348,12 @@ static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params 
         formula(l, "Rh", "L ((H + 2G) D + C) + (L - Lx) (2 F + C) + Lx (X (2 Fx + C + 1)%s)",
                 x->shared ? " + 2 Fs + C" : "");
     else formula(l, "Rh", "L ((H + 2G) D + 2 C + %sF)", s->swiglu ? "2 " : "");
-    bool values = strchr(s->value_embeddings, 'v');
-    const char *pm = values ? " + Lv V G D" : "", *qm = values ? " + Lv (V + G D)" : "";
-    formula(l, "Pm", "Ph + %sV C%s%s", heads, s->rope ? "" : " + T C", pm);
+    formula(l, "Pm", "Ph + %sV C%s", heads, s->rope ? "" : " + T C");
     if (x->n)
-        formula(l, "Qm", "L ((2H + 2G) D + 4 C) + 3 (L - Lx) (F + C) + Lx (3 X (Fx + C) + X + C%s) + %s(V + C)%s%s",
-                x->shared ? " + 3 (Fs + C)" : "", heads, s->rope ? "" : " + T + C", qm);
+        formula(l, "Qm", "L ((2H + 2G) D + 4 C) + 3 (L - Lx) (F + C) + Lx (3 X (Fx + C) + X + C%s) + %s(V + C)%s",
+                x->shared ? " + 3 (Fs + C)" : "", heads, s->rope ? "" : " + T + C");
     else
-        formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s%s", n, heads, s->rope ? "" : " + T + C",
-                qm);
+        formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s", n, heads, s->rope ? "" : " + T + C");
     formula(l, "W", x->n ? "max(max(H D, Fw), max(Fx, X))" : "max(H D, F)");
 }
 
@@ -471,7 +460,6 @@ PlanLetters plan_letters(const Run *run)
     size(&l, "J", unit_head_chunk(s, N), "rows of logits at a time");
     window_letters(&l, s);
     expert_letters(&l, s);
-    value_letters(&l, s);
     size_t segment = recompute_segment(policy, s->layers);
     if (segment) size(&l, "S", segment, "layers of a recomputed segment");
     activation_letters(&l, s, policy);

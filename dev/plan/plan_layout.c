@@ -133,7 +133,7 @@ static void count_units(ModelShape one, bool experts, size_t n[4])
 {
     Params params;
     Unit *unit;
-    one.layers = 1, one.value_embeddings[0] = 0;
+    one.layers = 1;
     one.experts.n = experts, one.experts.ranks = 1, one.experts.dense = 0, one.experts.every = 1;
     model_describe(&one, &params, &unit);
     for (int i = 0; i < 3; i++) {
@@ -158,8 +158,7 @@ PlanUnits plan_layout_units(const PlanJob *job)
 {
     ModelShape one = plan_layout_part(job, job->layout.tp - 1); // the last part is the largest
     size_t n[4];
-    PlanUnits u = {.positions = one.rope ? 0 : one.context * one.channels,
-                   .values = job->shape.vocab * one.kv_heads * one.head_size + UNIT_SCALE_ROOM};
+    PlanUnits u = {.positions = one.rope ? 0 : one.context * one.channels};
     count_units(one, false, n);
     u.embedding = n[0], u.block = n[1], u.head = n[2];
     if (!one.experts.n) return u;
@@ -175,28 +174,17 @@ size_t plan_layout_block(const PlanJob *job, const PlanUnits *u, size_t layer, b
 {
     bool routed = unit_has_experts(&job->shape, layer);
     if (experts) return routed ? u->experts : 0;
-    return (routed ? u->routed : u->block) + unit_has_values(&job->shape, layer) * u->values;
-}
-
-// Layers of a stage that have something.
-static size_t layers_with(const PlanJob *job, int stage, bool (*has)(const ModelShape *shape, size_t layer))
-{
-    size_t n = 0;
-    for (int c = 0; c < job->layout.chunks; c++) {
-        ModelPiece piece = plan_layout_piece(job, stage, c);
-        for (size_t i = 0; i < piece.layers; i++) n += has(&job->shape, piece.first + i);
-    }
-    return n;
+    return routed ? u->routed : u->block;
 }
 
 size_t plan_layout_routed(const PlanJob *job, int stage)
 {
-    return job->shape.experts.n ? layers_with(job, stage, unit_has_experts) : 0;
-}
-
-size_t plan_layout_valued(const PlanJob *job, int stage)
-{
-    return *job->shape.value_embeddings ? layers_with(job, stage, unit_has_values) : 0;
+    size_t n = 0;
+    for (int c = 0; job->shape.experts.n && c < job->layout.chunks; c++) {
+        ModelPiece piece = plan_layout_piece(job, stage, c);
+        for (size_t i = 0; i < piece.layers; i++) n += unit_has_experts(&job->shape, piece.first + i);
+    }
+    return n;
 }
 
 size_t plan_layout_experts(const PlanJob *job, int stage)
@@ -210,7 +198,6 @@ size_t plan_layout_params(const PlanJob *job, int stage)
     const PlanLayout *l = &job->layout;
     size_t routed = plan_layout_routed(job, stage);
     size_t n = (plan_layout_layers(job, stage) - routed) * u.block + routed * (u.routed + u.experts);
-    n += plan_layout_valued(job, stage) * u.values;
     if (stage == 0) n += u.embedding;
     if (has_last_piece(l, stage)) n += u.head;
     return n;
@@ -365,9 +352,7 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     double rows = (double)l->micro * (double)job->T / l->cp;
     b.scratch = rows * ((double)x * wide + 16) + (double)(x * LOGIT_ROWS * part.vocab);
     PlanUnits u = plan_layout_units(job);
-    size_t block = u.block > u.routed ? u.block : u.routed;
-    if (*job->shape.value_embeddings) block += u.values;
-    size_t unit = block > u.embedding ? block : u.embedding;
+    size_t block = u.block > u.routed ? u.block : u.routed, unit = block > u.embedding ? block : u.embedding;
     if (l->offload) stored_bytes(job, unit + u.experts, N, &b);
     size_t slots = 4 * unit + 2 * u.experts, turns = (size_t)l->prefetch + 1; // doc/zero.md
     size_t gathered = (2 + turns) * unit + turns * u.experts;

@@ -55,10 +55,9 @@ typedef enum {
 } PlanLayoutReason;
 
 // Parameters that one rank of a tp group (the one with the most) holds of each unit. block: with one network; routed:
-// with experts, and with these themselves only where ep is 1; else they are apart, in `experts`. values: what a value
-// embedding adds to a block.
+// with experts, and with these themselves only where ep is 1; else they are apart, in `experts`.
 typedef struct {
-    size_t embedding, block, routed, experts, head, positions, values;
+    size_t embedding, block, routed, experts, head, positions;
 } PlanUnits;
 
 // Bytes of the rank that needs the most, by purpose.
@@ -96,7 +95,6 @@ PlanUnits plan_layout_units(const PlanJob *job);
 size_t plan_layout_params(const PlanJob *job, int stage);
 size_t plan_layout_experts(const PlanJob *job, int stage);
 size_t plan_layout_routed(const PlanJob *job, int stage); // layers with experts
-size_t plan_layout_valued(const PlanJob *job, int stage); // layers with a value embedding
 // Of the units' sizes that of one layer: of its experts that ep ranks divide, or of all else.
 size_t plan_layout_block(const PlanJob *job, const PlanUnits *u, size_t layer, bool experts);
 // Elements of the copy of a tied head on another stage than the embedding; it has a gradient but no optimizer state.

@@ -197,8 +197,6 @@ class Program:
         q, k, v = (self.linear(a, f"{at}attn.{name}").unflatten(-1, (-1, self.D)) for name in "qkv")
         if m["position"] == "rope":
             q, k = self.rotate(q, m["rope_theta"], at), self.rotate(k, m["rope_theta"], at)
-        if at + "attn.value_embed.weight" in self.p:
-            v = v + self.values(at).unflatten(-1, (-1, self.D))
         for name, y in (("q", q), ("k", k), ("v", v)):
             keep(at + name, y.flatten(2))
         pattern = m.get("window_pattern", "s")
@@ -215,16 +213,11 @@ class Program:
             act = F.relu(up) ** 2 if m["activation"] == "relu2" else self.gelu(up, at)
         return keep(at + "out", add(x, "ffn", self.linear(keep(at + "act", act), at + "ffn.down")))
 
-    def values(self, at):
-        """What the tokens add to a layer's values (doc/value_embed.md)."""
-        return self.p[at + "attn.value_embed.scale"][0] * self.p[at + "attn.value_embed.weight"][self.token]
-
     def positions(self, T, at):
         return self.p["embed.positions.weight"][self.pos]
 
     def logits(self, token):
         self.place(token)
-        self.token = token
         x = self.p["embed.tokens.weight"][token]
         if self.m["position"] == "learned":
             x = x + self.positions(token.shape[1], "embed")

@@ -4,7 +4,7 @@ PyTorch.
 
 Two families from one forward function, as in src/: GPT (LayerNorm, learned positions, GELU, biases, tied
 head) and LLaMA (RMSNorm, rotate-half RoPE, SwiGLU, grouped queries, no biases, untied head), the latter
-also with QK-norm, with norms of what its branches give (OLMo 2), with a value embedding in its second layer, and with experts in three forms: softmax with
+also with QK-norm, with norms of what its branches give (OLMo 2) and with experts in three forms: softmax with
 renormalised weights (Mixtral), softmax as it is in every second layer, with a norm of all heads' queries together and one of their keys (OLMoE), sigmoid with groups, a scale, a
 shared expert and a first dense layer (DeepSeek-V3). Everything is computed in float64 by autograd and
 torch.optim.AdamW and stored as float32.
@@ -40,8 +40,7 @@ MODELS = {"gpt": GPT, "llama": LLAMA, "llama_qknorm": dict(LLAMA, qk_norm=1),
                         z_coef=0.02),
           "deepseek": dict(EXPERTS, experts=6, experts_ffn=8, experts_shared=10, experts_dense=1, experts_groups=3,
                            experts_groups_active=2, sigmoid=1, experts_scale=1.5, z_coef=0.01),
-          "llama_values": dict(LLAMA, values=[1]),
-          "olmo2": dict(LLAMA, kv_heads=4, head_size=4, qk_norm=2, norm_of_output=1)}
+          "olmo2": dict(LLAMA, kv_heads=4, head_size=4, qk_norm=2, norm_of_output=1, seed=107)}
 single = lambda x: float(np.float32(x))  # hyper-parameters are float32 numbers, too
 NORM_EPS, THETA = single(1e-5), 10000.0
 ADAMW = dict(betas=(single(0.9), single(0.95)), eps=single(1e-8))
@@ -80,9 +79,6 @@ def init_params(c, rng):
         norm(at + "attn_norm", C, c["layernorm"])
         for name, n_heads in (("q", H), ("k", G), ("v", G)):
             linear(f"{at}attn.{name}", n_heads * D, C)
-        if i in c.get("values", ()):
-            p[at + "attn.value_embed.weight"] = 0.5 * rng.standard_normal((c["vocab"], G * D))
-            p[at + "attn.value_embed.scale"] = 1 + 0.2 * rng.standard_normal(8)  # the first is used
         if c["qk_norm"]:
             whole = c["qk_norm"] == 2
             norm(at + "attn.q_norm", H * D if whole else D, False)
@@ -123,8 +119,6 @@ def forward(p, c, token):
 
     def attention(x, at):
         q, k, v = (linear(x, f"{at}attn.{n}") for n in "qkv")
-        if at + "attn.value_embed.weight" in p:
-            v = v + p[at + "attn.value_embed.scale"][0] * p[at + "attn.value_embed.weight"][token]
         split = lambda y: y.unflatten(-1, (-1, D))
         normed = lambda y, n: rms(y, p[f"{at}attn.{n}_norm.weight"])
         if c["qk_norm"] == 2:
@@ -249,7 +243,7 @@ def yardsticks(c, params, batches, lrs, exact, rng):
 
 def main():
     for index, (family, c) in enumerate(MODELS.items()):
-        rng = np.random.default_rng(100 + index)
+        rng = np.random.default_rng(c.get("seed", 100 + index))
         params = {name: torch.tensor(x).double() for name, x in init_params(c, rng).items()}
         batches = []
         for _ in range(STEPS):
@@ -261,7 +255,7 @@ def main():
         lrs = [single(0.01 * min(1, (step + 1) / 4)) for step in range(STEPS)]
         exact = run(c, params, batches, lrs)
         yard = yardsticks(c, params, batches, lrs, exact, rng)
-        sizes = {key: value for key, value in c.items() if key != "values"}
+        sizes = {key: value for key, value in c.items() if key != "seed"}
         meta = dict(sizes, norm_eps=NORM_EPS, rope_theta=THETA, batch=B, tokens=T, params=len(params))
         keep = lambda kinds: {f"yard.{name}": f"{x:.3e}" for name, x in yard.items()
                               if name.split(".")[0] in kinds}

@@ -103,20 +103,6 @@ def embed(N=21, C=13, V=17, T=9):
     return case.tensors
 
 
-def value_embed(N=21, heads=3, D=5, ld=41, V=17):
-    case = Case("value_embed", 25)
-    W = heads * D
-    token, v, dv = case.ints("token", 0, V, N), case.normal("v", N, ld), case.normal("dv", N, ld).detach()[:, :W]
-    table, scale = case.normal("table", V, W), case.normal("scale", 1)
-    row = F.embedding(token, table)
-    row.retain_grad()
-    out = v[:, :W] + scale * row
-    out.backward(dv)
-    case.results(out=out, drow=row.grad)
-    case.accumulated("dscale", scale.grad)
-    return case.tensors
-
-
 def uneven_rows(N):
     """Scales of the rows of a norm's input: one so small that eps matters, and one of zeros, where only eps
     is left."""
@@ -251,7 +237,7 @@ def sum_squares(n=1003):
 
 
 if __name__ == "__main__":
-    save("ops_matmul", {**matmul(), **matmul_gelu(), **swiglu(), **embed(), **value_embed(), **sum_squares(), **add()})
+    save("ops_matmul", {**matmul(), **matmul_gelu(), **swiglu(), **embed(), **sum_squares(), **add()})
     save("ops_norm", {**norm("layernorm", 5), **norm("rmsnorm", 6), **head_norm(), **rope()})
     save("ops_loss", {**xent(), **adamw("adamw_first", 21, 1, 0.1), **adamw("adamw_later", 22, 10, 0.0)})
     save("ops_attention", {**attention("grouped", 10, B=2, Tq=7, Tk=7, H=6, G=2, D=10),

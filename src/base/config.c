@@ -555,17 +555,6 @@ static void check_windows(const Config *cfg)
             where(cfg, "model.window_pattern"), pattern, cfg->model.layers);
 }
 
-static void check_value_embeddings(const Config *cfg)
-{
-    const char *pattern = cfg->model.value_embeddings;
-    if (pattern[strspn(pattern, "v-")])
-        die("%s: model.value_embeddings '%s' is not made of the letters v (with a table) and - (without), such as v-",
-            where(cfg, "model.value_embeddings"), pattern);
-    if (*pattern && !memchr(pattern, 'v', strnlen(pattern, (size_t)cfg->model.layers)))
-        die("%s: model.value_embeddings '%s' gives none of the %ld layers a table (leave it empty)",
-            where(cfg, "model.value_embeddings"), pattern, cfg->model.layers);
-}
-
 static void resolve_model(Config *cfg)
 {
     derive(cfg, "model.kv_heads", &cfg->model.kv_heads, cfg->model.heads);
@@ -583,7 +572,6 @@ static void resolve_model(Config *cfg)
             where(cfg, "model.head_size"), cfg->model.head_size);
     resolve_rope(cfg);
     check_windows(cfg);
-    check_value_embeddings(cfg);
     long F = 4 * C;
     if (cfg->model.activation == CONFIG_ACTIVATION_SWIGLU) F = ((8 * C + 2) / 3 + 63) / 64 * 64;
     derive(cfg, "model.ffn", &cfg->model.ffn, F);

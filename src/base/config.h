@@ -132,7 +132,6 @@ typedef struct {
         double rope_slow, rope_fast;
         long window;
         char window_pattern[CONFIG_TEXT];
-        char value_embeddings[CONFIG_TEXT];
         bool bias, tie, zero_init;
         QkNorm qk_norm;
         NormPlace norm_place;
@@ -230,8 +229,8 @@ typedef struct {
         ConfigResume resume;
         bool async;
         ConfigOnFull on_full;
-        char init[CONFIG_TEXT], memory_dir[CONFIG_TEXT];
-        long keep, keep_every, memory_every;
+        char init[CONFIG_TEXT];
+        long keep, keep_every;
     } ckpt;
     struct {
         double skip_z;

@@ -130,9 +130,6 @@ static const ConfigKey TABLE[] = {
         "sliding-window attention: tokens that a query sees, itself the last of them; 0: all before it"),
     ROW(model, window_pattern, CONFIG_STRING, "s", "", "", "model.window>0",
         "which layers have the window: letters repeated over the layers, s: sliding, f: full, such as sssssf"),
-    TEXT(model, value_embeddings, "",
-        "layers whose values get a row of a table that the token chooses, times a learned scale: letters repeated over "
-        "the layers, v: with such a table, -: without, such as v-; empty: none"),
     BOOL(model, bias, "true", "linear layers (and layernorm) have biases"),
     BOOL(model, tie, "true", "the head shares the token embedding's matrix"),
     BOOL(model, zero_init, "false",
@@ -384,10 +381,6 @@ static const ConfigKey TABLE[] = {
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
     INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
         "keep also each checkpoint whose step is a multiple of this; 0: none"),
-    INT(ckpt, memory_every, "0", "[0, inf)", "steps", "",
-        "steps from one checkpoint in the hosts' memory to the next: each rank's part, and a copy on the next host; 0: "
-        "none"),
-    TEXT(ckpt, memory_dir, "/dev/shm", "a folder in this host's memory, for these"),
 
     NUM(monitor, skip_z, "6", "[0, inf)", "standard deviations", "",
         "a spike: a batch whose loss or gradient norm is so far above its window's mean; 0: off"),

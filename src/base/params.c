@@ -34,7 +34,7 @@ int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0
 
 ParamPlace params_place(const Params *params, const Param *row)
 {
-    if (row->lookup || (row->unit == 0 && !params->no_embedding)) return PARAM_OF_EMBEDDING;
+    if (row->unit == 0 && !params->no_embedding) return PARAM_OF_EMBEDDING;
     return row->unit == params->n_units - 1 && !params->no_head ? PARAM_OF_HEAD : PARAM_OF_BLOCK;
 }
 

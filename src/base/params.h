@@ -37,7 +37,6 @@ typedef struct {
     size_t first;             // index along `cut` of this part's first element
     bool owned;               // of the ranks that hold the same elements, this one counts them
     ParamSum sum;             // what this rank's gradient is a part of
-    bool lookup;              // a table of a block, of whose rows a token looks one up
     bool expert;              // of an expert that other ranks do not have (expert parallelism)
 } Param;
 
@@ -54,7 +53,7 @@ typedef enum { PARAM_OF_EMBEDDING, PARAM_OF_BLOCK, PARAM_OF_HEAD } ParamPlace;
 // Appends a row (returns its index); names are unique within a unit, or it dies.
 int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0, size_t dim1,
                float init_mean, float init_std, bool decay, int cut);
-// The kind of unit that a row belongs to; a block's table of embeddings counts as one of the embedding.
+// The kind of unit that a row belongs to.
 ParamPlace params_place(const Params *params, const Param *row);
 // The row of that name, or -1.
 int params_find(const Params *params, const char *name);

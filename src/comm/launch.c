@@ -68,7 +68,7 @@ Comm *launch_start(char **argv)
 static bool may_differ(const char *key)
 {
     static const char *const local[] = {"data.", "eval.sets", "eval.tasks", "run.dir", "run.threads", "run.device",
-                                        "run.peak", "comm.slow_", "ckpt.memory_dir"};
+                                        "run.peak", "comm.slow_"};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (!strncmp(key, local[i], strlen(local[i]))) return true;
     return false;

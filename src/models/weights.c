@@ -250,9 +250,6 @@ WeightsFamily weights_family(const ModelShape *s, const char *path)
     if (s->logit_cap > 0)
         die("%s: model.logit_cap = %g: no class that export writes caps its logits (use --to safetensors)", path,
             (double)s->logit_cap);
-    if (strchr(s->value_embeddings, 'v'))
-        die("%s: model.value_embeddings = %s: no class of other programs has such tables (use --to safetensors)", path,
-            s->value_embeddings);
     if (s->mup_base && s->mup_base_head && s->mup_base_head != s->head_size)
         die("%s: optim.mup_base_head = %zu: its attention is scaled as other programs cannot say (use --to "
             "safetensors)", path, s->mup_base_head);

@@ -1,6 +1,6 @@
 // block: one transformer layer, GPT's and LLaMA's from the same code.
 //
-//   x -> attn_norm -> q, k, v -> [QK-norm] -> [RoPE] -> [v + value embedding] -> causal attention -> out -> + x = r
+//   x -> attn_norm -> q, k, v -> [QK-norm] -> [RoPE] -> causal attention -> out -> + x = r
 //   r -> ffn_norm -> (up, GELU | gate and up, SwiGLU) -> down -> + r
 //
 // Pre-norm as in GPT-2 (Radford et al. 2019) and LLaMA (arXiv 2302.13971); with model.norm_place=output both norms stand
@@ -247,20 +247,10 @@ static X *prepare_qk(const UnitContext *ctx, const Unit *unit, void *const *save
     return qk;
 }
 
-static bool has_values(const Unit *unit)
-{
-    return unit->row[W_VALUE_EMBED] >= 0;
-}
-
 static void attention_part_forward(const UnitContext *ctx, const Unit *unit, void *const *saved, const Batch *batch)
 {
-    const ModelShape *s = ctx->shape;
     X *qkv = (X *)saved[QKV];
     linear_forward(ctx, unit, W_QKV, qkv, (X *)saved[NORM1], batch->N);
-    if (has_values(unit)) // in place: the gradient of v is also that of the product
-        ctx->dev->value_embed_forward(ctx->dev, part_of(ctx, qkv, 'v'), batch->whole_token,
-                                      unit_weight(ctx, unit, W_VALUE_EMBED), unit_weight(ctx, unit, W_VALUE_SCALE),
-                                      batch->N, s->kv_heads, s->head_size, qkv_width(s));
     X *qk = prepare_qk(ctx, unit, saved, batch);
     X *q = part_of(ctx, qk, 'q'), *k = part_of(ctx, qk, 'k'), *v = part_of(ctx, qkv, 'v'), *out = (X *)saved[ATTN];
     AttnShape shape = attn_shape(ctx, unit, batch);
@@ -445,15 +435,6 @@ static void attention_part_backward(const UnitContext *ctx, const Unit *unit, X 
     qk_norm_backward(ctx, unit, W_K_NORM, dk, part_of(ctx, qkv, 'k'), (float *)saved[K_RSTD], N, s->kv_heads);
 }
 
-// The value embedding's gradients; `room` (N, H D) is overwritten.
-static void values_backward(const UnitContext *ctx, const Unit *unit, X *room, X *dqkv, const Batch *batch)
-{
-    LinearValues values = {unit_weight(ctx, unit, W_VALUE_EMBED), unit_weight(ctx, unit, W_VALUE_SCALE),
-                           unit_grad(ctx, unit, W_VALUE_EMBED), unit_grad(ctx, unit, W_VALUE_SCALE)};
-    ctx->linear->value_embed_backward(ctx, &values, room, part_of(ctx, dqkv, 'v'), batch->whole_token, batch->N,
-                                      qkv_width(ctx->shape));
-}
-
 static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
                            const Batch *batch)
 {
@@ -467,7 +448,6 @@ static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, 
     linear_backward_weight(ctx, unit, W_ATTN_OUT, dbranch, saved, N);
     linear_backward_input(ctx, unit, W_ATTN_OUT, dattn, dbranch, N);
     attention_part_backward(ctx, unit, dqkv, dattn, saved, batch);
-    if (has_values(unit)) values_backward(ctx, unit, dattn, dqkv, batch); // dattn has been read
     linear_backward_weight(ctx, unit, W_QKV, dqkv, saved, N);
     linear_backward_input(ctx, unit, W_QKV, dnorm, dqkv, N);
     read_backward(ctx, unit, W_ATTN_NORM, stream, dnorm, inp, saved, N);

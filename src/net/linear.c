@@ -85,16 +85,6 @@ static void plain_embed_backward(const UnitContext *ctx, float *dwte, float *dwp
                              ctx->shape->vocab);
 }
 
-static void plain_value_embed_backward(const UnitContext *ctx, const LinearValues *values, X *drow, const X *dv,
-                                       const int32_t *token, size_t N, size_t ld)
-{
-    const ModelShape *s = ctx->shape;
-    size_t V = s->cut.size > 1 ? s->cut.vocab : s->vocab;
-    ctx->dev->value_embed_backward(ctx->dev, drow, values->dscale, dv, token, values->weight, values->scale, N,
-                                   s->kv_heads, s->head_size, ld);
-    ctx->dev->embed_backward(ctx->dev, values->dweight, NULL, drow, token, NULL, N, s->kv_heads * s->head_size, V);
-}
-
 static Dropout plain_dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site)
 {
     return unit_dropout(unit, batch, site, batch->T * ctx->shape->channels);
@@ -171,8 +161,7 @@ const Linear linear_plain = {
     .norm_forward = plain_norm_forward, .norm_backward = plain_norm_backward,
     .head_norm_backward = plain_head_norm_backward, .attention_forward = plain_attention_forward,
     .attention_backward = plain_attention_backward, .embed_forward = plain_embed_forward,
-    .embed_backward = plain_embed_backward, .value_embed_backward = plain_value_embed_backward,
-    .dropout = plain_dropout, .gather = plain_gather,
+    .embed_backward = plain_embed_backward, .dropout = plain_dropout, .gather = plain_gather,
     .gather_bytes = plain_gather_bytes, .complete = plain_complete, .complete_floats = plain_complete_floats,
     .xent = plain_xent, .head_rows = plain_head_rows, .head_backward_weight = plain_head_backward_weight,
     .sum_losses = plain_sum_losses, .grad = plain_grad, .end_backward = plain_end_backward,

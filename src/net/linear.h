@@ -33,12 +33,6 @@ typedef struct {
     bool of_output; // of what a branch gives: all its arrays are rows of the stream
 } LinearNorm;
 
-// A unit's value embedding.
-typedef struct {
-    const X *weight, *scale; // (whole vocabulary, kv_heads head_size); its first element
-    float *dweight, *dscale;
-} LinearValues;
-
 struct Linear {
     void *parts; // state of the code that replaced entries
     int blocks;  // AttnShape.blocks of attention over whole sequences; 0: sums in any order
@@ -67,12 +61,6 @@ struct Linear {
                               AttnShape shape);
     void (*attention_backward)(const UnitContext *ctx, X *dq, X *dk, X *dv, const X *dout, const X *out,
                                const float *lse, const X *q, const X *k, const X *v, AttnShape shape);
-
-    // ---- value embeddings: the backward of dev->value_embed_forward, of this process's heads
-    // dweight[token] += scale dv, dscale += sum of dv weight[token]. dv: all rows, ld elements apart; drow: room for
-    // (N, kv_heads head_size).
-    void (*value_embed_backward)(const UnitContext *ctx, const LinearValues *values, X *drow, const X *dv,
-                                 const int32_t *token, size_t N, size_t ld);
 
     // ---- the stream
     // out: rows of the stream = tokens' and positions' embeddings.

@@ -17,7 +17,6 @@
 #include "base/check.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 // The tree of a deterministic device: one part for each bit that the number of sequences can have.
 static void allocate_parts(Model *m, size_t sequences)
@@ -198,9 +197,6 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     if (train && !options.stage)
         m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
     m->token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->token, "tokens");
-    m->whole_token = m->token;
-    if (m->parts.localise && strchr(m->shape.value_embeddings, 'v'))
-        m->whole_token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->token, "tokens of the whole vocabulary");
     m->pos = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->pos, "positions");
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");

@@ -123,7 +123,6 @@ struct Model {
     void *scratch[UNIT_MAX_SCRATCH];
     struct ExpertState *experts;   // by unit; NULL: no block has experts
     int32_t *token, *pos, *target; // (N)
-    int32_t *whole_token;          // (N) Batch.whole_token; the same array as token unless the vocabulary is cut
     float *loss;                   // (N)
     int32_t *first;                // (N) starts of documents; NULL until they are set
     int32_t *own_token, *own_target; // (N) on the host: results of parts.localise; NULL for a whole model

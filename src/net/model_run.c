@@ -31,7 +31,6 @@ static UnitContext context(Model *m, KvCache *const *cache)
 static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
 {
     return (Batch){.B = B, .T = T, .N = B * T, .token = m->token, .pos = m->pos, .target = m->target,
-                   .whole_token = m->whole_token,
                    .loss = m->loss, .scale = scale, .train = train, .first = m->batch.first,
                    .dropout = m->batch.dropout, .seed = m->batch.seed, .step = m->batch.step,
                    .sample = m->batch.sample, .each = m->batch.each};
@@ -43,7 +42,7 @@ static Batch one_sequence(const Batch *batch, size_t b)
     Batch one = *batch;
     size_t row = b * batch->T;
     one.B = 1, one.N = batch->T, one.sample = batch->sample + b;
-    one.token += row, one.whole_token += row, one.pos += row, one.target += row, one.loss += row;
+    one.token += row, one.pos += row, one.target += row, one.loss += row;
     if (one.first) one.first += row;
     return one;
 }
@@ -51,7 +50,6 @@ static Batch one_sequence(const Batch *batch, size_t b)
 // Copies tokens and targets to the device, numbered for this rank's part of the vocabulary. target NULL: none.
 static void set_tokens(Model *m, const int32_t *token, const int32_t *target, size_t n)
 {
-    if (m->whole_token != m->token) m->dev->to_device(m->dev, m->whole_token, token, n * sizeof *token);
     if (m->parts.localise) {
         if (token != m->own_token) memcpy(m->own_token, token, n * sizeof *token);
         if (target && target != m->own_target) memcpy(m->own_target, target, n * sizeof *target);

@@ -145,11 +145,6 @@ static void describe_block(Builder b, const ModelShape *s)
         add_cut(b, none, "attn.k.bias", kv, 0, 0, 0);
         add_cut(b, none, "attn.v.bias", kv, 0, 0, 0);
     }
-    if (unit_has_values(s, (size_t)b.unit->place - 1)) { // 1: a table with scale 0 would have no gradient
-        add_cut(b, W_VALUE_EMBED, "attn.value_embed.weight", kv, s->cut.size > 1 ? s->cut.vocab : s->vocab, 1, std);
-        b.params->row[b.params->n_rows - 1].lookup = true;
-        add_copy(b, s, W_VALUE_SCALE, "attn.value_embed.scale", UNIT_SCALE_ROOM, 0, 1, 0, PARAM_SUM_ALL);
-    }
     if (s->qk_norm) { // of a head, one weight for all: each rank has the gradient from its own heads
         bool whole = s->qk_norm == QK_NORM_WHOLE;
         check(!whole || s->cut.size <= 1);

@@ -23,12 +23,6 @@ size_t unit_window(const ModelShape *s, size_t layer)
     return n && s->window_pattern[layer % n] != 's' ? 0 : s->window;
 }
 
-bool unit_has_values(const ModelShape *s, size_t layer)
-{
-    size_t n = strlen(s->value_embeddings);
-    return n && s->value_embeddings[layer % n] == 'v';
-}
-
 double unit_window_keys(const ModelShape *s, size_t layer, size_t T)
 {
     size_t W = unit_window(s, layer);

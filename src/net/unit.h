@@ -63,7 +63,6 @@ typedef struct {
     float logit_cap; // logits become cap tanh(z / cap); 0: they stay as they are
     size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
     char window_pattern[CONFIG_TEXT]; // of the layers, repeated: s sliding, f full; "": all slide
-    char value_embeddings[CONFIG_TEXT]; // of the layers, repeated: v with a value embedding, - without; "": none
     size_t mup_base, mup_base_head; // channels and head size of the base model (mup.c); 0: off, head_size
     ModelExperts experts;
     ModelCut cut;
@@ -75,9 +74,6 @@ static inline bool unit_has_experts(const ModelShape *shape, size_t layer)
     const ModelExperts *x = &shape->experts;
     return x->n > 0 && layer >= x->dense && (layer - x->dense + 1) % x->every == 0;
 }
-
-// Whether a layer's values get a row of a table that the token chooses (doc/value_embed.md).
-bool unit_has_values(const ModelShape *shape, size_t layer);
 
 // ---- windows of attention, by layer (0: the first of the network)
 
@@ -131,7 +127,6 @@ enum { UNIT_ABSENT = -1, UNIT_TIED = -2 };
 typedef enum {
     W_TOKENS, W_POSITIONS,                           // embedding
     W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, followed by k and v
-    W_VALUE_EMBED, W_VALUE_SCALE,                    // the table (V, G D); its scale (UNIT_SCALE_ROOM)
     W_Q_NORM, W_K_NORM, W_ATTN_OUT, B_ATTN_OUT,
     W_FFN_NORM, B_FFN_NORM, W_FFN_IN, B_FFN_IN,      // FFN_IN: gate followed by up, or up alone
     W_FFN_DOWN, B_FFN_DOWN,                          // in a block with experts: of the expert that all tokens use
@@ -139,10 +134,6 @@ typedef enum {
     W_FINAL_NORM, B_FINAL_NORM, W_HEAD,              // head; W_HEAD is W_TOKENS' row when tied
     UNIT_ROLES
 } UnitRole;
-
-// The scale of a value embedding is the first element of a tensor of so many; the others are not used. With a tensor of
-// one element all later ones would be off the 16 bytes that a GPU reads at once.
-enum { UNIT_SCALE_ROOM = 8 };
 
 // The description of each matrix of a unit: one row of a small table (UnitKind.matrices), which linear.c uses.
 // FROM_STREAM: reads all channels of the stream, after a norm; its outputs are independent heads or columns. TO_STREAM:
@@ -160,12 +151,10 @@ typedef struct {
 } UnitMatrix;
 
 // One micro-batch. Arrays are on the device, N = B*T rows. Where the vocabulary is cut, tokens and targets count from
-// this rank's first one: a token < 0 and a target >= shape->vocab are another rank's. whole_token: tokens of the whole
-// vocabulary, for layers with value embeddings, whose tables no rank cuts by token.
+// this rank's first one: a token < 0 and a target >= shape->vocab are another rank's.
 typedef struct {
     size_t B, T, N;
     const int32_t *token, *pos, *target; // target < 0: not counted
-    const int32_t *whole_token;
     float *loss;                         // (N) nats, written by the head
     float scale;                         // of the gradient: 1 / valid tokens of the global batch
     bool train;                          // a backward follows

@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 9 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 10 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -206,15 +206,6 @@ struct Dev {
                           size_t N, size_t C);
     void (*embed_backward)(Dev *, float *dwte, float *dwpe, const X *dout, const int32_t *token,
                            const int32_t *pos, size_t N, size_t C, size_t V);
-
-    // ---- value embeddings (doc/value_embed.md): rows of heads * D elements, in v and dv ld elements apart; scale (1).
-    // v[n] += scale table[token[n]]
-    void (*value_embed_forward)(Dev *, X *v, const int32_t *token, const X *table, const X *scale, size_t N,
-                                size_t heads, size_t D, size_t ld);
-    // drow (N, heads D) = scale dv, which embed_backward adds to the table's rows; dscale += sum of dv table[token], on
-    // a deterministic device in a tree over the heads.
-    void (*value_embed_backward)(Dev *, X *drow, float *dscale, const X *dv, const int32_t *token, const X *table,
-                                 const X *scale, size_t N, size_t heads, size_t D, size_t ld);
 
     // ---- residual + norm: sum = a + b, out = norm(sum as it is stored) * weight + bias. b NULL: out =
     // norm(a), and sum is not written. mean, rstd (N) fp32 are saved for backward; RMSNorm (arXiv 1910.07467)

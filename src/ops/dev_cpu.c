@@ -204,7 +204,6 @@ static const DevOp OPS[] = {
     OP(matmul_forward), OP(matmul_gelu_forward), OP(matmul_backward_input), OP(matmul_gelu_backward_input),
     OP(matmul_parts_forward), OP(matmul_parts_backward_input), OP(xent_max), OP(xent_sum), OP(xent_loss),
     OP(matmul_backward_weight), OP(swiglu_forward), OP(swiglu_backward), OP(add), OP(embed_forward), OP(embed_backward),
-    OP(value_embed_forward), OP(value_embed_backward),
     OP(norm_forward), OP(norm_backward), OP(head_norm_forward), OP(head_norm_backward), OP(rope_forward),
     OP(rope_backward), OP(attention_forward), OP(attention_backward), OP(softmax_xent), OP(sum_squares),
     OP(sum_squares_exact), OP(adamw),

@@ -1,5 +1,4 @@
-// embed: tokens and their positions, on the CPU: the table lookup, learned positions, value embeddings, rotary
-// positions.
+// embed: tokens and their positions, on the CPU: the table lookup, learned positions, rotary positions.
 //
 //   out[n] = tokens.weight[token[n]] + positions.weight[pos[n]];  dwte[token[n]] += dout[n],  dwpe[pos[n]] += dout[n]
 //
@@ -16,9 +15,6 @@
 // trains well and loads wrongly. The angle is taken in double: at position 100,000 a float angle is off by 1/256
 // radian. With p = 64 a + b, cos and sin of p f come from those of 64 a f and b f by the sum of angles, in double: the
 // second of them from a table, the first when a changes. They are shared by a row's heads and depend on p alone.
-//
-// Value embeddings (doc/value_embed.md): v[n] += scale table[token[n]]; the table's gradient is the lookup's, of
-// scale dv, and the scale's is the sum of dv table[token].
 //
 // The invariant: the lookup's backward adds rows in ascending n for every channel. Threads share out channels, not
 // rows, so a token that occurs often needs neither atomics nor sorting, and the bits do not depend on the number of
@@ -66,56 +62,6 @@ static void embed_backward(Dev *dev, float *dwte, float *dwpe, const X *dout_, c
             for (size_t c = 0; dp && c < w; c++) dp[c] += dout[c];
         }
     }
-}
-
-// ---- value embeddings
-
-enum { BLOCKS = 64 };
-
-static void value_embed_forward(Dev *dev, X *v_, const int32_t *token, const X *table, const X *scale, size_t N,
-                                size_t heads, size_t D, size_t ld)
-{
-    float by = *(const float *)scale;
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t n = 0; n < N; n++) {
-        float *v = (float *)v_ + n * ld;
-        const float *row = (const float *)table + (size_t)token[n] * heads * D;
-        for (size_t i = 0; i < heads * D; i++) v[i] += by * row[i];
-    }
-}
-
-static float product(const float *a, const float *b, size_t n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
-}
-
-// The scale's gradient: over blocks of rows, whose number does not depend on the threads, in order.
-static void value_embed_backward(Dev *dev, X *drow_, float *dscale, const X *dv_, const int32_t *token,
-                                 const X *table, const X *scale, size_t N, size_t heads, size_t D, size_t ld)
-{
-    float by = *(const float *)scale;
-    size_t n_blocks = N < BLOCKS ? N : BLOCKS, groups = 1, W = heads * D;
-    while (dev->deterministic && heads % (2 * groups) == 0) groups *= 2; // of heads: a tree over them, as over ranks
-    float *partial = dev_cpu_scratch(dev, n_blocks * groups);
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n_blocks; i++) {
-        float *sum = partial + i * groups;
-        memset(sum, 0, groups * sizeof *sum);
-        for (size_t n = i * N / n_blocks; n < (i + 1) * N / n_blocks; n++) {
-            const float *dv = (const float *)dv_ + n * ld, *row = (const float *)table + (size_t)token[n] * W;
-            float *drow = (float *)drow_ + n * W;
-            for (size_t h = 0; h < heads; h++) sum[h * groups / heads] += product(dv + h * D, row + h * D, D);
-            for (size_t c = 0; c < W; c++) drow[c] = by * dv[c];
-        }
-    }
-    for (size_t g = 0; g < groups; g++)
-        for (size_t i = 1; i < n_blocks; i++) partial[g] += partial[i * groups + g];
-    for (size_t step = 1; step < groups; step *= 2)
-        for (size_t g = 0; g < groups; g += 2 * step) partial[g] += partial[g + step];
-    if (N) *dscale += partial[0];
 }
 
 // ---- rotary positions
@@ -182,8 +128,6 @@ void embed_cpu_fill(Dev *dev)
 {
     dev->embed_forward = embed_forward;
     dev->embed_backward = embed_backward;
-    dev->value_embed_forward = value_embed_forward;
-    dev->value_embed_backward = value_embed_backward;
     dev->rope_forward = rope_forward;
     dev->rope_backward = rope_backward;
 }

@@ -1,5 +1,5 @@
-// embed: tokens and their positions on the GPU: the table lookup, learned positions, value embeddings, rotary positions.
-// The twin of embed.c, which has the formulas.
+// embed: tokens and their positions on the GPU: the table lookup, learned positions, rotary positions. The twin of
+// embed.c, which has the formulas.
 //
 // The lookup's backward, without an atomic addition of floats, sorts the rows by their index first, and stably: so the
 // rows of one token are neighbours, in ascending order, and one block adds them up, a thread for each of its channels.
@@ -13,9 +13,6 @@
 //
 // Rotary positions: a thread has pair i of row n in all heads, so the cosine and sine of an angle, in double as on the
 // CPU, are computed once. W > 1: W neighbouring pairs, 16 bytes at a time.
-//
-// Value embeddings: a thread has W neighbouring elements of a row; in backward a warp has a row, and the rows' products
-// are added by sums_columns.
 //
 // The invariant: `sort` makes the order a function of the indices alone, whatever order the atomics ran in: same bits.
 // Rejected: atomicAdd of floats (bits differ from run to run); a block for each row of the table that searches all
@@ -165,65 +162,6 @@ void embed_backward(Dev *dev, float *dwte, float *dwpe, const X *dout, const int
     if (dwpe) scatter<E>(dev_cuda(dev), dwpe, dout, pos, N, C);
 }
 
-// ---- value embeddings
-
-template <class E> struct AddRow {
-    E *v;
-    const int32_t *token;
-    const E *table, *scale;
-    size_t width, ld;
-    template <int W> __device__ void run(size_t i) const
-    {
-        size_t n = i / width, c = i % width;
-        float x[W], row[W], by = (float)*scale;
-        load<W>(x, v + n * ld + c), load<W>(row, table + (size_t)token[n] * width + c);
-        for (int k = 0; k < W; k++) x[k] += by * row[k];
-        store<W>(v + n * ld + c, x);
-    }
-};
-
-// products (N): of each row of dv with the table's row.
-template <class E>
-__global__ void value_embed_backward_kernel(E *drow, float *products, const E *dv, const int32_t *token,
-                                            const E *table, const E *scale, size_t N, size_t width, size_t ld)
-{
-    size_t n = (size_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (n >= N) return;
-    const E *row = table + (size_t)token[n] * width;
-    float sum = 0, by = (float)*scale;
-    for (size_t c = threadIdx.x; c < width; c += 32) {
-        float d = (float)dv[n * ld + c];
-        sum += d * (float)row[c];
-        drow[n * width + c] = E(by * d);
-    }
-    sum = warp_sum(sum);
-    if (threadIdx.x == 0) products[n] = sum;
-}
-
-template <class E>
-void value_embed_forward(Dev *dev, X *v, const int32_t *token, const X *table, const X *scale, size_t N, size_t heads,
-                         size_t D, size_t ld)
-{
-    size_t width = heads * D;
-    bool wide = width % WIDE<E> == 0 && ld % WIDE<E> == 0 && aligned(v, table);
-    elements<WIDE<E>>(dev_cuda(dev), N * width, wide,
-                      AddRow<E>{ops_as<E>(v), token, ops_as<E>(table), ops_as<E>(scale), width, ld});
-}
-
-template <class E>
-void value_embed_backward(Dev *dev, X *drow, float *dscale, const X *dv, const int32_t *token, const X *table,
-                          const X *scale, size_t N, size_t heads, size_t D, size_t ld)
-{
-    DevCuda *d = dev_cuda(dev);
-    if (N == 0) return;
-    size_t warps = (size_t)d->threads / 32;
-    float *products = (float *)dev_cuda_scratch(d, (N + sums_columns_room(N, 1)) * sizeof *products);
-    LAUNCH((value_embed_backward_kernel<E>), (unsigned)((N + warps - 1) / warps), dim3(32, (unsigned)warps), 0,
-           d->stream, ops_as<E>(drow), products, ops_as<E>(dv), token, ops_as<E>(table), ops_as<E>(scale), N, heads * D,
-           ld);
-    sums_columns(d, dscale, products, N, 1, 1, products + N);
-}
-
 // ---- rotary positions
 
 template <class E> struct Turn {
@@ -279,8 +217,6 @@ template <class E> void embed_cuda_fill(Dev *dev)
 {
     dev->embed_forward = embed_forward<E>;
     dev->embed_backward = embed_backward<E>;
-    dev->value_embed_forward = value_embed_forward<E>;
-    dev->value_embed_backward = value_embed_backward<E>;
     dev->rope_forward = rope_forward<E>;
     dev->rope_backward = rope_backward<E>;
 }

@@ -47,7 +47,7 @@ void fp8_free(Fp8 *fp8)
 
 static bool is_block_matrix(const Param *row)
 {
-    return row->ndim == 2 && !row->lookup && strncmp(row->name, "layers.", 7) == 0;
+    return row->ndim == 2 && strncmp(row->name, "layers.", 7) == 0;
 }
 
 // One word of the list: turns its matrices off.

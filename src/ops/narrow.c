@@ -328,33 +328,6 @@ static void embed_backward(Dev *dev, float *dwte, float *dwpe, const X *dout, co
     }
 }
 
-static void value_embed_forward(Dev *dev, X *v, const int32_t *token, const X *table, const X *scale, size_t N,
-                                size_t heads, size_t D, size_t ld)
-{
-    Narrow *n = (Narrow *)dev;
-    size_t W = heads * D, rows = narrow_rows(n, N, W);
-    float *by = narrow_read(n, 0, scale, 1, 1, 1);
-    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *y = narrow_read(n, 1, narrow_at(v, r * ld), h, W, ld), *t = lookup(n, 2, table, token + r, h, W, false);
-        n->inner->value_embed_forward(n->inner, (X *)y, counting(n, h), (X *)t, (X *)by, h, heads, D, W);
-        narrow_write(n, narrow_to(v, r * ld), y, h, W, ld);
-    }
-}
-
-static void value_embed_backward(Dev *dev, X *drow, float *dscale, const X *dv, const int32_t *token, const X *table,
-                                 const X *scale, size_t N, size_t heads, size_t D, size_t ld)
-{
-    Narrow *n = (Narrow *)dev;
-    size_t W = heads * D, rows = narrow_rows(n, N, W);
-    float *by = narrow_read(n, 0, scale, 1, 1, 1);
-    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
-        float *dy = narrow_read(n, 1, narrow_at(dv, r * ld), h, W, ld), *t = lookup(n, 2, table, token + r, h, W, false);
-        n->inner->value_embed_backward(n->inner, (X *)dy, dscale, (X *)dy, counting(n, h), (X *)t, (X *)by, h, heads, D,
-                                       W);
-        narrow_write(n, narrow_to(drow, r * W), dy, h, W, W);
-    }
-}
-
 // ---- norms
 
 static void norm_forward(Dev *dev, X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
@@ -1026,8 +999,6 @@ static void fill(Dev *dev)
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;
     dev->embed_backward = embed_backward;
-    dev->value_embed_forward = value_embed_forward;
-    dev->value_embed_backward = value_embed_backward;
     dev->norm_forward = norm_forward;
     dev->norm_backward = norm_backward;
     dev->head_norm_forward = head_norm_forward;

@@ -41,7 +41,6 @@
 //   head                      the same, a few rows at a time, since all of dout would be (T, V)
 //   norms, QK-norm            rows of dout and inp, mean, 1 / std
 //   embedding                 rows of dout, tokens, positions
-//   value embeddings          rows of dv, tokens
 //   losses                    one number a token
 //
 // The other ranks add nothing, so the code that sums gradients over ranks is unchanged. The price is one rank's time
@@ -765,18 +764,6 @@ static void embed_backward(const UnitContext *ctx, float *dwte, float *dwpe, con
     alone(ctx)->embed_backward(ctx, dwte, dwpe, cp->whole[0], &whole);
 }
 
-static void value_embed_backward(const UnitContext *ctx, const LinearValues *values, X *drow, const X *dv,
-                                 const int32_t *token, size_t N, size_t ld)
-{
-    Cp *cp = cp_of(ctx);
-    size_t W = ctx->shape->kv_heads * ctx->shape->head_size, x = ctx->dev->x_bytes;
-    (void)drow;
-    cp_collect(cp, cp->whole[0], dv, N, W * x, ld * x);
-    if (!collect_4(cp, cp->stat[0], token, N, 1)) return;
-    alone(ctx)->value_embed_backward(ctx, values, cp->whole[1], cp->whole[0], (const int32_t *)cp->stat[0],
-                                     N * (size_t)cp->size, W);
-}
-
 static void head_norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, const X *inp,
                                const float *rstd, size_t N, size_t heads, size_t D, size_t ld)
 {
@@ -900,7 +887,6 @@ void cp_fill(Parts *parts, Linear *linear)
     linear->rows_whole = rows_whole;
     linear->backward_weight = backward_weight;
     linear->embed_backward = embed_backward;
-    linear->value_embed_backward = value_embed_backward;
     linear->head_norm_backward = head_norm_backward;
     linear->norm_backward = norm_backward;
     linear->head_rows = head_rows;

@@ -253,7 +253,7 @@ static void begin_save(Save *j, const CkptRun *run, const CkptState *state, cons
     ckpt_join(j->tmp, "%s.tmp", j->final);
     j->record = calloc((size_t)part->n + 1, sizeof *j->record);
     if (!j->record) die("%s: no memory for the tables of a checkpoint", j->dir);
-    bool ok = (j->rank && !run->apart) || make_tmp(j, own_failure(j));
+    bool ok = j->rank || make_tmp(j, own_failure(j));
     j->own.ok = ckpt_agree(run->world, ok, own_failure(j));
 }
 
@@ -504,31 +504,12 @@ static void prune(const Save *j)
     free(steps);
 }
 
-// CkptRun.apart: the manifest, to every rank's own directory.
-static void spread(Save *j)
-{
-    CkptFailure f = own_failure(j);
-    char path[PATH_MAX], *text = NULL;
-    size_t n = 0;
-    bool ok = j->own.ok;
-    if (j->rank == 0) ok = ok && write_manifest(j, f) && (text = ckpt_manifest_load(j->tmp, &n, f));
-    ckpt_tell(j->run.world, &n, sizeof n);
-    if (j->rank) text = malloc(n + 1);
-    if (!text && n) die("%s: no memory for a manifest of %zu bytes", j->dir, n);
-    ckpt_tell(j->run.world, text, n);
-    ckpt_join(path, "%s/manifest.json", j->tmp);
-    if (j->rank && ok && n && !disk_write_file(path, text, n))
-        ok = ckpt_fail(f, "%s: cannot write: %s", path, strerror(errno));
-    free(text);
-    j->own.ok = ckpt_agree(j->run.world, ok, f);
-}
-
 static void commit(Save *j)
 {
     CkptFailure f = own_failure(j);
     char latest[PATH_MAX], hint[64];
-    if (j->rank && !j->run.apart) return;
-    bool ok = j->own.ok && (j->run.apart || write_manifest(j, f));
+    if (j->rank) return;
+    bool ok = j->own.ok && write_manifest(j, f);
     if (ok && !swap_in(j->tmp, j->final))
         ok = ckpt_fail(f, "%s: cannot rename to %s: %s", j->tmp, j->final, strerror(errno));
     if (ok && !disk_sync_dir(j->dir)) {
@@ -564,9 +545,7 @@ bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *
     begin_save(&save, run, state, part);
     write_pieces(&save, NULL);
     collect(&save);
-    if (run->apart) spread(&save);
     commit(&save);
-    if (run->apart) save.own.ok = ckpt_agree(run->world, save.own.ok, own_failure(&save));
     return end_save(&save, error, n_error);
 }
 

@@ -126,7 +126,6 @@ typedef struct {
     int keep;       // number of the newest checkpoints (up to the saved step) that are kept; >= 1
     int keep_every; // and each whose step is a multiple of this; 0: no others
     long up_to;     // none of a later step is loaded; 0: any
-    bool apart;     // saving: run_dir is each rank's own, and gets its files and the manifest (ckpt_memory.c)
 } CkptRun;
 
 // Writes RUN/checkpoints/step_N (N = state->step), replacing one of that step, then deletes what CkptRun does not

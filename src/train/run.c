@@ -67,7 +67,6 @@ ModelShape run_shape(const Config *cfg)
         .experts = run_experts(cfg),
     };
     memcpy(s.window_pattern, cfg->model.window_pattern, sizeof s.window_pattern);
-    memcpy(s.value_embeddings, cfg->model.value_embeddings, sizeof s.value_embeddings);
     return s;
 }
 
@@ -528,7 +527,6 @@ void run_begin(Run *run)
     if (run->replicas.rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
-    run_open_memory(run);
     long step = cfg->ckpt.resume != CONFIG_RESUME_FALSE ? run_restore(run, 0) : -1;
     if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->replicas.rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own

@@ -18,7 +18,6 @@
 #include "text/dataset.h"
 #include "text/tokenizer.h"
 #include "train/ckpt.h"
-#include "train/ckpt_memory.h"
 #include "train/fault.h"
 #include "train/loads.h"
 #include "train/monitor.h"
@@ -83,8 +82,6 @@ typedef struct {
     bool upcycled;    // they had no experts
     long harmed;      // updates in a row, up to now, without a finite loss and gradient norm: nothing is saved then
     double guard[RUN_GUARD];
-    CkptMemory *memory; // ckpt.memory_every; NULL: none
-    long in_memory;     // step of the last one there; -1: none
 } RunSaves;
 
 // What one update did.
@@ -211,8 +208,6 @@ Micro run_micro(const Run *run, long step, int64_t row);
 
 // Saves a checkpoint, or with ckpt.async begins to. A failure is reported, and the run continues.
 void run_save(Run *run, long step);
-// The same into the memory of the hosts (ckpt.memory_every).
-void run_save_memory(Run *run, long step);
 // At every step's end: reports the saves that ended meanwhile.
 void run_poll_saves(Run *run);
 // Waits for those on their way. Whether a checkpoint of this step is committed, after another try where it is not.
@@ -220,8 +215,6 @@ bool run_saved(Run *run, long step);
 // Everything from the newest sound checkpoint up to that step (0: any), whatever layout wrote it: its step, or -1:
 // there is none.
 long run_restore(Run *run, long up_to);
-// Before the run's first checkpoint is loaded: makes one of what the hosts' memory has after the newest file.
-void run_open_memory(Run *run);
 // The weights of ckpt.init, which replace the random ones; dies when they do not fit.
 void run_init(Run *run);
 // The monitor's verdict on update `step` + 1. Starts a cool-down, or turns a drill (monitor.rollback_at) into a

@@ -157,27 +157,8 @@ void run_saves_allocate(Run *run)
     run->saves.async = ckpt_async_create(&place, &run->saves.part, &run->mem);
 }
 
-void run_open_memory(Run *run)
-{
-    const Config *cfg = &run->cfg;
-    Replicas *r = &run->replicas;
-    bool fresh = cfg->ckpt.resume == CONFIG_RESUME_FALSE;
-    if (!cfg->ckpt.memory_every) return;
-    run->saves.memory = ckpt_memory_open(r->world, run->dir, cfg->ckpt.memory_dir, fresh);
-    run->saves.in_memory = -1;
-    if (r->rank == 0 && r->size > 1 && !ckpt_memory_copies(run->saves.memory))
-        fprintf(stderr, "warning: ckpt.memory_every: all ranks, or more than half, are on one host: no copies on "
-                "another\n");
-    long step = fresh ? -1 : ckpt_memory_restore(run->saves.memory);
-    if (step < 0 || r->rank) return;
-    printf("the checkpoint of step %ld was in the memory of the hosts\n", step);
-    fflush(stdout);
-}
-
 void run_saves_free(Run *run)
 {
-    if (run->saves.memory && run->saves.last >= run->saves.in_memory) ckpt_memory_forget(run->saves.memory);
-    ckpt_memory_close(run->saves.memory);
     if (!run->saves.async) return;
     ckpt_async_free(run->saves.async);
     replicas_checkpoint_free(&run->replicas, &run->saves.part);
@@ -224,42 +205,22 @@ static void save_beside(Run *run, const CkptState *state)
     report(run, &done);
 }
 
-// What is saved beside the tensors, and whether the replicas agree; false: nothing is to be saved.
-static bool begin_save(Run *run, long step, CkptExtra extra[EXTRAS], CkptState *state)
+void run_save(Run *run, long step)
 {
     if (run->saves.harmed) {
         progress_note(run->progress, "checkpoint of step %ld NOT saved: the last %ld update%s had no finite loss and "
                       "gradient norm; the run goes on", step, run->saves.harmed, run->saves.harmed > 1 ? "s" : "");
-        return false;
+        return;
     }
-    *state = (CkptState){.step = step, .adam_step = run->optim.step,
-                         .sample = (uint64_t)run_samples(run, step).before,
-                         .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)run->cfg.run.seed,
-                         .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
-                         .optim = run->optim.kind->name, .extra = extra, .n_extra = numbers(run, extra)};
-    replicas_phase(&run->replicas, step, "checkpoint");
-    replicas_agree(&run->replicas, step);
-    return true;
-}
-
-void run_save_memory(Run *run, long step)
-{
-    CkptExtra extra[EXTRAS];
-    CkptState state;
-    char error[CKPT_ERROR];
-    if (!begin_save(run, step, extra, &state)) return;
-    CkptPart part = replicas_checkpoint(&run->replicas, true);
-    if (ckpt_memory_save(run->saves.memory, &state, &part, error, sizeof error)) run->saves.in_memory = step;
-    else progress_note(run->progress, "checkpoint of step %ld NOT saved in memory: %s; the run goes on", step, error);
-    replicas_checkpoint_free(&run->replicas, &part);
-}
-
-void run_save(Run *run, long step)
-{
     CkptAsync *async = run->saves.async;
     CkptExtra extra[EXTRAS];
-    CkptState state;
-    if (!begin_save(run, step, extra, &state)) return;
+    CkptState state = {.step = step, .adam_step = run->optim.step,
+                       .sample = (uint64_t)run_samples(run, step).before,
+                       .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)run->cfg.run.seed,
+                       .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
+                       .optim = run->optim.kind->name, .extra = extra, .n_extra = numbers(run, extra)};
+    replicas_phase(&run->replicas, step, "checkpoint");
+    replicas_agree(&run->replicas, step);
     if (!async) {
         fail_save(run, step, true);
         save_now(run, &state);
@@ -383,7 +344,6 @@ long run_rollback(Run *run, long step, const StepResult *r)
                        "%s: no checkpoint to go back to (see run.save_every): weights left as they were", r->why);
         return step;
     }
-    if (run->saves.memory) ckpt_memory_forget(run->saves.memory), run->saves.in_memory = -1;
     if (run->replicas.rank == 0) remove_later(run, to);
     run->seconds = seconds; // was spent
     run->saves.harmed = 0;

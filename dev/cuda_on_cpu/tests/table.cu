@@ -275,21 +275,6 @@ static void embed_backward(Env &e)
             e.dev->embed_backward(e.dev, e.f((size_t)high * C), nullptr, dout, token, nullptr, N, C, (size_t)high);
         }
 }
-static void value_embed_forward(Env &e)
-{
-    for (size_t D : {5, 16}) {
-        size_t N = 21, W = 3 * D, ld = W + (D == 5 ? 7 : 16);
-        e.dev->value_embed_forward(e.dev, e.x(N * ld), e.ints(N, 0, 17), e.x(17 * W), e.x(1), N, 3, D, ld);
-    }
-}
-static void value_embed_backward(Env &e)
-{
-    for (size_t N : {21, 2100}) { // with rows for more than one range of sums_columns
-        size_t D = N == 21 ? 5 : 16, W = 3 * D, ld = W + 7;
-        X *drow = e.out_x(N * W), *dv = e.x(N * ld), *rows = e.x(17 * W), *scale = e.x(1);
-        e.dev->value_embed_backward(e.dev, drow, e.f(1), dv, e.ints(N, 0, 17), rows, scale, N, 3, D, ld);
-    }
-}
 static void norm_forward(Env &e)
 {
     for (NormKind kind : {NORM_LAYERNORM, NORM_RMSNORM})
@@ -815,8 +800,6 @@ static void empty(Env &e)
     e.cuda->matmul_forward(e.cuda, x, x, x, nullptr, 0, 4, 4, -1);
     e.cuda->matmul_backward_weight(e.cuda, f, f, x, x, 0, 4, 4, -1);
     e.cuda->embed_backward(e.cuda, f, f, x, i, i, 0, 4, 2);
-    e.cuda->value_embed_forward(e.cuda, x, i, x, x, 0, 1, 4, 4);
-    e.cuda->value_embed_backward(e.cuda, x, f, x, i, x, x, 0, 1, 4, 4);
     e.cuda->norm_forward(e.cuda, x, x, f, f, x, x, x, x, 0, 4, NORM_LAYERNORM, 1e-5f);
     e.cuda->norm_backward(e.cuda, x, f, f, x, x, x, f, f, x, 0, 4, NORM_LAYERNORM);
     e.cuda->softmax_xent(e.cuda, f, x, x, i, 0, 4, 1, 0);
@@ -847,8 +830,7 @@ static const struct Case {
     CASE(matmul_forward), CASE(matmul_gelu_forward), CASE(matmul_backward_input), CASE(matmul_gelu_backward_input),
     CASE(matmul_backward_weight), CASE(matmul_parts_forward), CASE(matmul_parts_backward_input), CASE(swiglu_forward),
     CASE(swiglu_backward), CASE(gelu_forward), CASE(relu2_forward), CASE(relu2_backward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
-    CASE(to_x), CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(value_embed_forward),
-    CASE(value_embed_backward), CASE(norm_forward), CASE(norm_backward),
+    CASE(to_x), CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(norm_forward), CASE(norm_backward),
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
     CASE(decompress), CASE(attention_forward), CASE(attention_backward), CASE(attention_part_forward),
     CASE(attention_part_backward), CASE(attention_merge), CASE(softmax_xent), CASE(xent_max), CASE(xent_sum),
