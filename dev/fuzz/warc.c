@@ -33,7 +33,7 @@ static size_t read_file(void *arg, void *out, size_t n)
     return k;
 }
 
-void fuzz_begin(void)
+static void warc_begin(void)
 {
     // What libraries load once outlives the inputs: libxml2's tables, and the modules of iconv, which libc takes out of
     // memory when nobody has them open.
@@ -48,7 +48,7 @@ void fuzz_begin(void)
         if (iconv_open("UTF-8", charset_find("\xFF", 1, label[i], 0)) == (iconv_t)-1) abort();
 }
 
-void fuzz_seeds(void)
+static void warc_seeds(void)
 {
     static const char *const block[] = {
         "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n<html><title>t</title><script>a < b</script>"
@@ -127,7 +127,7 @@ static uint64_t read_all(const uint8_t *data, size_t n, size_t step, size_t most
     return about[0];
 }
 
-void fuzz_one(const uint8_t *data, size_t n)
+static void warc_one(const uint8_t *data, size_t n)
 {
     if (!n) return;
     size_t most = data[0] & 1 ? 1 << 16 : 200;
@@ -140,3 +140,5 @@ void fuzz_one(const uint8_t *data, size_t n)
     fuzz_must_take();
     fuzz_check(read_all(data + 1, n - 1, 1 + data[0] / 2 % 32, most) == once);
 }
+
+FUZZ(warc, warc_begin)
