@@ -1,5 +1,5 @@
 // test_deal: every sequence goes to one rank, and the additions build the tree of one rank, whatever the number of ranks
-// and of sequences; all ranks are played here. (test_ddp, test_zero: the gradients of a model.)
+// and of sequences; all ranks are played here. (test_layouts: the gradients of a model.)
 #include "parallel/deal.h"
 
 #include "base/rng.h"

@@ -1,6 +1,6 @@
 // test_replicas: one process alone, as a training step sees it: all sequences, sums and answers are its own; its units'
 // ranges, and the pieces of its checkpoint, which are every element of the weights and of the optimizer's arrays once.
-// (Several processes: test_ddp, test_zero and the tests of parallel runs.)
+// (Several processes: test_layouts.)
 #include "optim_case.h"
 
 #include "train/replicas.h"
