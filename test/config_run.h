@@ -24,33 +24,6 @@ static Config cfg;      // large: not on the stack
 static Outcome outcome; // of the last run()
 static int launched;    // ranks of the job that run() plays; 0: no launcher
 
-static inline void write_text(const char *path, const char *text, size_t n)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
-}
-
-// The whole file as text; the caller frees it. NULL when it cannot be read.
-static inline char *read_text(const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file) return NULL;
-    char *text = NULL;
-    size_t size = 0, n = 0, got = 0;
-    do {
-        n += got;
-        if (n + 1 >= size) text = realloc(text, size = 2 * size + 4096);
-        assert_non_null(text);
-        got = fread(text + n, 1, size - n - 1, file);
-    } while (got);
-    assert_false(ferror(file));
-    fclose(file);
-    text[n] = 0;
-    return text;
-}
-
 static inline void read_output(FILE *file, char *out)
 {
     rewind(file);

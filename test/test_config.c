@@ -346,7 +346,7 @@ static void test_precedence(void **state)
 {
     (void)state;
     const char text[] = "[run]\nsteps = 7\n[model]\nlayers = 5\npreset = \"tiny-llama\"\n[optim]\nlr = 0.5\n";
-    write_text(in_dir("a.toml"), text, sizeof text - 1);
+    put_bytes("a.toml", text, sizeof text - 1);
     // The argument stands before the file, and still wins.
     char *argv[] = {"train", "--model.channels=32", "--optim.lr=0.25", "--optim.lr=0.125", in_dir("a.toml"),
                     "--sample.prompt=\"Once\" = #1"};
@@ -375,13 +375,13 @@ static void test_switching_off_a_condition(void **state)
     (void)state;
     const char text[] = "[run]\nsteps = 7\n[model]\nposition = \"rope\"\nrope_theta = 5e5\n";
     char words[400];
-    write_text(in_dir("a.toml"), text, sizeof text - 1);
+    put_bytes("a.toml", text, sizeof text - 1);
     snprintf(words, sizeof words, "%s|--model.position=learned", in_dir("a.toml"));
     run_words(words);
     assert_string_equal(outcome.err, "");
     assert_int_equal(outcome.status, 0);
     const char wrong[] = "[run]\nsteps = 7\n[model]\nposition = \"learned\"\nrope_theta = 5e5\n";
-    write_text(in_dir("a.toml"), wrong, sizeof wrong - 1);
+    put_bytes("a.toml", wrong, sizeof wrong - 1);
     run_words(in_dir("a.toml"));
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, "a.toml:5: model.rope_theta has no effect when model.position is learned"));
@@ -645,7 +645,7 @@ static void test_every_key_is_read(void **state)
     assert_true(glob("train*.c*", GLOB_APPEND, NULL, &found) != GLOB_ABORTED);
     for (size_t f = 0; f < found.gl_pathc; f++) {
         if (!strncmp(found.gl_pathv[f], "src/base/config", 15)) continue;
-        char *text = read_text(found.gl_pathv[f]);
+        char *text = whole_file(found.gl_pathv[f], NULL);
         for (int i = 0; text && i < n_keys; i++) read[i] = read[i] || reads_member(text, table[i].name);
         free(text);
     }
@@ -663,7 +663,7 @@ static void test_every_key_is_read(void **state)
 static void test_reference_is_current(void **state)
 {
     (void)state;
-    char *doc = read_text("doc/config.md");
+    char *doc = whole_file("doc/config.md", NULL);
     assert_non_null(doc);
     FILE *file = tmpfile();
     assert_non_null(file);

@@ -26,7 +26,7 @@ static void test_file_syntax(void **state)
                         "train = 'C:\\literal\\'\r\n"
                         "[optim]\r\n"
                         "lr=1e-2"; // no newline at the end
-    write_text(in_dir("a.toml"), text, sizeof text - 1);
+    put_bytes("a.toml", text, sizeof text - 1);
     config_defaults(&cfg);
     config_load_file(&cfg, in_dir("a.toml"));
     assert_int_equal(cfg.run.seed, 5);
@@ -50,7 +50,7 @@ static void test_file_long_line(void **state)
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = 0;
     int n = snprintf(text, sizeof text, "[data]\nval = \"%s\" # %0200d\ntrain = \"t\"\n", value, 0);
-    write_text(in_dir("a.toml"), text, (size_t)n);
+    put_bytes("a.toml", text, (size_t)n);
     config_defaults(&cfg);
     config_load_file(&cfg, in_dir("a.toml"));
     assert_string_equal(cfg.data.val, value);
@@ -58,7 +58,7 @@ static void test_file_long_line(void **state)
     // The marks below a line that is wrong end where their memory does.
     memset(text, 0x78, sizeof text);
     memcpy(text, "[run]\n", 6);
-    write_text(in_dir("a.toml"), text, sizeof text);
+    put_bytes("a.toml", text, sizeof text);
     run_words(in_dir("a.toml"));
     const char *marks = strstr(outcome.err, "    ^");
     assert_true(outcome.status == 1 && marks);
@@ -116,13 +116,13 @@ static void test_file_errors(void **state)
     char expected[2048], words[400];
     snprintf(words, sizeof words, "%s", in_dir("a.toml"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        write_text(in_dir("a.toml"), rows[i].text, strlen(rows[i].text));
+        put_bytes("a.toml", rows[i].text, strlen(rows[i].text));
         run_words(words);
         snprintf(expected, sizeof expected, "error: %s:%d: %s", in_dir("a.toml"), rows[i].line, rows[i].message);
         assert_string_equal(outcome.err, expected);
         assert_int_equal(outcome.status, 1);
     }
-    write_text(in_dir("a.toml"), "[run]\nste\0ps = 4\n", 16);
+    put_bytes("a.toml", "[run]\nste\0ps = 4\n", 16);
     run_words(words);
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, ":2: a NUL byte: this is not a text file"));
@@ -146,7 +146,7 @@ static void test_damaged_files(void **state)
             uint64_t byte = rng_below(rng, 2 + 2 * k, 256), at = rng_below(rng, 1 + 2 * k, sizeof good - 1);
             text[at] = byte % 2 ? (char)byte : special[byte % strlen(special)];
         }
-        write_text(in_dir("a.toml"), text, n);
+        put_bytes("a.toml", text, n);
         run_words(words);
         if (outcome.status > 1) fail_msg("round %u: status %d: %s", round, outcome.status, outcome.err);
         assert_true(outcome.status == 0 || !strncmp(outcome.err, "error: ", 7));
@@ -265,7 +265,7 @@ static void test_presets(void **state)
     assert_true(found.gl_pathc >= sizeof known / sizeof *known);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *path = found.gl_pathv[i];
-        char *text = read_text(path);
+        char *text = whole_file(path, NULL);
         assert_non_null(text);
         config_defaults(&cfg);
         config_load_file(&cfg, path);

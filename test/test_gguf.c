@@ -332,7 +332,7 @@ static void put(FILE *f, const void *data, size_t n)
 
 static void put_u32(FILE *f, uint32_t x) { put(f, &x, 4); }
 static void put_u64(FILE *f, uint64_t x) { put(f, &x, 8); }
-static void put_text(FILE *f, const char *s) { put_u64(f, strlen(s)), put(f, s, strlen(s)); }
+static void put_string(FILE *f, const char *s) { put_u64(f, strlen(s)), put(f, s, strlen(s)); }
 
 // One tensor of `rows` rows of 32 numbers.
 static void write_blocks(uint32_t type, const void *data, size_t n, uint64_t rows, uint64_t offset)
@@ -340,8 +340,8 @@ static void write_blocks(uint32_t type, const void *data, size_t n, uint64_t row
     FILE *f = fopen(in_dir("b.gguf"), "wb");
     assert_non_null(f);
     put(f, "GGUF", 4), put_u32(f, 3), put_u64(f, 1), put_u64(f, 1);
-    put_text(f, "general.alignment"), put_u32(f, GGUF_U32), put_u32(f, 64);
-    put_text(f, "w"), put_u32(f, 2), put_u64(f, 32), put_u64(f, rows), put_u32(f, type), put_u64(f, offset);
+    put_string(f, "general.alignment"), put_u32(f, GGUF_U32), put_u32(f, 64);
+    put_string(f, "w"), put_u32(f, 2), put_u64(f, 32), put_u64(f, rows), put_u32(f, type), put_u64(f, offset);
     while (ftell(f) % 64) put(f, "", 1);
     put(f, data, n);
     assert_int_equal(fclose(f), 0);

@@ -158,18 +158,10 @@ TEST(test_there_and_back)
         }
 }
 
-static void put(const char *text)
-{
-    FILE *f = fopen(in_dir("table.csv"), "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
 // As a person writes it: comments, blanks, Windows line ends, any order of lines, gaps between slots.
 TEST(test_by_a_person)
 {
-    put("# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
+    put_text("table.csv", "# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
         "1,10,F,0,0\r\n 1 , 20 , B , 0 , 0\r\n0,900,B,0,0\n0,5,F,0,0");
     PipelineTable *t = pipeline_table_read(in_dir("table.csv"));
     assert_true(t->p == 2 && t->m == 1 && t->v == 1 && !t->split);
@@ -177,7 +169,7 @@ TEST(test_by_a_person)
     stage_is(t, 1, "F0 B0");
     assert_true(t->action[0][1].slot == 900 && t->action[1][0].slot == 10);
     pipeline_table_free(t);
-    put("stage,slot,action,micro,chunk\n0,0,F,0,0\n0,1,B,0,0\n0,2,W,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
+    put_text("table.csv", "stage,slot,action,micro,chunk\n0,0,F,0,0\n0,1,B,0,0\n0,2,W,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
     t = pipeline_table_read(in_dir("table.csv")); // one W anywhere: it splits, and the checker will miss the other
     assert_true(t->split);
     pipeline_table_free(t);
@@ -219,7 +211,7 @@ TEST(test_bad_files)
          "table.csv:3: piece: 1, but stage 0 has piece 0 as its chunk 0"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        put(bad[i][0]);
+        put_text("table.csv", bad[i][0]);
         expect_die(read_file, in_dir("table.csv"), bad[i][1]);
     }
     unlink(in_dir("table.csv"));

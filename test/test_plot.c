@@ -28,17 +28,6 @@ static void write_train(Metrics *metrics, int64_t step, double loss)
                                          .lr = 1e-3, .grad_norm = 0.5, .dt_ms = 1, .tok_s = 1e6, .mfu = 0.5});
 }
 
-static char *slurp(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    char *text = calloc(1, 1 << 20);
-    size_t n = fread(text, 1, (1 << 20) - 1, file);
-    fclose(file);
-    assert_true(n < (1 << 20) - 1);
-    return text;
-}
-
 // Enough of XML for our files: tags nest, attributes are quoted, & and < appear as entities and tags
 // alone.
 static void check_xml(const char *text)
@@ -118,7 +107,7 @@ TEST_IN_DIR(test_marks_stand_at_their_values)
     }
     metrics_close(metrics);
     metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
-    char *svg = slurp(in_dir("loss.svg"));
+    char *svg = take_file("loss.svg", NULL);
     check_xml(svg);
     double y0, slope, pixel;
     loss_axis(svg, &y0, &slope);
@@ -176,7 +165,7 @@ TEST_IN_DIR(test_axis_holds_the_noise)
         if (raw.x[i] >= from) sum += pow(raw.y[i] - mean.y[i], 2), count++;
     double band = 2.5 * sqrt(sum / count);
     assert_true(band > high - low && band < low); // then the band is the margin on both sides
-    char *svg = slurp(in_dir("loss.svg"));
+    char *svg = take_file("loss.svg", NULL);
     loss_axis(svg, &y0, &slope);
     // Two labels, each off by 0.05 at most, give the map. An edge of the panel is no further from a label than the
     // labels are apart, so the map is off by at most 3 * 0.05 there, and a label's own 0.05 comes to it: below 0.3.
@@ -202,7 +191,7 @@ TEST_IN_DIR(test_odd_runs)
         metrics_close(metrics);
         metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), kind == 6 ? "titled" : NULL,
                           kind == 2 ? 2.5 : 0);
-        char *svg = slurp(in_dir("loss.svg"));
+        char *svg = take_file("loss.svg", NULL);
         check_xml(svg);
         if (kind <= 1) assert_non_null(strstr(svg, "x=\"480.0\" y=\"300.0\" text-anchor=\"middle\"")); // of 960, 600
         if (kind <= 1) assert_non_null(strstr(svg, "no training step yet"));
@@ -232,7 +221,7 @@ TEST_IN_DIR(test_size_is_bounded)
     for (int i = 1; i <= 20000; i++) write_train(metrics, i, 3 + (i % 7) * 0.1 + (i == 15000));
     metrics_close(metrics);
     metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
-    char *svg = slurp(in_dir("loss.svg"));
+    char *svg = take_file("loss.svg", NULL);
     check_xml(svg);
     assert_true(strlen(svg) < 150000); // 690 columns, at most 4 points each for raw, at most 26 bytes a pair
     // the one spike is still there: the raw curve reaches a loss of 4 and more
@@ -260,7 +249,7 @@ TEST_IN_DIR(test_overlay)
         metrics_close(metrics);
     }
     metrics_plot_overlay(path, name, 3, in_dir("loss.svg"), "a <title>");
-    char *svg = slurp(in_dir("loss.svg"));
+    char *svg = take_file("loss.svg", NULL);
     check_xml(svg);
     assert_non_null(strstr(svg, ">a &lt;title&gt;<"));
     assert_non_null(strstr(svg, ">one 2.000<"));
