@@ -78,9 +78,11 @@ static inline void set_all(const char *const (*pairs)[2], size_t n)
             sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(char *[2]))
 
 // Otherwise a launcher's rank would be in every message.
-static inline void forget_the_launcher(void)
+static inline int forget_the_launcher(void **state)
 {
+    (void)state;
     const char *names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "SLURM_PROCID"};
     for (int i = 0; i < 4; i++) unsetenv(names[i]);
+    return 0;
 }
 #endif

@@ -6,6 +6,7 @@
 //     TEST_WITH(test_name, set_up, tear_down) { ... }    one that needs these, functions of void **state, or NULL
 //     TESTS(set_up, tear_down)                       at the end of the file: main, which runs them in the file's order,
 //                                                    between two functions of void **state for all, or NULL
+//     RUN_TESTS(set_up, tear_down)                   the same in a main of one's own
 #ifndef TEST_TEST_H
 #define TEST_TEST_H
 #include <setjmp.h>
@@ -15,7 +16,7 @@
 
 #include <cmocka.h>
 
-__attribute__((unused)) static struct CMUnitTest test_list[200];
+__attribute__((unused)) static struct CMUnitTest test_list[400];
 __attribute__((unused)) static size_t n_listed;
 
 #define TEST_LISTED(test, set_up, tear_down, ...)                                                                      \
@@ -29,6 +30,7 @@ __attribute__((unused)) static size_t n_listed;
 #define TEST_FIRST(test) TEST_LISTED(test, NULL, NULL, (1000)) // a constructor that runs before those without a number
 #define TEST(test) TEST_WITH(test, NULL, NULL)
 #define TEST_IN_DIR(test) TEST_WITH(test, temp_dir_make, temp_dir_remove) // in a directory of its own: temp_dir.h
+#define RUN_TESTS(set_up, tear_down) _cmocka_run_group_tests("tests", test_list, n_listed, set_up, tear_down)
 #define TESTS(set_up, tear_down)                                                                                       \
-    int main(void) { return _cmocka_run_group_tests("tests", test_list, n_listed, set_up, tear_down); }
+    int main(void) { return RUN_TESTS(set_up, tear_down); }
 #endif

@@ -1,10 +1,7 @@
 // test_llmc_state: build/diff on a debug state of llm.c: each gradient is found where the format has it, and a file
 // that does not fit is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "test/test.h"
 
 #include "base/rng.h"
 #include "base/safetensors.h"
@@ -107,9 +104,8 @@ static void expect(int status, const char *text)
 }
 
 // One gradient after another is changed, and diff names it.
-static void test_each_gradient_is_in_its_place(void **state)
+TEST(test_each_gradient_is_in_its_place)
 {
-    (void)state;
     char words[200];
     write_ours();
     write_state(2, 0);
@@ -126,9 +122,8 @@ static void test_each_gradient_is_in_its_place(void **state)
     }
 }
 
-static void test_what_does_not_fit_is_refused(void **state)
+TEST(test_what_does_not_fit_is_refused)
 {
-    (void)state;
     write_ours();
     write_state(1, 0);
     expect(1, "error: state.bin: a debug state of version 1 with 2 sequences of 3 tokens (version 2 is read)");
@@ -144,9 +139,7 @@ static void test_what_does_not_fit_is_refused(void **state)
 int main(void)
 {
     lay_out();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_gradient_is_in_its_place),
-                                       cmocka_unit_test(test_what_does_not_fit_is_refused)};
-    int failed = cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
+    int failed = RUN_TESTS(program_set_up, temp_dir_remove);
     for (int i = 0; i < n_tensors; i++) free(tensor[i].data);
     return failed;
 }
