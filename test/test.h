@@ -33,4 +33,27 @@ __attribute__((unused)) static size_t n_listed;
 #define RUN_TESTS(set_up, tear_down) _cmocka_run_group_tests("tests", test_list, n_listed, set_up, tear_down)
 #define TESTS(set_up, tear_down)                                                                                       \
     int main(void) { return RUN_TESTS(set_up, tear_down); }
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// What the statements print to the FILE *out: text, which the caller frees.
+#define PRINTED(out, ...)                                                                                              \
+    ({                                                                                                                 \
+        char *text_ = NULL;                                                                                            \
+        size_t n_;                                                                                                     \
+        FILE *out = open_memstream(&text_, &n_);                                                                       \
+        assert_non_null(out);                                                                                          \
+        __VA_ARGS__;                                                                                                   \
+        assert_int_equal(fclose(out), 0);                                                                              \
+        text_;                                                                                                         \
+    })
+
+// Memory, zeroed, without which the test fails.
+__attribute__((unused)) static void *zeroed(size_t n_bytes)
+{
+    void *p = calloc(1, n_bytes ? n_bytes : 1);
+    if (!p) fail_msg("no memory for %zu bytes", n_bytes);
+    return p;
+}
 #endif

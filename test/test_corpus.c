@@ -329,12 +329,7 @@ TEST(test_folder)
     CorpusRecord doc;
     while (corpus_next(r, &doc)) {}
     CorpusCounts counts = corpus_counts(r);
-    char *said = NULL;
-    size_t n_said;
-    FILE *f = open_memstream(&said, &n_said);
-    assert_non_null(f);
-    corpus_print(&counts, f);
-    assert_int_equal(fclose(f), 0);
+    char *said = PRINTED(f, corpus_print(&counts, f));
     assert_string_equal(said, "5 files, 5 documents, 5 bytes of text (16 read)\n"
                               "2 links to folders or to nothing, or devices, left out\n");
     free(said);

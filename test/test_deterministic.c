@@ -23,8 +23,7 @@ static Result run_split(const ModelShape *shape, size_t n, size_t rows, int thre
         for (size_t i = 0; i < n; i += rows) run_batch(m, &step, i, n - i < rows ? n - i : rows, T);
         r.loss = model_step_finish(m);
     }
-    r.grads = malloc(r.n * sizeof *r.grads);
-    assert_non_null(r.grads);
+    r.grads = zeroed(r.n * sizeof *r.grads);
     memcpy(r.grads, m->grads, r.n * sizeof *r.grads);
     r.grad_bytes = mem.tag_bytes[MEM_GRADS];
     model_free(m);

@@ -253,8 +253,7 @@ static float *values_of(const DiffSide *side, const ModelShape *s, size_t gd)
     if (!unit_has_values(s, 1)) return NULL;
     const float *table = tensor(side, "weight.layers.1.attn.value_embed.weight", s->vocab * gd);
     float scale = tensor(side, "weight.layers.1.attn.value_embed.scale", UNIT_SCALE_ROOM)[0];
-    float *more = malloc(SAMPLES * T * gd * sizeof *more);
-    assert_non_null(more);
+    float *more = zeroed(SAMPLES * T * gd * sizeof *more);
     for (size_t i = 0; i < SAMPLES; i++) {
         int32_t token[T], target[T];
         sample(s, i, token, target);

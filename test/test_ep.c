@@ -96,8 +96,7 @@ static void rank_of(Comm *world, void *arg)
     }
     model_weights_changed(m);
     w->loss[world->rank] = train(m, (size_t)world->rank * share, share);
-    w->grads[world->rank] = malloc(m->params.n_elems * sizeof(float));
-    assert_non_null(w->grads[world->rank]);
+    w->grads[world->rank] = zeroed(m->params.n_elems * sizeof(float));
     memcpy(w->grads[world->rank], m->grads, m->params.n_elems * sizeof(float));
     w->params[world->rank] = m->params, m->params = (Params){0};
     free(unit);
@@ -148,8 +147,7 @@ static void expect_same(const Case *c)
     w->weights = one->weights;
     loss = train(one, 0, SEQUENCES);
     comm_threads_run(c->ranks, rank_of, w);
-    float *got = malloc(one->params.n_elems * sizeof *got);
-    assert_non_null(got);
+    float *got = zeroed(one->params.n_elems * sizeof *got);
     for (int i = 0; i < one->params.n_rows; i++) {
         const Param *row = &one->params.row[i];
         const float *want = one->grads + row->offset;

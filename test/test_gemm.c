@@ -30,8 +30,7 @@ enum { PAD = 3 };
 
 static float *random_floats(size_t n, const char *name)
 {
-    float *x = malloc((n + 1) * sizeof *x);
-    assert_non_null(x);
+    float *x = zeroed((n + 1) * sizeof *x);
     Rng rng = rng_make(7, name, 0);
     for (size_t i = 0; i < n; i++) x[i] = rng_normal(rng, i);
     return x;
@@ -56,8 +55,7 @@ static void operands_free(Operands o)
 
 static float *copy_floats(const float *x, size_t n)
 {
-    float *y = malloc(n * sizeof *y);
-    assert_non_null(y);
+    float *y = zeroed(n * sizeof *y);
     return memcpy(y, x, n * sizeof *y);
 }
 

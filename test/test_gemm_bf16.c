@@ -42,8 +42,7 @@ static float widened(uint16_t x)
 // Normal numbers times `scale`. The arrays end where they must: AddressSanitizer sees what is read beyond.
 static uint16_t *random_bf16(size_t n, const char *name, float scale)
 {
-    uint16_t *x = malloc(n * sizeof *x + 1);
-    assert_non_null(x);
+    uint16_t *x = zeroed(n * sizeof *x + 1);
     for (size_t i = 0; i < n; i++)
         x[i] = (uint16_t)formats_encode(FORMAT_BF16, scale * (float)rng_normal(rng_make(7, name, 0), i), false);
     return x;
@@ -56,8 +55,7 @@ static Operands operands_make(Product p, float scale_a, float scale_c)
     o.n_a = rows_a ? rows_a * o.lda - PAD : 0, o.n_b = rows_b ? rows_b * o.ldb - PAD : 0, o.n_c = (p.M + 1) * o.ldc;
     o.a = random_bf16(o.n_a, "a", scale_a);
     o.b = random_bf16(o.n_b, "b", 1);
-    o.c = malloc(o.n_c * sizeof *o.c);
-    assert_non_null(o.c);
+    o.c = zeroed(o.n_c * sizeof *o.c);
     for (size_t i = 0; i < o.n_c; i++) o.c[i] = scale_c * (float)rng_normal(rng_make(7, "c", 0), i);
     return o;
 }
@@ -69,8 +67,7 @@ static void operands_free(Operands o)
 
 static float *copy_floats(const float *x, size_t n)
 {
-    float *y = malloc(n * sizeof *y);
-    assert_non_null(y);
+    float *y = zeroed(n * sizeof *y);
     return memcpy(y, x, n * sizeof *y);
 }
 

@@ -47,8 +47,7 @@ static void add(List *list, SafeDtype type, const char *name, int l, size_t rows
 {
     Format format = type == ST_F32 ? FORMAT_FP32 : type == ST_F16 ? FORMAT_FP16 : FORMAT_BF16;
     size_t n = rows * (cols ? cols : 1), bytes = formats_bytes(format);
-    char *data = malloc(n * bytes);
-    assert_non_null(data);
+    char *data = zeroed(n * bytes);
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = formats_encode(format, value[i], false);
         memcpy(data + i * bytes, &bits, bytes); // little-endian
@@ -65,8 +64,7 @@ static void add_linear(List *list, SafeDtype type, const char *name, int l, size
                        bool bias, const char *const *ours, size_t n_ours)
 {
     char full[120];
-    float *w = malloc(out * in * n_ours * sizeof *w), *b = malloc(out * n_ours * sizeof *b);
-    assert_true(w && b);
+    float *w = zeroed(out * in * n_ours * sizeof *w), *b = zeroed(out * n_ours * sizeof *b);
     for (size_t k = 0; k < n_ours; k++)
         for (size_t o = 0; o < out; o++) {
             b[k * out + o] = element(ours[k], l, o, 999);

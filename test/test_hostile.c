@@ -38,8 +38,7 @@ enum { DEPTH = 1 << 20 };
 static char *deep(const char *opening)
 {
     size_t n = strlen(opening);
-    char *text = malloc(n * DEPTH + 1);
-    assert_non_null(text);
+    char *text = zeroed(n * DEPTH + 1);
     for (size_t i = 0; i < DEPTH; i++) memcpy(text + n * i, opening, n);
     text[n * DEPTH] = 0;
     return text;

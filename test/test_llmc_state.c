@@ -34,8 +34,7 @@ static void add(const char *name, size_t rows, size_t columns, size_t at)
     snprintf(t->name, sizeof t->name, "grad.%s", name);
     t->shape[0] = rows, t->shape[1] = columns, t->ndim = columns ? 2 : 1;
     t->n = rows * (columns ? columns : 1), t->at = at;
-    t->data = malloc(t->n * sizeof *t->data);
-    assert_non_null(t->data);
+    t->data = zeroed(t->n * sizeof *t->data);
     for (size_t i = 0; i < t->n; i++) t->data[i] = (float)rng_normal(rng_make(1, t->name, 0), i);
 }
 

@@ -108,8 +108,7 @@ typedef struct {
 static void matmul(double *out, void *args)
 {
     Matmul *a = args;
-    double *inp = malloc(a->N * a->C * sizeof *inp);
-    assert_non_null(inp);
+    double *inp = zeroed(a->N * a->C * sizeof *inp);
     for (size_t i = 0; i < a->N * a->C; i++) inp[i] = a->gelu ? ref_gelu(a->inp[i]) : a->inp[i];
     ref_matmul(out, NULL, inp, a->weight, a->bias, a->N, a->C, a->OC);
     free(inp);

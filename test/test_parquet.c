@@ -22,8 +22,7 @@ static void make_rows(bool all)
         free(rows[i]);
         rows[i] = NULL;
         if (!all && (i % 13 == 4 || (i > 200 && i < 240))) continue;
-        rows[i] = calloc(n + 40, 1);
-        assert_non_null(rows[i]);
+        rows[i] = zeroed((n + 40) * 1);
         if (i > 300 && i < 340) strcpy(rows[i], "twenty times the same");
         else if (i % 17) snprintf(rows[i], 40, "page %zu of %zu:", i / 20, i);
         for (size_t k = strlen(rows[i]); i % 17 && k < n; k++) rows[i][k] = (char)('a' + (i * k) % 26);

@@ -25,12 +25,7 @@ static PipelineTimeline play(PipelineSchedule schedule, int p, int m, int v, con
 
 static void draws(PipelineTimeline line, const char *expected)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_non_null(f);
-    pipeline_draw_text(&line, f);
-    assert_int_equal(fclose(f), 0);
+    char *text = PRINTED(f, pipeline_draw_text(&line, f));
     assert_string_equal(text, expected);
     assert_int_equal(strcspn(text, "\n"), pipeline_draw_columns(&line));
     free(text);
@@ -50,12 +45,7 @@ TEST(test_text)
     // A chunk of three lasts 1/3 and 2/3, which no sum of doubles hits; the drawing is that of 1 and 2.
     PipelineTimeline thirds = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 0});
     PipelineTimeline whole = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1, 1, 1, 0, 0});
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_non_null(f);
-    pipeline_draw_text(&whole, f);
-    assert_int_equal(fclose(f), 0);
+    char *text = PRINTED(f, pipeline_draw_text(&whole, f));
     draws(thirds, text);
     free(text);
     pipeline_time_free(&whole);
@@ -67,12 +57,7 @@ TEST(test_measured)
     PipelineSpan span[3] = {{0, {PIPELINE_F, 0, 0, 0}, 5.01, 6.07, 0}, {0, {PIPELINE_F, 1, 0, 1}, 6.08, 7.131, 0},
                             {0, {PIPELINE_B, 0, 0, 2}, 9.2, 11.3007, 0}};
     PipelineTimeline line = {.p = 1, .span = span, .begin = {0, 3}};
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_non_null(f);
-    pipeline_draw_text(&line, f);
-    assert_int_equal(fclose(f), 0);
+    char *text = PRINTED(f, pipeline_draw_text(&line, f));
     assert_string_equal(text, "stage 0   |F0 F1       B0--- |\n");
     free(text);
 }

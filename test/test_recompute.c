@@ -400,12 +400,7 @@ TEST(test_table)
                       .vocab = 50257, .context = 2048};
     Mem counting = {.raw_alloc = no_memory, .raw_free = free_nothing};
     Dev *dev = dev_cpu_create(1);
-    char *text = NULL;
-    size_t n_text = 0;
-    FILE *out = open_memstream(&text, &n_text);
-    assert_non_null(out);
-    recompute_print(&big, dev, &counting, 4, 2048, out);
-    assert_int_equal(fclose(out), 0);
+    char *text = PRINTED(out, recompute_print(&big, dev, &counting, 4, 2048, out));
     const char *rows[] = {"\nnone ", "\nselective ", "\nattention ", "\nevery 2 ",
                           "\nsqrt ", "\nfull ", "\nint8 ", "\nfull, int8 "};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_non_null(strstr(text, rows[i]));

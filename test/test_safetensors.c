@@ -26,8 +26,7 @@ static int make_dir(void **state)
 static void put_file(const char *header, uint64_t n_header, size_t n_data)
 {
     size_t n = strlen(header);
-    unsigned char *bytes = malloc(8 + n + n_data + 1);
-    assert_non_null(bytes);
+    unsigned char *bytes = zeroed(8 + n + n_data + 1);
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(n_header >> (8 * i));
     memcpy(bytes + 8, header, n);
     for (size_t i = 0; i < n_data; i++) bytes[8 + n + i] = (unsigned char)i;

@@ -18,12 +18,7 @@ static Ramp ramp(void)
 
 static char *print(const Schedule *s, const Ramp *r, long steps)
 {
-    char *text = NULL;
-    size_t n_bytes;
-    FILE *out = open_memstream(&text, &n_bytes);
-    assert_non_null(out);
-    schedule_print(s, r, steps, out);
-    assert_int_equal(fclose(out), 0);
+    char *text = PRINTED(out, schedule_print(s, r, steps, out));
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     return text;

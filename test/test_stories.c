@@ -19,8 +19,7 @@ static char *word_list(const char *name)
 {
     for (size_t r = 0; r < stories_n_words; r++)
         if (!strcmp(stories_words[r].name, name)) {
-            char *s = malloc(strlen(stories_words[r].body) + 3);
-            assert_non_null(s);
+            char *s = zeroed(strlen(stories_words[r].body) + 3);
             sprintf(s, "|%s|", stories_words[r].body);
             return s;
         }
@@ -108,8 +107,7 @@ TEST(test_not_a_story)
         const Grammar *g = kinds[i % 2];
         grammar_write(g, 5, i, &text);
         assert_int_equal(grammar_score(g, text.bytes, text.n_bytes - 1).derivations, 0);
-        char *copy = malloc(text.n_bytes + 8);
-        assert_non_null(copy);
+        char *copy = zeroed(text.n_bytes + 8);
         memcpy(copy, text.bytes, text.n_bytes);
         memcpy(copy + text.n_bytes, "The end\n", 8);
         assert_int_equal(grammar_score(g, copy, text.n_bytes + 8).derivations, 0);

@@ -103,8 +103,7 @@ TEST(test_round_trip)
 TEST(test_million_spaces)
 {
     enum { N = 1 << 20 };
-    char *text = malloc(N);
-    assert_non_null(text);
+    char *text = zeroed(N);
     memset(text, ' ', N);
     Tokenizer *t = train(text, 1024, 257 + 10, "gpt2");
     TokenIds ids = {0};

@@ -32,8 +32,7 @@ enum { N_TEXT = 700000, N_TEXTS = 9 };
 
 static char *many_texts(TokenizerText *text) // one large, one empty, one of a letter, the others small
 {
-    char *bytes = malloc(N_TEXT);
-    assert_non_null(bytes);
+    char *bytes = zeroed(N_TEXT);
     fill(bytes, N_TEXT, 1);
     const size_t n[N_TEXTS] = {5000, 0, 600000, 1, 20000, 20000, 0, 300, N_TEXT - 645301};
     for (size_t i = 0, at = 0; i < N_TEXTS; at += n[i++]) text[i] = (TokenizerText){bytes + at, n[i]};
@@ -94,8 +93,7 @@ TEST(test_encoding_threads)
 TEST(test_huge_words)
 {
     enum { N = 1 << 20 };
-    char *text = malloc(2 * N);
-    assert_non_null(text);
+    char *text = zeroed(2 * N);
     Rng rng = rng_make(22, "huge", 0);
     for (size_t i = 0; i < N; i++) text[i] = "ab"[rng_below(rng, i, 2)], text[N + i] = 'a';
     for (int one = 0; one < 2; one++) {

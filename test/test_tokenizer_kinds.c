@@ -216,8 +216,7 @@ TEST_IN_DIR(test_hostile)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         expect_die(load_json, (void *)(uintptr_t)row[i].json, row[i].words);
     enum { DEEP = 100000 };
-    char *deep = malloc(DEEP + 1);
-    assert_non_null(deep);
+    char *deep = zeroed(DEEP + 1);
     memset(deep, '[', DEEP);
     deep[DEEP] = 0;
     expect_die(load_json, deep, "maximum parsing depth");
@@ -271,8 +270,7 @@ TEST_IN_DIR(test_form_c_threads)
 {
     enum { N = 300000, BYTES_EACH = 5 };
     static const char piece[BYTES_EACH + 1] = "ee\u0301 ";
-    char *text = malloc((size_t)N * BYTES_EACH);
-    assert_non_null(text);
+    char *text = zeroed((size_t)N * BYTES_EACH);
     for (size_t i = 0; i < N; i++) memcpy(text + i * BYTES_EACH, piece, BYTES_EACH);
     Tokenizer *t = load_text("{\"normalizer\": {\"type\": \"NFC\"}, \"added_tokens\": [], "
                              BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]"));

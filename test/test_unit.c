@@ -224,8 +224,7 @@ static void run_head(Head *h, const ModelShape *s, const Params *params, const U
 static void expect_head(const Head *h, const float *w_head, const float *grad_head, double cap, const char *what)
 {
     size_t n_logits = (size_t)ROWS * V;
-    double *norm = calloc(ROWS * C + V * C + 4 * n_logits + 2 * ROWS + 2 * V * C, sizeof *norm);
-    assert_non_null(norm);
+    double *norm = zeroed((ROWS * C + V * C + 4 * n_logits + 2 * ROWS + 2 * V * C) * sizeof *norm);
     double *w = norm + ROWS * C, *z = w + V * C, *z_err = z + n_logits, *dz = z_err + n_logits, *dz_err = dz + n_logits;
     double *loss = dz_err + n_logits, *loss_err = loss + ROWS, *dw = loss_err + ROWS, *dw_err = dw + V * C;
     for (size_t i = 0; i < ROWS * C; i++) norm[i] = h->norm[i];
