@@ -56,4 +56,7 @@ __attribute__((unused)) static void *zeroed(size_t n_bytes)
     if (!p) fail_msg("no memory for %zu bytes", n_bytes);
     return p;
 }
+
+// The end of a model, what it was allocated from, and its device.
+#define end_model(model, mem, dev) (model_free(model), mem_free_all(mem), dev_cpu_free(dev))
 #endif

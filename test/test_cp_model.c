@@ -54,9 +54,7 @@ static void shorter_steps(Comm *world, void *arg)
         comm_wait(world, &request);
         model_weights_changed(m);
     }
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 TEST(test_shorter_sequences)
@@ -102,9 +100,7 @@ TEST(test_bytes_held)
         assert_int_equal(mem.tag_bytes[MEM_COMM],
                          cp_memory(set, size, 4, 2, T, part.heads, part.kv_heads, part.head_size) +
                              (ordered ? order_memory(&part) : 0));
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
 }
 
@@ -212,9 +208,7 @@ static int shorter_batch(void *arg)
     Model *m = model_allocate_with(&llama, dev, &mem, 1, T, true, (ModelOptions){.parts = parts});
     int32_t token[T] = {0};
     model_set_batch(m, token, NULL, token, 1, rows);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
     return 0;
 }
 

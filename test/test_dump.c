@@ -528,9 +528,7 @@ TEST(test_doubled_elements)
         }
         if (k == 0) expect_run("both both", 0, "elements of A are in more than one file");
         else expect_run("both both", 1, "(31,12)  ranks of A do not agree in the 372 elements that they share");
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
 }
 

@@ -156,9 +156,7 @@ TEST(test_loads_count_each_slot_once)
         }
         assert_true(first[2][5] > 0 && first[2][5] < 5 * T);
         if (i) assert_memory_equal(count, first, sizeof count);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
 }
 
@@ -184,9 +182,7 @@ TEST(test_evaluation_drops_nothing)
         Step step = {.step = 3};
         trained[i] = run_batch(m, &step, 0, B, T);
         loss[i] = model_evaluate(m);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
     assert_true(loss[0] == loss[1] && trained[0] == loss[0] && trained[1] != loss[0]);
 }
@@ -223,9 +219,7 @@ TEST(test_loads_move_biases)
     assert_true(isnan(f.largest)); // nobody watched
     assert_true(loads_figures(&loads, 1).slots == 0);
     loads_free(&loads);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 // ---- what the metrics have of every token
@@ -283,9 +277,7 @@ static void expect_sums(MoeBalance balance, bool sigmoid)
         run_batch(m, &step, 0, 6, T);
         assert_true(loads.own[2 * EXPERTS_SUMS] == 0);
         loads_free(&loads);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
     assert_true(got[0].largest == got[1].largest && got[0].z == got[1].z && got[0].balance == got[1].balance);
     bool none = balance == MOE_BALANCE_BIAS;
@@ -355,9 +347,7 @@ static double distance_of(ModelShape shape, float bias, float load)
     double of_expert = count[2][4], norm = 0;
     const float *router = row_of(m, m->grads, "layers.2.router.weight");
     for (size_t i = 0; i < 5 * 10; i++) norm += router[i] * router[i];
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
     return of_expert + (load > 0 ? norm : 0);
 }
 
@@ -398,9 +388,7 @@ TEST(test_micro_batches_do_not_change_bits)
         if (want) assert_memory_equal(m->grads, want, n_bytes);
         else assert_non_null(want = malloc(n_bytes));
         memcpy(want, m->grads, n_bytes);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
     free(want);
 }

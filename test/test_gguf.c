@@ -78,9 +78,7 @@ static void make(Made *made, const char *const *settings)
 
 static void drop(Made *made)
 {
-    model_free(made->m);
-    mem_free_all(&made->mem);
-    dev_cpu_free(made->dev);
+    end_model(made->m, &made->mem, made->dev);
 }
 
 static Tokenizer *learn(void)

@@ -117,9 +117,7 @@ static void case_open(Case *c, const char *family, int threads)
 
 static void case_close(Case *c)
 {
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
+    end_model(c->model, &c->mem, c->dev);
     fixture_close(c->fx);
     fixture_close(c->steps);
 }

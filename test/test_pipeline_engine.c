@@ -70,9 +70,7 @@ static void play_stage(Comm *world, void *arg)
     if (stage == 0) p->line = line;
     else pipeline_time_free(&line);
     pipeline_free(pipe);
-    model_free(model);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(model, &mem, dev);
 }
 
 static Play play(int k, const PipelineTimes *times)

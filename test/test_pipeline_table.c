@@ -23,40 +23,36 @@ static void stage_is(const PipelineTable *t, int stage, const char *expected)
 
 TEST(test_by_hand)
 {
-    PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 3, 0);
-    stage_is(t, 0, "F0 F1 F2 B0 B1 B2");
-    stage_is(t, 1, "F0 F1 F2 B0 B1 B2");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_1F1B, 2, 3, 0);
-    stage_is(t, 0, "F0 F1 B0 F2 B1 B2");
-    stage_is(t, 1, "F0 B0 F1 B1 F2 B2");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_1F1B, 4, 2, 0); // fewer micro-batches than stages
-    stage_is(t, 0, "F0 F1 B0 B1");
-    stage_is(t, 2, "F0 F1 B0 B1");
-    stage_is(t, 3, "F0 B0 F1 B1");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_INTERLEAVED, 2, 4, 2);
-    stage_is(t, 0, "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a");
-    stage_is(t, 1, "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_ZB_H1, 2, 3, 0);
-    stage_is(t, 0, "F0 F1 B0 W0 F2 B1 W1 B2 W2");
-    stage_is(t, 1, "F0 B0 F1 B1 W0 F2 B2 W1 W2");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_ZB_V, 2, 3, 0);
-    stage_is(t, 0, "F0a F1a F2a F0b B0b W0b F1b B1b B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a");
-    stage_is(t, 1, "F0a F0b F1a F1b B0b B0a W0b W0a F2a F2b B1b B1a B2b B2a W1b W1a W2b W2a");
-    pipeline_table_free(t);
-    // The building block has F0a F0b B0b B0a at 0 4 5 13 on stage 0 and at 2 3 7 12 on stage 1.
-    t = pipeline_table_make(PIPELINE_V_HALF, 2, 3, 0);
-    stage_is(t, 0, "F0a F0b B0b F1a W0b F1b B1b F2a B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a");
-    stage_is(t, 1, "F0a F0b B0b F1a F1b B0a W0b B1b W0a F2a F2b B1a W1b B2b B2a W1a W2b W2a");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_V_MIN, 2, 3, 0);
-    stage_is(t, 0, "F0a F0b B0b F1a W0b B0a W0a F1b B1b F2a W1b B1a W1a F2b B2b W2b B2a W2a");
-    stage_is(t, 1, "F0a F0b B0b B0a F1a F1b W0b W0a B1b B1a F2a F2b W1b W1a B2b B2a W2b W2a");
-    pipeline_table_free(t);
+    static const struct {
+        PipelineSchedule schedule;
+        int p, m, v, stage;
+        const char *words;
+    } rows[] = {
+        {PIPELINE_GPIPE, 2, 3, 0, 0, "F0 F1 F2 B0 B1 B2"},
+        {PIPELINE_GPIPE, 2, 3, 0, 1, "F0 F1 F2 B0 B1 B2"},
+        {PIPELINE_1F1B, 2, 3, 0, 0, "F0 F1 B0 F2 B1 B2"},
+        {PIPELINE_1F1B, 2, 3, 0, 1, "F0 B0 F1 B1 F2 B2"},
+        // fewer micro-batches than stages
+        {PIPELINE_1F1B, 4, 2, 0, 0, "F0 F1 B0 B1"},
+        {PIPELINE_1F1B, 4, 2, 0, 2, "F0 F1 B0 B1"},
+        {PIPELINE_1F1B, 4, 2, 0, 3, "F0 B0 F1 B1"},
+        {PIPELINE_INTERLEAVED, 2, 4, 2, 0, "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a"},
+        {PIPELINE_INTERLEAVED, 2, 4, 2, 1, "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a"},
+        {PIPELINE_ZB_H1, 2, 3, 0, 0, "F0 F1 B0 W0 F2 B1 W1 B2 W2"},
+        {PIPELINE_ZB_H1, 2, 3, 0, 1, "F0 B0 F1 B1 W0 F2 B2 W1 W2"},
+        {PIPELINE_ZB_V, 2, 3, 0, 0, "F0a F1a F2a F0b B0b W0b F1b B1b B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a"},
+        {PIPELINE_ZB_V, 2, 3, 0, 1, "F0a F0b F1a F1b B0b B0a W0b W0a F2a F2b B1b B1a B2b B2a W1b W1a W2b W2a"},
+        // The building block has F0a F0b B0b B0a at 0 4 5 13 on stage 0 and at 2 3 7 12 on stage 1.
+        {PIPELINE_V_HALF, 2, 3, 0, 0, "F0a F0b B0b F1a W0b F1b B1b F2a B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a"},
+        {PIPELINE_V_HALF, 2, 3, 0, 1, "F0a F0b B0b F1a F1b B0a W0b B1b W0a F2a F2b B1a W1b B2b B2a W1a W2b W2a"},
+        {PIPELINE_V_MIN, 2, 3, 0, 0, "F0a F0b B0b F1a W0b B0a W0a F1b B1b F2a W1b B1a W1a F2b B2b W2b B2a W2a"},
+        {PIPELINE_V_MIN, 2, 3, 0, 1, "F0a F0b B0b B0a F1a F1b W0b W0a B1b B1a F2a F2b W1b W1a B2b B2a W2b W2a"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        PipelineTable *t = pipeline_table_make(rows[i].schedule, rows[i].p, rows[i].m, rows[i].v);
+        stage_is(t, rows[i].stage, rows[i].words);
+        pipeline_table_free(t);
+    }
 }
 
 // Who holds what, and who talks to whom: around the loop, and down and up the V.

@@ -219,9 +219,7 @@ static Counter count(const ModelShape *shape, RecomputePolicy policy, Params *pa
     Model *m = model_allocate_with(shape, &c.dev, &mem, B, T, true, (ModelOptions){.recompute = policy});
     run_batch(m, &(Step){0}, 0, B, T);
     model_describe(shape, params, unit);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(c.inner);
+    end_model(m, &mem, c.inner);
     return c;
 }
 
@@ -477,9 +475,7 @@ static void check_slope(const ModelShape *shape)
         fail_msg("the slope is %g, the gradient says %g (truncation %g, rounding %g)", slope[0], norm, truncation,
                  rounding);
     free(weights);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 TEST(test_gradients_with_dropout)

@@ -160,9 +160,7 @@ static int teardown(void **state)
 {
     Case *c = *state;
     tokenizer_free(c->tokenizer);
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
+    end_model(c->model, &c->mem, c->dev);
     free(c);
     return 0;
 }

@@ -321,9 +321,7 @@ TEST_IN_DIR(test_loglik)
         }
     tasks_free(t);
     tokenizer_free(tokenizer);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 // Endings of tokens that the model likes best are greedy; another last, or first, token is not.
@@ -364,9 +362,7 @@ TEST_IN_DIR(test_greedy)
     for (size_t i = 0; i < m->params.n_elems; i++) m->weights[i] = NAN;
     tasks_run(&t, m, NULL, (SampleForward){0}, &cache);
     assert_false(choice[0].greedy);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 static void one_rank(Comm *ranks, void *arg)
@@ -387,9 +383,7 @@ static void one_rank(Comm *ranks, void *arg)
             c->loglik[ranks->rank][i * t->item[0].n + k] = t->item[i].choice[k].loglik;
     tasks_free(t);
     tokenizer_free(tokenizer);
-    model_free(model);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(model, &mem, dev);
 }
 
 // The same bits on each rank, and for each number of ranks.

@@ -34,9 +34,7 @@ TEST(test_activations_shrink)
             ModelShape part = tp_shape(s, 1, tp.size, sequence);
             held[sequence] = mem.tag_bytes[MEM_ACTS];
             assert_int_equal(held[sequence], recompute_bytes(&part, dev, policy, 2, T));
-            model_free(m);
-            mem_free_all(&mem);
-            dev_cpu_free(dev);
+            end_model(m, &mem, dev);
         }
         if (policy.mode == RECOMPUTE_NONE && !policy.compress)
             assert_int_equal(held[0] - held[1], (N - R) * 4 * (s->channels * (L + 1 + L) + 2 * (2 * L + 1)));

@@ -70,9 +70,7 @@ static void check_memory(const ModelShape *s, size_t B, size_t T, bool train)
     assert_non_null(cache.k);
     assert_int_equal(mem.tag_bytes[MEM_SCRATCH], 4 * scratch_floats(s, N, train)
                                                      + 8 * s->layers * s->context * s->kv_heads * s->head_size);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 TEST(test_lists_are_what_is_allocated)
@@ -114,9 +112,7 @@ TEST(test_roles)
         assert_string_equal(q[2].name, "layers.0.attn.v.weight");
         assert_int_equal(q[1].offset, q[0].offset + q[0].n_elems);
         assert_int_equal(q[2].offset, q[1].offset + q[1].n_elems);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
 }
 
@@ -299,9 +295,7 @@ static void logits_at_start(const ModelShape *s, float *out)
     Model *m = model_create(s, dev, &mem, 1, 9, 1, false);
     model_set_batch(m, token, NULL, token, 1, 9);
     model_logits(m, out);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 // What samples are drawn from: the capped logits.

@@ -44,9 +44,7 @@ static Case *case_open(ModelShape s, size_t T, bool train)
 
 static void case_close(Case *c)
 {
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
+    end_model(c->model, &c->mem, c->dev);
     free(c->token);
     free(c);
 }
