@@ -482,6 +482,9 @@ TEST(test_gradients_with_dropout)
 {
     check_slope(&gpt);
     check_slope(&llama);
+    ModelShape squares = gpt;
+    squares.relu2 = true;
+    check_slope(&squares);
 }
 
 TESTS(NULL, NULL)

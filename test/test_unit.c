@@ -314,45 +314,6 @@ TEST(test_capped_logits)
     assert_true(most > 0.001);
 }
 
-// The slope of a whole model's loss along its gradient g is |g|: by central differences of two steps, whose difference
-// tells the error of the method; and in each the rounding of two losses, 100 u of them (sums of at most 31 terms in three
-// layers).
-TEST(test_gradient_of_relu2)
-{
-    static const int32_t token[9] = {3, 30, 0, 3, 17, 9, 9, 21, 1}, target[9] = {30, 0, 3, 17, 9, 9, 21, 1, 5};
-    ModelShape s = gpt;
-    s.relu2 = true;
-    Mem mem = {0};
-    Dev *dev = dev_cpu_create(1);
-    Model *m = model_create(&s, dev, &mem, 1, 9, 1, true);
-    size_t n = m->params.n_elems;
-    for (size_t i = 0; i < n; i++) m->weights[i] *= 5; // so that what the blocks add is not small
-    float *start = malloc(2 * n * sizeof *start), *grad = start + n;
-    assert_non_null(start);
-    model_set_batch(m, token, NULL, target, 1, 9);
-    model_forward_backward(m, 1.0f / 9);
-    model_step_finish(m);
-    memcpy(start, m->weights, n * sizeof *start), memcpy(grad, m->grads, n * sizeof *grad);
-    double size = 0, slope[2], loss[2];
-    for (size_t i = 0; i < n; i++) size += (double)grad[i] * grad[i];
-    size = sqrt(size);
-    for (int k = 0; k < 2; k++) {
-        double h = 0.001 * (k + 1);
-        for (int side = 0; side < 2; side++) {
-            for (size_t i = 0; i < n; i++) m->weights[i] = (float)(start[i] + (side ? -h : h) * grad[i] / size);
-            loss[side] = model_evaluate(m) / 9;
-        }
-        slope[k] = (loss[0] - loss[1]) / (2 * h);
-    }
-    double bound = fabs(slope[0] - slope[1]) + 100 * U * (loss[0] + loss[1]) / 0.001;
-    if (!(fabs(slope[0] - size) <= bound)) fail_msg("slope %.9g, |g| %.9g, bound %.3g", slope[0], size, bound);
-    if (!(size > 0.1 && bound < 0.01 * size)) fail_msg("|g| %g, bound %g", size, bound);
-    model_free(m);
-    free(start);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
-}
-
 // Those matrices are 0 and the other rows are as they were; so blocks add nothing, and more of them change no bit.
 TEST(test_zero_init)
 {
