@@ -3,6 +3,7 @@
 #include "test/test.h"
 
 #include "record/metrics.h"
+#include "expect_die.h"
 #include "temp_dir.h"
 
 #include <errno.h>
@@ -270,43 +271,20 @@ TEST_IN_DIR(test_reader_tolerates_a_cut_line)
     metrics_log_free(&log);
 }
 
-static void open_missing(const char *path) { metrics_read(path); }
-static void open_unwritable(const char *path) { metrics_open(path, 0); }
-static void write_full(const char *path)
+static int open_missing(void *path) { return metrics_read(path).n_rows > 0; }
+static int open_unwritable(void *path) { return !metrics_open(path, 0); }
+static int write_full(void *path)
 {
     MetricsRow row = train_row(1);
-    (void)path;
-    metrics_write(metrics_open("/dev/full", 0), &row);
-}
-
-// Runs f in a child: exit status 1 and one line on stderr that has `want`.
-static void expect_die(void (*f)(const char *), const char *path, const char *want)
-{
-    int fd[2], status;
-    char text[2000] = "";
-    assert_int_equal(pipe(fd), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(fd[1], 2);
-        f(path);
-        _exit(0);
-    }
-    close(fd[1]);
-    ssize_t used = 0, n;
-    while ((n = read(fd[0], text + used, sizeof text - 1 - (size_t)used)) > 0) used += n;
-    close(fd[0]);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    assert_non_null(strstr(text, want));
-    assert_true(strchr(text, '\n') == text + strlen(text) - 1);
+    metrics_write(metrics_open(path, 0), &row);
+    return 0;
 }
 
 TEST_IN_DIR(test_errors)
 {
     expect_die(open_missing, in_dir("metrics.jsonl"), "No such file");
-    expect_die(open_unwritable, "/nonexistent/metrics.jsonl",
-        "metrics: cannot open /nonexistent/metrics.jsonl");
-    if (!access("/dev/full", W_OK)) expect_die(write_full, NULL, "is the disk full?");
+    expect_die(open_unwritable, "/nonexistent/metrics.jsonl", "metrics: cannot open /nonexistent/metrics.jsonl");
+    if (!access("/dev/full", W_OK)) expect_die(write_full, "/dev/full", "is the disk full?");
     put_file(in_dir("metrics.jsonl"), "", "w");
 }
 
