@@ -1,6 +1,5 @@
 // test_experts: what holds exactly in mixture of experts: the order of slots and rows, ties, NaN, capacity, and the
-// same bits as the dense ops have, in fp32 and narrow. Bounds and thread counts are in test_ops, derivatives in
-// test_ops_grad.
+// same bits as the dense ops have, in fp32 and narrow. Bounds, thread counts and derivatives are in test_ops.
 #include "fixture.h"
 
 #include "ops/narrow.h"
