@@ -1,6 +1,5 @@
 // test_experts_model: blocks with experts in a model, by what must be equal to the bit: one expert and the dense layer;
-// equal experts and the dense layer; a step cut into micro-batches; the loads that are counted, whatever runs again;
-// and what capacity, bias and shares change. (Values and gradients against PyTorch: test_model.)
+// equal experts and the dense layer; the loads that are counted, whatever runs again; and what capacity, bias and shares change. (Values and gradients against PyTorch: test_model.)
 #include "step_run.h"
 
 #include "net/experts.h"
@@ -369,28 +368,6 @@ TEST(test_shares_of_the_batch_are_read)
     assert_true(distance_of(s, 0, 0.9f) != distance_of(s, 0, 0.1f));
     s.experts.balance_coef = 0;
     assert_true(distance_of(s, 0, 0.9f) == distance_of(s, 0, 0.1f));
-}
-
-// ---- micro-batches of a deterministic device
-
-TEST(test_micro_batches_do_not_change_bits)
-{
-    float *want = NULL;
-    for (size_t each = 1; each <= 3; each++) {
-        Mem mem = {0};
-        Dev *dev = dev_cpu_create(2);
-        dev->deterministic = true;
-        Model *m = make(&moe, dev, &mem, (ModelOptions){.sequences = 6});
-        Step step = {.dropout = 0.1f, .step = 3, .documents = true};
-        for (size_t b = 0; b < 6; b += each) run_batch(m, &step, b, each, T);
-        model_step_finish(m);
-        size_t n_bytes = m->params.n_elems * sizeof(float);
-        if (want) assert_memory_equal(m->grads, want, n_bytes);
-        else assert_non_null(want = malloc(n_bytes));
-        memcpy(want, m->grads, n_bytes);
-        end_model(m, &mem, dev);
-    }
-    free(want);
 }
 
 TESTS(NULL, NULL)
