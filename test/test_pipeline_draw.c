@@ -231,12 +231,7 @@ TEST(test_program_refuses)
         {"wrong.csv", 1, "wrong.csv: stage 0 slot 0: B of micro-batch 0, chunk 0: before its F, which is in slot 1"},
         {"1f1b --stages 2 --micro 2 --svg no/such.svg", 1, "no/such.svg"},
     };
-    char path[400];
-    snprintf(path, sizeof path, "%s/wrong.csv", dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("stage,slot,action,micro,chunk\n0,0,B,0,0\n0,1,F,0,0\n", f);
-    assert_int_equal(fclose(f), 0);
+    put_text("wrong.csv", "stage,slot,action,micro,chunk\n0,0,B,0,0\n0,1,F,0,0\n");
     assert_int_equal(run("zb-v --stages 4 --micro 8 --csv v.csv"), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         expect_run(bad[i].arguments, bad[i].status, bad[i].words);

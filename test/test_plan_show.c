@@ -85,13 +85,10 @@ TEST(test_layout_writes)
     assert_int_equal(dp, 8);
     char expected[64];
     snprintf(expected, sizeof expected, "\nmicro = %ld  # plan layout", micro);
-    char command[300];
-    snprintf(command, sizeof command, "cat '%s/best.toml'", dir);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    output[fread(output, 1, sizeof output - 1, p)] = 0;
-    assert_int_equal(pclose(p), 0);
-    says(expected), says("dtype = \"bf16\"");
+    char *written = take_file("best.toml", NULL);
+    assert_non_null(strstr(written, expected));
+    assert_non_null(strstr(written, "dtype = \"bf16\""));
+    free(written);
     expect_run("layout llama3-70b --gpus 256 --tp 8 --pp 4 --write cut.toml", 0, "tp 8 sp pp 4");
     // The layout in the file is the job of the next plan, and the run's; its predicted step is that of the search.
     json_t *searched = json_of("layout llama3-70b --gpus 256 --tp 8 --pp 4 --json");
@@ -302,16 +299,6 @@ TEST(test_fits)
     json_decref(root);
 }
 
-static void put_links(const char *name, const char *text)
-{
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
-
 // A file's links take the place of the table's. Two nodes of 8 sum P = 497759232 bytes: 2 7/8 P / 4e9 in each and
 // 2 1/2 P/8 / 2e7 between them, in s, 2 ms and 14 us for the messages. A part of a data sheet's rate is not taken.
 TEST(test_links)
@@ -319,15 +306,15 @@ TEST(test_links)
     static const char *const no_links[] = {"", "[1]", "{\"within\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}}",
                                            "{\"inside\": {\"alpha\": 1e-6}}",
                                            "{\"between\": {\"alpha\": 1e-6, \"bandwidth\": -1}}"};
-    put_links("both", "{\"inside\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}, "
+    put_text("both", "{\"inside\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}, "
                       "\"between\": {\"alpha\": 1e-3, \"bandwidth\": 2e7}}");
-    put_links("one", "{\"inside\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}}");
+    put_text("one", "{\"inside\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}}");
     expect_run("traffic gpt2-124m --gpus 16 --links both", 0, "measured inside, measured between");
     expect_run("time gpt2-124m --gpus 16 --links one --link hdr", 0, "measured inside, hdr between");
     expect_run("time gpt2-124m --gpus 16 --links both --link hdr", 1,
                "--link hdr: --links has a link between hosts too");
     for (size_t i = 0; i < sizeof no_links / sizeof *no_links; i++) {
-        put_links("none", no_links[i]);
+        put_text("none", no_links[i]);
         if (run("time gpt2-124m --gpus 16 --links none") != 1) fail_msg("%s: %s", no_links[i], output);
         says("error: --links none: ");
         assert_ptr_equal(strchr(output, '\n'), output + strlen(output) - 1);
