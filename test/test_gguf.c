@@ -508,17 +508,13 @@ TEST_IN_DIR(test_overlap)
 TEST_IN_DIR(test_cut)
 {
     save(llama, GGUF_F32);
-    static char all[1 << 20];
-    FILE *f = fopen(in_dir("m.gguf"), "rb");
-    assert_non_null(f);
-    size_t size = fread(all, 1, sizeof all, f);
-    fclose(f);
+    size_t size;
+    char *all = take_file("m.gguf", &size);
     for (size_t n = 0; n < size; n += n < 600 ? 7 : 1999) {
-        f = fopen(in_dir("m.gguf"), "wb");
-        put(f, all, n);
-        fclose(f);
+        put_bytes("m.gguf", all, n);
         expect_die(open_model, NULL, "m.gguf: ");
     }
+    free(all);
 }
 
 TESTS(NULL, NULL)
