@@ -81,7 +81,8 @@ OBJ = $(SRC:%.c=$(B)/%.o)
 HEADERS = $(wildcard src/*/*.h)
 LIB = $(B)/libpretrain.a
 BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
-FUZZ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(filter-out dev/fuzz/fuzz.c dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
+FUZZ_OBJ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%.o,$(filter-out dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
+FUZZ = $(shell sed -n 's|^FUZZ.\([a-z0-9_]*\),.*|$(B)/fuzz/\1|p' dev/fuzz/*.c)
 TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c) test/layouts.c) # the last two: run by test_*.sh
 
 all: $(BIN) $(B)/course
@@ -125,7 +126,7 @@ $(B)/%: data/%.c $(LIB)
 $(B)/%: dev/%.c $(LIB)
 	$(link)
 # Tests compile at -O0, in a third of the time; at -O2 those that compute much, or the same bits as the library.
-COMPUTES = attention contamination cp cp_model formats gemm gemm_bf16 muon narrow narrow_matmul ops ops_grad precision systematic unit
+COMPUTES = attention contamination cp cp_model formats gemm gemm_bf16 muon narrow narrow_matmul ops precision systematic unit
 $(B)/test/%: private FLAGS := $(FLAGS:-O3=-O0)
 $(COMPUTES:%=$(B)/test/test_%) $(B)/test/layouts: private FLAGS := $(FLAGS:-O3=-O2)
 $(B)/test/%: test/%.c $(LIB)
@@ -134,17 +135,19 @@ $(B)/test/%: test/%.c $(LIB)
 $(B)/course: dev/course/course.sh # a link: it looks for its assignments beside itself
 	@mkdir -p $(@D) && ln -sfr $< $@
 
-# A parser and what feeds it (doc/fuzz.md). exit() jumps back, so that die() does not end the program.
+# Parsers and what feeds them (doc/fuzz.md). exit() jumps back, so that die() does not end the program.
 FUZZ_DRIVER = $(B)/fuzz/drive.o # -fsanitize=fuzzer: libFuzzer instead
 $(B)/fuzz/%.o: dev/fuzz/%.c dev/fuzz/fuzz.h $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
 	@echo "  CC $<"
 	$(Q)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
-$(FUZZ): $(B)/fuzz/%: $(B)/fuzz/%.o $(B)/fuzz/fuzz.o $(filter %.o,$(FUZZ_DRIVER)) $(LIB)
+$(B)/fuzz/all: $(FUZZ_OBJ) $(filter %.o,$(FUZZ_DRIVER)) $(LIB)
 	@rm -f $@
 	@echo "  LD $@"
-	$(Q)$(CC) $(FLAGS) $< $(B)/fuzz/fuzz.o $(FUZZ_DRIVER) $(LIB) $(LDLIBS) $(MPI_LIBS) \
+	$(Q)$(CC) $(FLAGS) $(FUZZ_OBJ) $(FUZZ_DRIVER) $(LIB) $(LDLIBS) $(MPI_LIBS) \
 	    -Wl,--wrap=exit,--wrap=fopen,--wrap=fclose,--wrap=mmap,--wrap=munmap -o $@
+$(FUZZ): $(B)/fuzz/all # links: the name chooses the target
+	@ln -sf all $@
 
 # ---- GPUs. The library is the same; what differs is the main program and the files src/*/*.cu.
 NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc) nvcc)

@@ -21,15 +21,11 @@ build=${BUILD:-build} runs=${FUZZ_RUNS:-10000} seconds=${FUZZ_SECONDS:-0} failed
 fuzzer=$build/fuzzer untraced=
 [ "${FUZZ_CMP:-1}" != 0 ] || { fuzzer=$build/fuzzer_untraced && untraced=-fno-sanitize-coverage=trace-cmp; }
 
+all=$(sed -n 's/^FUZZ(\([a-z0-9_]*\),.*/\1/p' dev/fuzz/*.c | grep -vx guard)
 targets=("$@")
-if [ $# = 0 ]; then
-    for file in dev/fuzz/*.c; do
-        name=$(basename "$file" .c)
-        case $name in fuzz | drive | guard) ;; *) targets+=("$name") ;; esac
-    done
-fi
+[ $# != 0 ] || mapfile -t targets <<<"$all"
 for name in "${targets[@]}"; do
-    [ -f "dev/fuzz/$name.c" ] && continue
+    grep -qx "$name" <<<"$all" && continue
     echo "error: scripts/fuzz.sh: no target $name (they are in dev/fuzz)" >&2
     exit 1
 done

@@ -24,33 +24,6 @@ static Config cfg;      // large: not on the stack
 static Outcome outcome; // of the last run()
 static int launched;    // ranks of the job that run() plays; 0: no launcher
 
-static inline void write_text(const char *path, const char *text, size_t n)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
-}
-
-// The whole file as text; the caller frees it. NULL when it cannot be read.
-static inline char *read_text(const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file) return NULL;
-    char *text = NULL;
-    size_t size = 0, n = 0, got = 0;
-    do {
-        n += got;
-        if (n + 1 >= size) text = realloc(text, size = 2 * size + 4096);
-        assert_non_null(text);
-        got = fread(text + n, 1, size - n - 1, file);
-    } while (got);
-    assert_false(ferror(file));
-    fclose(file);
-    text[n] = 0;
-    return text;
-}
-
 static inline void read_output(FILE *file, char *out)
 {
     rewind(file);
@@ -105,9 +78,11 @@ static inline void set_all(const char *const (*pairs)[2], size_t n)
             sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(char *[2]))
 
 // Otherwise a launcher's rank would be in every message.
-static inline void forget_the_launcher(void)
+static inline int forget_the_launcher(void **state)
 {
+    (void)state;
     const char *names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "SLURM_PROCID"};
     for (int i = 0; i < 4; i++) unsetenv(names[i]);
+    return 0;
 }
 #endif

@@ -162,4 +162,7 @@ static inline void run_check(void (*check_ops)(Env *), XType type)
     run_check_products(check_ops, type, PRODUCTS_AUTO, false);
 }
 
+#define BOTH_TYPES(test, check)                                                                                        \
+    TEST(test) { run_check(check, X_BF16), run_check(check, X_FP16); }
+
 #endif

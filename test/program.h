@@ -39,4 +39,16 @@ static int run(const char *arguments)
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
+
+static inline void says(const char *words)
+{
+    if (!strstr(output, words)) fail_msg("no '%s' in:\n%s", words, output);
+}
+
+static inline void expect_run(const char *arguments, int status, const char *words)
+{
+    int got = run(arguments);
+    if (got != status || !strstr(output, words))
+        fail_msg(PROGRAM " %s: expected status %d and '%s', got %d and:\n%s", arguments, status, words, got, output);
+}
 #endif

@@ -89,8 +89,7 @@ static inline Result run_step(const ModelShape *shape, Step step)
     if (!dev->deterministic) assert_true(r.loss == sum);
     r.bytes_out = m->pool.bytes_out, r.bytes_in = m->pool.bytes_in;
     r.eval_loss = model_evaluate(m);
-    r.grads = malloc(r.n * sizeof *r.grads);
-    assert_non_null(r.grads);
+    r.grads = zeroed(r.n * sizeof *r.grads);
     memcpy(r.grads, m->grads, r.n * sizeof *r.grads);
     r.act_bytes = mem.tag_bytes[MEM_ACTS];
     r.grad_bytes = mem.tag_bytes[MEM_GRADS];

@@ -49,4 +49,51 @@ static inline char *in_dir(const char *name) // a static buffer each of eight ca
     snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
     return path[turn];
 }
+
+// ---- files of the directory
+
+static inline char *put_bytes(const char *name, const void *bytes, size_t n) // returns the path, as in_dir does
+{
+    char *path = in_dir(name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static inline char *put_text(const char *name, const char *text)
+{
+    return put_bytes(name, text, strlen(text));
+}
+
+// A whole file with a zero behind it, which the caller frees; n may be NULL. NULL when it cannot be opened.
+static inline char *whole_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    size_t size = 1 << 16, got = 0, k;
+    char *text = malloc(size);
+    while (text && (k = fread(text + got, 1, size - got - 1, f)) > 0)
+        if ((got += k) > size / 2) text = realloc(text, size *= 2);
+    assert_non_null(text);
+    fclose(f);
+    text[got] = 0;
+    if (n) *n = got;
+    return text;
+}
+
+static inline char *take_file(const char *name, size_t *n)
+{
+    char *text = whole_file(in_dir(name), n);
+    if (!text) fail_msg("no file %s", name);
+    return text;
+}
+
+static inline int count_of(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text++) n++;
+    return n;
+}
 #endif

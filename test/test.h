@@ -6,6 +6,7 @@
 //     TEST_WITH(test_name, set_up, tear_down) { ... }    one that needs these, functions of void **state, or NULL
 //     TESTS(set_up, tear_down)                       at the end of the file: main, which runs them in the file's order,
 //                                                    between two functions of void **state for all, or NULL
+//     RUN_TESTS(set_up, tear_down)                   the same in a main of one's own
 #ifndef TEST_TEST_H
 #define TEST_TEST_H
 #include <setjmp.h>
@@ -15,7 +16,7 @@
 
 #include <cmocka.h>
 
-__attribute__((unused)) static struct CMUnitTest test_list[200];
+__attribute__((unused)) static struct CMUnitTest test_list[400];
 __attribute__((unused)) static size_t n_listed;
 
 #define TEST_LISTED(test, set_up, tear_down, ...)                                                                      \
@@ -29,6 +30,33 @@ __attribute__((unused)) static size_t n_listed;
 #define TEST_FIRST(test) TEST_LISTED(test, NULL, NULL, (1000)) // a constructor that runs before those without a number
 #define TEST(test) TEST_WITH(test, NULL, NULL)
 #define TEST_IN_DIR(test) TEST_WITH(test, temp_dir_make, temp_dir_remove) // in a directory of its own: temp_dir.h
+#define RUN_TESTS(set_up, tear_down) _cmocka_run_group_tests("tests", test_list, n_listed, set_up, tear_down)
 #define TESTS(set_up, tear_down)                                                                                       \
-    int main(void) { return _cmocka_run_group_tests("tests", test_list, n_listed, set_up, tear_down); }
+    int main(void) { return RUN_TESTS(set_up, tear_down); }
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// What the statements print to the FILE *out: text, which the caller frees.
+#define PRINTED(out, ...)                                                                                              \
+    ({                                                                                                                 \
+        char *text_ = NULL;                                                                                            \
+        size_t n_;                                                                                                     \
+        FILE *out = open_memstream(&text_, &n_);                                                                       \
+        assert_non_null(out);                                                                                          \
+        __VA_ARGS__;                                                                                                   \
+        assert_int_equal(fclose(out), 0);                                                                              \
+        text_;                                                                                                         \
+    })
+
+// Memory, zeroed, without which the test fails.
+__attribute__((unused)) static void *zeroed(size_t n_bytes)
+{
+    void *p = calloc(1, n_bytes ? n_bytes : 1);
+    if (!p) fail_msg("no memory for %zu bytes", n_bytes);
+    return p;
+}
+
+// The end of a model, what it was allocated from, and its device.
+#define end_model(model, mem, dev) (model_free(model), mem_free_all(mem), dev_cpu_free(dev))
 #endif

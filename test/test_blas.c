@@ -3,11 +3,8 @@
 //
 //   test_blas            the tests
 //   test_blas show A B   what the tests start: chooses as train does, prints kernel, reason and its arguments
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "test/test.h"
 
 #include "ops/dev_cpu.h"
 
@@ -52,17 +49,15 @@ static bool has_choice(void)
 }
 #endif
 
-static void test_choice_keeps_arguments_and_ends(void **state)
+TEST(test_choice_keeps_arguments_and_ends)
 {
-    (void)state;
     const char *environments[] = {"", "PRETRAIN_BLAS=keep", "OPENBLAS_CORETYPE=Haswell", "OPENBLAS_CORETYPE=nonsense"};
     for (size_t i = 0; i < sizeof environments / sizeof *environments; i++)
         assert_string_equal(show(environments[i]).rest, "show|a b|*|");
 }
 
-static void test_keep_is_kept(void **state)
+TEST(test_keep_is_kept)
 {
-    (void)state;
     assert_string_equal(show("PRETRAIN_BLAS=keep").reason, "OpenBLAS' own choice");
     Shown s = show("PRETRAIN_BLAS=keep OPENBLAS_CORETYPE=Haswell");
     assert_string_equal(s.reason, "from OPENBLAS_CORETYPE");
@@ -73,9 +68,8 @@ static void test_keep_is_kept(void **state)
 }
 
 // With AVX-512, no start ends with the kernels of an older processor, whatever was preset.
-static void test_wide_processors_get_wide_kernels(void **state)
+TEST(test_wide_processors_get_wide_kernels)
 {
-    (void)state;
 #if defined(__x86_64__)
     __builtin_cpu_init();
     bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
@@ -96,9 +90,8 @@ static void test_wide_processors_get_wide_kernels(void **state)
 }
 
 // Not how fast, which is the machine's business, but that it is a rate: finite, positive, below a million cores.
-static void test_peak_is_a_rate(void **state)
+TEST(test_peak_is_a_rate)
 {
-    (void)state;
     MatmulShape shapes[] = {{64, 48, 32}, {1, 1, 1}, {130, 7, 65}};
     for (int n = 1; n <= 3; n++) {
         double rate = dev_cpu_peak(shapes, (size_t)n, 1 + n % 2, 0.01);
@@ -117,11 +110,5 @@ int main(int argc, char **argv)
         printf("\n");
         return 0;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice_keeps_arguments_and_ends),
-        cmocka_unit_test(test_keep_is_kept),
-        cmocka_unit_test(test_wide_processors_get_wide_kernels),
-        cmocka_unit_test(test_peak_is_a_rate),
-    };
-    return cmocka_run_group_tests_name("blas", tests, NULL, NULL);
+    return RUN_TESTS(NULL, NULL);
 }

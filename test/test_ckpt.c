@@ -119,12 +119,9 @@ CKPT_TEST(test_all_damage_is_seen)
             memcpy(bad, good, n);
             bad[n] = '\n';
             if (k < n) bad[k] = (char)(bad[k] ^ (1 << (k % 8)));
-            assert_int_equal(unlink(path),
-                             0); // truncating it instead makes ext4 flush it: 1 s a thousand
+            assert_int_equal(unlink(path), 0); // truncating it instead makes ext4 flush it: 1 s a thousand
             FILE *f = fopen(path, "wb");
-            assert_non_null(f);
-            assert_int_equal(fwrite(bad, 1, length, f), length);
-            assert_int_equal(fclose(f), 0);
+            assert_true(f && fwrite(bad, 1, length, f) == length && fclose(f) == 0);
             Ckpt *ckpt = ckpt_open(dir, true, error, sizeof error);
             if (ckpt) fail_msg("%s: change %zu of %zu was not seen", names[i], k, 2 * n + 1);
             if (!strstr(error, names[i]))
@@ -414,11 +411,16 @@ CKPT_TEST(test_other_model)
     assert_non_null(strstr(text, "no tensor more, which this run's model has"));
 }
 
+static int load_first(void *c)
+{
+    return load_newest(c) && ((Case *)c)->state.step == 1 ? 0 : 98;
+}
+
 // Heads leave no trace in the shapes; the configuration tells.
 CKPT_TEST(test_other_switches)
 {
     Case *c = *state;
-    char error[1024], text[2048], path[400], value[64];
+    char error[1024], value[64];
     fill(c, 1);
     c->state.config =
         "[run]\nheads = 9\n[model]\nheads = 4  # tiny.toml:3\nqk_norm = true\nnorm = \"rmsnorm\"  # x\n# bias = true\n";
@@ -433,7 +435,6 @@ CKPT_TEST(test_other_switches)
                                "rope_scaling = \"none\"\n"};
     assert_true(flat_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got));
     assert_int_equal(got.step, 1);
-    snprintf(path, sizeof path, "%s/stderr", c->root);
     const char *const other[6][2] = { // the checkpoint is older than rope_scaling, window, norm_place and logit_cap
         {"[model]\nheads = 8\n", "model.heads: the checkpoint was trained with 4, this run has 8"},
         {"[model]\nheads = 4\nrope_scaling = \"yarn\"\n",
@@ -446,20 +447,8 @@ CKPT_TEST(test_other_switches)
         {"[model]\nheads = 4\nlogit_cap = 30\n",
          "model.logit_cap: the checkpoint was trained with 0, this run has 30"}};
     for (int i = 0; i < 6; i++) {
-        pid_t pid = fork();
-        if (pid == 0) {
-            got.config = other[i][0];
-            if (freopen(path, "w", stderr)) flat_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got);
-            _exit(99);
-        }
-        int status;
-        size_t n;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-        char *said = disk_read_file(path, &n, sizeof text);
-        assert_non_null(strstr(said, other[i][1]));
-        assert_ptr_equal(strchr(said, '\n'), said + n - 1); // one line
-        free(said);
+        c->state = (CkptState){.config = other[i][0]};
+        expect_die(load_first, c, other[i][1]);
     }
 }
 
@@ -472,26 +461,14 @@ CKPT_TEST(test_other_optimizer)
     c->state.optim = "adam";
     assert_true(save_as_is(c, 1, error, sizeof error));
     const char *const names[] = {"adam", "adamw", NULL};
-    snprintf(text, sizeof text, "%s/stderr", c->root);
     for (int i = 0; i < 3; i++) {
         c->state.optim = names[i];
-        fflush(NULL);
-        pid_t pid = fork();
-        if (pid == 0) {
-            if (!freopen(text, "w", stderr)) _exit(99);
-            _exit(load_newest(c) && c->state.optim == names[i] && c->state.step == 1 ? 0 : 98);
-        }
-        int status;
-        size_t n;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), i == 1);
-        char *said = disk_read_file(text, &n, 1 << 20);
         if (i == 1) {
-            assert_non_null(strstr(said, "optim.name: the checkpoint was trained with adam, this run has adamw"));
-            assert_ptr_equal(strchr(said, '\n'), said + n - 1); // one line
-        } else assert_int_equal(n, 0);
-        free(said);
+            expect_die(load_first, c, "optim.name: the checkpoint was trained with adam, this run has adamw");
+            continue;
+        }
+        assert_int_equal(run_child(load_first, c, text, sizeof text), 0);
+        assert_string_equal(text, "");
     }
     // A manifest from before the key: AdamW's.
     forge(c, ",\"optim\":\"adam\"", "");
@@ -504,7 +481,7 @@ CKPT_TEST(test_other_optimizer)
 CKPT_TEST(test_extras)
 {
     Case *c = *state;
-    char error[1024], text[2048];
+    char error[1024];
     double scale = 65536.0 / 3, amax[5] = {-0.0, NAN, INFINITY, -INFINITY, -0x1p-1074}, got[5], other = 7, more[6];
     const CkptExtra stored[] = {{"loss_scale", 1, &scale}, {"amax", 5, amax}};
     fill(c, 1);
@@ -523,22 +500,9 @@ CKPT_TEST(test_extras)
     assert_ptr_equal(c->state.extra, wanted);
     // Another length: refused.
     const CkptExtra longer = {"amax", 6, more};
-    snprintf(text, sizeof text, "%s/stderr", c->root);
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        c->state.extra = &longer;
-        c->state.n_extra = 1;
-        if (freopen(text, "w", stderr)) load_newest(c);
-        _exit(99);
-    }
-    int status;
-    size_t n;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    char *said = disk_read_file(text, &n, 1 << 20);
-    assert_non_null(strstr(said, "amax: the checkpoint holds 5 numbers, this run has 6"));
-    free(said);
+    c->state.extra = &longer;
+    c->state.n_extra = 1;
+    expect_die(load_first, c, "amax: the checkpoint holds 5 numbers, this run has 6");
 }
 
 CKPT_TEST(test_unwritable)
@@ -547,15 +511,12 @@ CKPT_TEST(test_unwritable)
     char file[300], error[1024];
     snprintf(file, sizeof file, "%s/file", c->root);
     assert_true(disk_write_file(file, "x", 1));
-    snprintf(c->run, sizeof c->run, "%s/run",
-             file); // below a regular file: not even root may write there
+    snprintf(c->run, sizeof c->run, "%s/run", file); // below a regular file: not even root may write there
     fill(c, 1);
-    assert_false(
-        save_as_is(c, 1, error, sizeof error));
+    assert_false(save_as_is(c, 1, error, sizeof error));
     assert_non_null(strstr(error, "cannot create the directory: Not a directory"));
     snprintf(c->run, sizeof c->run, "%s", file);
-    assert_false(
-        save_as_is(c, 1, error, sizeof error));
+    assert_false(save_as_is(c, 1, error, sizeof error));
     assert_non_null(strstr(error, "file: cannot create the directory: Not a directory"));
 }
 

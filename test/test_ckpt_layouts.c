@@ -173,6 +173,17 @@ static void copy_file(Case *c, const char *from, const char *to)
     free(bytes);
 }
 
+static void flip(const char *path, long at, int bits) // at < 0: from the end
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_CUR), 0);
+    assert_int_equal(fputc(byte ^ bits, f), byte ^ bits);
+    assert_int_equal(fclose(f), 0);
+}
+
 // A shard that is missing, cut, swapped, of another step, or with one bit flipped: all ranks go back together, and rank
 // 0 says which file it was.
 CKPT_TEST(test_damaged_shards)
@@ -191,13 +202,7 @@ CKPT_TEST(test_damaged_shards)
         if (damage == 1) assert_int_equal(truncate(path, 3000), 0), says = "truncated file?";
         if (damage == 2) copy_file(c, "step_00000002/model_00001.safetensors", shard), says = "";
         if (damage == 3) {
-            FILE *f = fopen(path, "r+b");
-            assert_non_null(f);
-            assert_int_equal(fseek(f, -9, SEEK_END), 0);
-            int byte = fgetc(f);
-            assert_int_equal(fseek(f, -9, SEEK_END), 0);
-            assert_int_equal(fputc(byte ^ 4, f), byte ^ 4);
-            assert_int_equal(fclose(f), 0);
+            flip(path, -9, 4);
             says = "tensor layers.3.ffn.up.weight: hash is";
         }
         if (damage == 4) assert_int_equal(unlink(path), 0), assert_int_equal(symlink(other, path), 0), says = "";
@@ -230,19 +235,11 @@ CKPT_TEST(test_all_damage_is_seen)
         char *bytes = disk_read_file(path, &n, 1 << 20);
         assert_non_null(bytes);
         for (size_t k = 0; k < n; k += deeper() ? 1 : 5) {
-            FILE *f = fopen(path, "r+b");
-            assert_non_null(f);
-            assert_int_equal(fseek(f, (long)k, SEEK_SET), 0);
-            assert_true(fputc((unsigned char)bytes[k] ^ (1 << k % 8), f) != EOF);
-            assert_int_equal(fclose(f), 0);
+            flip(path, (long)k, 1 << k % 8);
             Ckpt *ckpt = ckpt_open(dir, true, error, sizeof error);
             if (ckpt) fail_msg("%s: the flip of byte %zu was not seen", names[i], k);
             if (!strstr(error, names[i])) fail_msg("%s: byte %zu: the message is %s", names[i], k, error);
-            f = fopen(path, "r+b");
-            assert_non_null(f);
-            assert_int_equal(fseek(f, (long)k, SEEK_SET), 0);
-            assert_true(fputc((unsigned char)bytes[k], f) != EOF);
-            assert_int_equal(fclose(f), 0);
+            flip(path, (long)k, 1 << k % 8);
         }
         free(bytes);
     }

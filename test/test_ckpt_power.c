@@ -366,7 +366,7 @@ static int loaded_save(Case *c)
     return save;
 }
 
-static void test_power_loss(void **state)
+TEST_WITH(test_power_loss, set_up, tear_down)
 {
     Case *c = *state;
     int returned[SAVES + 2] = {0}, old = 0, new = 0;
@@ -398,7 +398,7 @@ static void test_power_loss(void **state)
 }
 
 // Two ranks, each with its files.
-static void test_power_loss_of_ranks(void **state)
+TEST_WITH(test_power_loss_of_ranks, set_up, tear_down)
 {
     static const Layout two = {1, 1, 2, 1, false, false, 0};
     static const ModelShape tiny = {.layers = 1, .channels = 2, .heads = 1, .kv_heads = 1, .head_size = 2, .ffn = 2,
@@ -430,7 +430,5 @@ static void test_power_loss_of_ranks(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) n_states = atoi(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_power_loss, set_up, tear_down),
-                                       cmocka_unit_test_setup_teardown(test_power_loss_of_ranks, set_up, tear_down)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(NULL, NULL);
 }

@@ -71,8 +71,7 @@ static void expect_agc(bool tie, ClipUnit unit, double lambda, double scale)
         for (size_t i = 0; i < row->n_elems; i++)
             if (zero || (row->ndim == 2 && i / row->dim[1] % 3 == 1)) c.model.weights[row->offset + i] = 0;
     }
-    float *before = malloc(c.n * sizeof *before);
-    assert_non_null(before);
+    float *before = zeroed(c.n * sizeof *before);
     memcpy(before, c.model.grads, c.n * sizeof *before);
     grads_clip_agc_range(c.dev, p, tie, c.model.weights, c.model.grads, 0, p->n_elems, scale, lambda, unit, NULL);
     for (int r = 0; r < p->n_rows; r++) {
@@ -123,8 +122,7 @@ TEST(test_agc_by_ranges)
         for (int r = 0; r < p->n_rows; r += 2) {
             const Param *last = &p->row[r + 1 < p->n_rows ? r + 1 : r];
             size_t begin = p->row[r].offset, end = last->offset + last->n_elems, bytes = (end - begin) * sizeof(float);
-            float *w = malloc(bytes), *g = malloc(bytes);
-            assert_true(w && g);
+            float *w = zeroed(bytes), *g = zeroed(bytes);
             memcpy(w, parts.model.weights + begin, bytes);
             memcpy(g, parts.model.grads + begin, bytes);
             grads_clip_agc_range(parts.dev, p, false, w, g, begin, end, 1, 0.5, (ClipUnit)unit, NULL);

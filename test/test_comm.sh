@@ -16,19 +16,8 @@ export OMP_NUM_THREADS=1 LC_ALL=C
 
 deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }
 
-passes() { # NAME FUNCTION [ARGUMENT...]; in the condition of an `if` bash would ignore set -e
-    local name=$1 status
-    shift
-    (set -e; "$@") >"$work/log" 2>&1
-    status=$?
-    if [ $status = 0 ]; then
-        echo "ok $name"
-    else
-        echo "not ok $name"
-        tail -n 30 "$work/log" | sed 's/^/  /'
-        failed=1
-    fi
-}
+# shellcheck source=test/passes_common.sh
+. test/passes_common.sh
 
 # ranks N COMMAND...: its output in $work/out and $work/err, its status in $status, its seconds in $took
 ranks() {

@@ -6,9 +6,8 @@
 
 // ---- the table
 
-static void test_table_is_sound(void **state)
+TEST(test_table_is_sound)
 {
-    (void)state;
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
     char text[CONFIG_TEXT], again[CONFIG_TEXT], why[512];
@@ -32,9 +31,8 @@ static void test_table_is_sound(void **state)
 }
 
 // Two rows must not share bytes of the struct: set each to something else, and nothing but that row may change.
-static void test_rows_do_not_overlap(void **state)
+TEST(test_rows_do_not_overlap)
 {
-    (void)state;
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
     char before[CONFIG_MAX_KEYS][CONFIG_TEXT], after[CONFIG_TEXT];
@@ -124,9 +122,8 @@ static const struct { const char *key, *text; int value; } choices[] = {
     {"monitor.on_not_finite", "rollback", CONFIG_NOT_FINITE_ROLLBACK},
 };
 
-static void test_choices_match_the_enums(void **state)
+TEST(test_choices_match_the_enums)
 {
-    (void)state;
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
     config_defaults(&cfg);
@@ -137,9 +134,8 @@ static void test_choices_match_the_enums(void **state)
     }
 }
 
-static void test_edit_distance_and_nearest(void **state)
+TEST(test_edit_distance_and_nearest)
 {
-    (void)state;
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
     assert_int_equal(config_table_distance("kitten", "sitting"), 3);
@@ -173,9 +169,8 @@ static void test_edit_distance_and_nearest(void **state)
     }
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
-    (void)state;
     const struct { const char *key, *text, *stored; } rows[] = { // stored NULL: refused
         {"run.steps", "1_000", "1000"}, {"run.steps", "+7", "7"}, {"run.steps", "0", "0"},
         {"run.steps", "9007199254740992", "9007199254740992"},
@@ -230,9 +225,8 @@ static void test_values(void **state)
 
 // ---- command line
 
-static void test_command_line_errors(void **state)
+TEST(test_command_line_errors)
 {
-    (void)state;
     const struct { const char *words; int status; const char *message; } rows[] = {
         {"", 2, "usage: train [FILE.toml or preset] [--section.key=value ...]"},
         {"tiny-llama|--model.rope_scaling=yarn", 1,
@@ -318,9 +312,8 @@ static void test_command_line_errors(void **state)
     }
 }
 
-static void test_help_lists_every_key(void **state)
+TEST(test_help_lists_every_key)
 {
-    (void)state;
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
     run_words("tiny|--no.such=1|--help");
@@ -338,11 +331,10 @@ static void test_help_lists_every_key(void **state)
     }
 }
 
-static void test_precedence(void **state)
+TEST_IN_DIR(test_precedence)
 {
-    (void)state;
     const char text[] = "[run]\nsteps = 7\n[model]\nlayers = 5\npreset = \"tiny-llama\"\n[optim]\nlr = 0.5\n";
-    write_text(in_dir("a.toml"), text, sizeof text - 1);
+    put_bytes("a.toml", text, sizeof text - 1);
     // The argument stands before the file, and still wins.
     char *argv[] = {"train", "--model.channels=32", "--optim.lr=0.25", "--optim.lr=0.125", in_dir("a.toml"),
                     "--sample.prompt=\"Once\" = #1"};
@@ -366,18 +358,17 @@ static void test_precedence(void **state)
 }
 
 // What a file's key depends on may be switched off on the command line, but not in the same file.
-static void test_switching_off_a_condition(void **state)
+TEST_IN_DIR(test_switching_off_a_condition)
 {
-    (void)state;
     const char text[] = "[run]\nsteps = 7\n[model]\nposition = \"rope\"\nrope_theta = 5e5\n";
     char words[400];
-    write_text(in_dir("a.toml"), text, sizeof text - 1);
+    put_bytes("a.toml", text, sizeof text - 1);
     snprintf(words, sizeof words, "%s|--model.position=learned", in_dir("a.toml"));
     run_words(words);
     assert_string_equal(outcome.err, "");
     assert_int_equal(outcome.status, 0);
     const char wrong[] = "[run]\nsteps = 7\n[model]\nposition = \"learned\"\nrope_theta = 5e5\n";
-    write_text(in_dir("a.toml"), wrong, sizeof wrong - 1);
+    put_bytes("a.toml", wrong, sizeof wrong - 1);
     run_words(in_dir("a.toml"));
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, "a.toml:5: model.rope_theta has no effect when model.position is learned"));
@@ -385,9 +376,8 @@ static void test_switching_off_a_condition(void **state)
 
 // ---- derived values
 
-static void test_derived_values(void **state)
+TEST(test_derived_values)
 {
-    (void)state;
     SET({"run.steps", "300"}, {"model.channels", "96"}, {"model.heads", "6"}, {"model.context", "32"},
         {"batch.micro", "4"}, {"batch.tokens", "1_024"}, {"optim.lr", "0.5"});
     config_resolve(&cfg);
@@ -421,9 +411,8 @@ static void test_derived_values(void **state)
 }
 
 // Of the context in training, that of this run and the factor between them, two give the third; also a second time.
-static void test_rope(void **state)
+TEST(test_rope)
 {
-    (void)state;
     const struct { const char *kind, *key, *value; double factor; long original; double fast; } rows[] = {
         {"linear", "model.rope_original", "16", 4, 16, 0}, {"linear", "model.rope_original", "64", 1, 64, 0},
         {"ntk", "model.rope_factor", "8", 8, 8, 0},        {"ntk", "model.rope_factor", "1", 1, 64, 0},
@@ -446,9 +435,8 @@ static void test_rope(void **state)
 }
 
 // When the decay of a schedule begins and ends.
-static void test_decay(void **state)
+TEST(test_decay)
 {
-    (void)state;
     const struct { const char *schedule, *steps; long decay_steps, wsd_decay; } rows[] = {
         {"cosine", "300", 300, 0}, {"wsd", "300", 300, 0}, {"constant", "300", 0, 0}, {"invsqrt", "300", 0, 0},
     };
@@ -461,9 +449,8 @@ static void test_decay(void **state)
 }
 
 // The launcher's number of ranks divides the batch, also when the configuration is resolved again.
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-    (void)state;
     SET({"run.steps", "300"}, {"model.context", "32"}, {"batch.micro", "4"}, {"batch.tokens", "1_024"});
     config_resolve(&cfg);
     assert_int_equal(cfg.parallel.dp, 1);
@@ -518,9 +505,8 @@ static void check_refusals(const Refusal *rows, size_t n)
 // What does not work on several ranks is refused there, and only there.
 #define EXPERTS "--model.activation=swiglu|--model.bias=false|--model.experts=6|--parallel.ep="
 
-static void test_refused_on_ranks(void **state)
+TEST(test_refused_on_ranks)
 {
-    (void)state;
     const Refusal rows[] = {
         {3, "--parallel.tp=2", "parallel.tp 2 * cp 1 * pp 1 = 2 ranks hold one copy of the model, but the job has 3 "
                                "(start a multiple: mpiexec -n 4)"},
@@ -595,9 +581,8 @@ static void test_refused_on_ranks(void **state)
 // Deterministic mode: every axis is a power of two, and with several replicas their sequences in each step are.
 #define FIXED "--numerics.deterministic=true|"
 
-static void test_powers_of_two(void **state)
+TEST(test_powers_of_two)
 {
-    (void)state;
     const Refusal rows[] = {
         {3, FIXED "--batch.tokens=768",
          "numerics.deterministic with parallel.dp = 3, which is no power of two (try mpiexec -n 2)"},
@@ -637,9 +622,8 @@ static void test_powers_of_two(void **state)
 }
 
 // With run.minutes the program finds the number of steps later, and resolves again.
-static void test_resolving_again(void **state)
+TEST(test_resolving_again)
 {
-    (void)state;
     SET({"run.minutes", "2.5"});
     config_resolve(&cfg);
     assert_int_equal(cfg.run.steps, 0);
@@ -669,9 +653,8 @@ static bool reads_member(const char *text, const char *name)
     return false;
 }
 
-static void test_every_key_is_read(void **state)
+TEST(test_every_key_is_read)
 {
-    (void)state;
     int n_keys, n_unread = 0;
     const ConfigKey *table = config_table(&n_keys);
     bool read[CONFIG_MAX_KEYS] = {false};
@@ -680,7 +663,7 @@ static void test_every_key_is_read(void **state)
     assert_true(glob("train*.c*", GLOB_APPEND, NULL, &found) != GLOB_ABORTED);
     for (size_t f = 0; f < found.gl_pathc; f++) {
         if (!strncmp(found.gl_pathv[f], "src/base/config", 15)) continue;
-        char *text = read_text(found.gl_pathv[f]);
+        char *text = whole_file(found.gl_pathv[f], NULL);
         for (int i = 0; text && i < n_keys; i++) read[i] = read[i] || reads_member(text, table[i].name);
         free(text);
     }
@@ -695,10 +678,9 @@ static void test_every_key_is_read(void **state)
     assert_int_equal(n_unread, 0);
 }
 
-static void test_reference_is_current(void **state)
+TEST(test_reference_is_current)
 {
-    (void)state;
-    char *doc = read_text("doc/config.md");
+    char *doc = whole_file("doc/config.md", NULL);
     assert_non_null(doc);
     FILE *file = tmpfile();
     assert_non_null(file);
@@ -713,28 +695,4 @@ static void test_reference_is_current(void **state)
     free(doc);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table_is_sound),
-        cmocka_unit_test(test_rows_do_not_overlap),
-        cmocka_unit_test(test_choices_match_the_enums),
-        cmocka_unit_test(test_edit_distance_and_nearest),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_command_line_errors),
-        cmocka_unit_test(test_help_lists_every_key),
-        IN_DIR(test_precedence),
-        IN_DIR(test_switching_off_a_condition),
-        cmocka_unit_test(test_derived_values),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_decay),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_refused_on_ranks),
-        cmocka_unit_test(test_powers_of_two),
-        cmocka_unit_test(test_resolving_again),
-        cmocka_unit_test(test_every_key_is_read),
-        cmocka_unit_test(test_reference_is_current),
-    };
-    forget_the_launcher();
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(forget_the_launcher, NULL)

@@ -8,9 +8,8 @@
 
 // ---- files
 
-static void test_file_syntax(void **state)
+TEST_IN_DIR(test_file_syntax)
 {
-    (void)state;
     const char text[] = "\xEF\xBB\xBF# a comment = [not a key]\r\n"
                         "run.seed = 5            # a dotted key before any section\r\n"
                         "\r\n"
@@ -26,7 +25,7 @@ static void test_file_syntax(void **state)
                         "train = 'C:\\literal\\'\r\n"
                         "[optim]\r\n"
                         "lr=1e-2"; // no newline at the end
-    write_text(in_dir("a.toml"), text, sizeof text - 1);
+    put_bytes("a.toml", text, sizeof text - 1);
     config_defaults(&cfg);
     config_load_file(&cfg, in_dir("a.toml"));
     assert_int_equal(cfg.run.seed, 5);
@@ -43,14 +42,13 @@ static void test_file_syntax(void **state)
 }
 
 // inih cuts lines at 200 bytes by itself; a value may be longer.
-static void test_file_long_line(void **state)
+TEST_IN_DIR(test_file_long_line)
 {
-    (void)state;
     char text[600], value[CONFIG_TEXT];
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = 0;
     int n = snprintf(text, sizeof text, "[data]\nval = \"%s\" # %0200d\ntrain = \"t\"\n", value, 0);
-    write_text(in_dir("a.toml"), text, (size_t)n);
+    put_bytes("a.toml", text, (size_t)n);
     config_defaults(&cfg);
     config_load_file(&cfg, in_dir("a.toml"));
     assert_string_equal(cfg.data.val, value);
@@ -58,16 +56,15 @@ static void test_file_long_line(void **state)
     // The marks below a line that is wrong end where their memory does.
     memset(text, 0x78, sizeof text);
     memcpy(text, "[run]\n", 6);
-    write_text(in_dir("a.toml"), text, sizeof text);
+    put_bytes("a.toml", text, sizeof text);
     run_words(in_dir("a.toml"));
     const char *marks = strstr(outcome.err, "    ^");
     assert_true(outcome.status == 1 && marks);
     assert_int_equal(strspn(marks, " ^~"), 4 + 511);
 }
 
-static void test_file_errors(void **state)
+TEST_IN_DIR(test_file_errors)
 {
-    (void)state;
     // text of the file; line of the error; what stands behind "LINE: ", the line and the caret
     const struct { const char *text; int line; const char *message; } rows[] = {
         {"[run]\n\n\n[optim]\nlrr = 3e-4\n", 5,
@@ -116,22 +113,21 @@ static void test_file_errors(void **state)
     char expected[2048], words[400];
     snprintf(words, sizeof words, "%s", in_dir("a.toml"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        write_text(in_dir("a.toml"), rows[i].text, strlen(rows[i].text));
+        put_bytes("a.toml", rows[i].text, strlen(rows[i].text));
         run_words(words);
         snprintf(expected, sizeof expected, "error: %s:%d: %s", in_dir("a.toml"), rows[i].line, rows[i].message);
         assert_string_equal(outcome.err, expected);
         assert_int_equal(outcome.status, 1);
     }
-    write_text(in_dir("a.toml"), "[run]\nste\0ps = 4\n", 16);
+    put_bytes("a.toml", "[run]\nste\0ps = 4\n", 16);
     run_words(words);
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, ":2: a NUL byte: this is not a text file"));
 }
 
 // Damaged files end in a message or are read; they never crash (nor trip a sanitizer).
-static void test_damaged_files(void **state)
+TEST_IN_DIR(test_damaged_files)
 {
-    (void)state;
     const char good[] = "[run]\nsteps = 20\n[sample]\nprompt = \"a\\u00e9\\n\" # x\n"
                         "[model]\nnorm = 'rmsnorm'\nlayers = 1_0\n";
     char words[400];
@@ -146,7 +142,7 @@ static void test_damaged_files(void **state)
             uint64_t byte = rng_below(rng, 2 + 2 * k, 256), at = rng_below(rng, 1 + 2 * k, sizeof good - 1);
             text[at] = byte % 2 ? (char)byte : special[byte % strlen(special)];
         }
-        write_text(in_dir("a.toml"), text, n);
+        put_bytes("a.toml", text, n);
         run_words(words);
         if (outcome.status > 1) fail_msg("round %u: status %d: %s", round, outcome.status, outcome.err);
         assert_true(outcome.status == 0 || !strncmp(outcome.err, "error: ", 7));
@@ -169,9 +165,8 @@ static void assert_same_values(const Config *a, const Config *b, const char *wha
     }
 }
 
-static void test_written_file_reads_back(void **state)
+TEST_IN_DIR(test_written_file_reads_back)
 {
-    (void)state;
     static Config again;
     SET({"run.minutes", "0.1"}, {"model.preset", "llama3-8b"}, {"batch.tokens", "65536"}, {"batch.micro", "4"},
         {"optim.lr", "0.0003"}, {"sample.prompt", "\"a\" \\ #;'\n\t\x01 \xC3\xA9 \\n"},
@@ -191,9 +186,8 @@ static void test_written_file_reads_back(void **state)
     assert_string_equal(again.model.preset, ""); // the file does not depend on another
 }
 
-static void test_start_up_table(void **state)
+TEST(test_start_up_table)
 {
-    (void)state;
     run_words("tiny|--optim.lr=3e-4|--sample.prompt=a\nb");
     assert_int_equal(outcome.status, 0);
     assert_string_equal(outcome.err, "");
@@ -252,9 +246,8 @@ static void check_arithmetic(const char *path, const char *text)
     if (E > 0 && header_number(text, "# active: ") != active) fail_msg("%s: %.0f are active", path, active);
 }
 
-static void test_presets(void **state)
+TEST(test_presets)
 {
-    (void)state;
     const char *known[] = {"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m",
                            "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "chinchilla-70b",
                            "llama2-7b", "llama2-13b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b",
@@ -265,7 +258,7 @@ static void test_presets(void **state)
     assert_true(found.gl_pathc >= sizeof known / sizeof *known);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *path = found.gl_pathv[i];
-        char *text = read_text(path);
+        char *text = whole_file(path, NULL);
         assert_non_null(text);
         config_defaults(&cfg);
         config_load_file(&cfg, path);
@@ -292,9 +285,8 @@ static void test_presets(void **state)
 }
 
 // From another directory, presets are found above the program itself.
-static void test_presets_from_elsewhere(void **state)
+TEST_IN_DIR(test_presets_from_elsewhere)
 {
-    (void)state;
     char before[4096];
     assert_non_null(getcwd(before, sizeof before));
     assert_int_equal(chdir(dir), 0);
@@ -304,18 +296,4 @@ static void test_presets_from_elsewhere(void **state)
     assert_int_equal(outcome.status, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(test_file_syntax),
-        IN_DIR(test_file_long_line),
-        IN_DIR(test_file_errors),
-        IN_DIR(test_damaged_files),
-        IN_DIR(test_written_file_reads_back),
-        cmocka_unit_test(test_start_up_table),
-        cmocka_unit_test(test_presets),
-        IN_DIR(test_presets_from_elsewhere),
-    };
-    forget_the_launcher();
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(forget_the_launcher, NULL)

@@ -13,22 +13,12 @@
 #include "temp_dir.h"
 #include "base/words.h"
 
-static char *put(const char *name, const void *data, size_t n)
-{
-    char *path = in_dir(name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-    return path;
-}
-
 // What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
 TEST(test_lines_and_files)
 {
     const char text[] = "{\"id\": 1, \"text\": \"a\\u0000\"}\r\n  \n{\"text\": \"\\u0000\xFF\", \"x\": \"y\"}";
-    const char *path[] = {put("a.jsonl", text, sizeof text - 1), put("b.txt", "", 0),
-                          put("c.txt", "\xEF\xBB\xBF" "c", 4)};
+    const char *path[] = {put_bytes("a.jsonl", text, sizeof text - 1), put_bytes("b.txt", "", 0),
+                          put_bytes("c.txt", "\xEF\xBB\xBF" "c", 4)};
     const char *line[] = {"{\"id\": 1, \"text\": \"a\\u0000\"}\r",
                           "{\"text\": \"\\u0000\xEF\xBF\xBD\", \"x\": \"y\"}", NULL};
     const char *words[] = {"a\xEF\xBF\xBD", "\xEF\xBF\xBD\xEF\xBF\xBD", "c"};
@@ -100,18 +90,18 @@ static void expect(const char *path, CorpusOptions options, const char *want)
 
 TEST(test_text)
 {
-    expect(put("a.txt", "one\n\ntwo", 8), TEXT(.separator = NULL), "[0 1 0:one\n\ntwo]" NONE);
-    expect(put("e.txt", "", 0), TEXT(.separator = NULL), NONE);
-    expect(put("s.txt", "ab<|x|>cd<|x<|x|>\n<|x|>ef", 25), TEXT(.separator = "<|x|>"),
+    expect(put_bytes("a.txt", "one\n\ntwo", 8), TEXT(.separator = NULL), "[0 1 0:one\n\ntwo]" NONE);
+    expect(put_bytes("e.txt", "", 0), TEXT(.separator = NULL), NONE);
+    expect(put_bytes("s.txt", "ab<|x|>cd<|x<|x|>\n<|x|>ef", 25), TEXT(.separator = "<|x|>"),
            "[0 1 0:ab][1 1 7:cd<|x][2 2 23:ef] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
-    expect(put("l.txt", "---\na---\n---x\n---\r\nb\n---", 24), TEXT(.line = "---"),
+    expect(put_bytes("l.txt", "---\na---\n---x\n---\r\nb\n---", 24), TEXT(.line = "---"),
            "[0 2 4:a---\n---x\n][1 5 19:b\n]" NONE);
-    expect(put("b.txt", "\n\na\nb\r\n\r\nc\n\n", 12), TEXT(.line = ""), "[0 3 2:a\nb\r\n][1 6 9:c\n]" NONE);
-    expect(put("bom.txt", "\xEF\xBB\xBF" "a\xEF\xBB\xBF", 7), TEXT(.separator = NULL),
+    expect(put_bytes("b.txt", "\n\na\nb\r\n\r\nc\n\n", 12), TEXT(.line = ""), "[0 3 2:a\nb\r\n][1 6 9:c\n]" NONE);
+    expect(put_bytes("bom.txt", "\xEF\xBB\xBF" "a\xEF\xBB\xBF", 7), TEXT(.separator = NULL),
            "[0 1 3:a\xEF\xBB\xBF] utf8=0 nul=0 bom=1 bad=0 empty=0 long=0");
-    expect(put("nul.txt", "a\0b", 3), TEXT(.separator = NULL),
+    expect(put_bytes("nul.txt", "a\0b", 3), TEXT(.separator = NULL),
            "[0 1 0:a\xEF\xBF\xBD" "b] utf8=0 nul=1 bom=0 bad=0 empty=0 long=0");
-    expect(put("t.txt", "12345|123|12345", 15), TEXT(.separator = "|", .max_bytes = 5),
+    expect(put_bytes("t.txt", "12345|123|12345", 15), TEXT(.separator = "|", .max_bytes = 5),
            "[0 1 0:12345][1 1 6:123][2 1 10:12345]" NONE);
 }
 
@@ -153,16 +143,16 @@ TEST(test_long_text)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (size_t bytes = 1; bytes < 5000; bytes = 3 * bytes + 1) {
-            Read read = {put("l.txt", row[i].bytes, strlen(row[i].bytes)), row[i].options};
+            Read read = {put_bytes("l.txt", row[i].bytes, strlen(row[i].bytes)), row[i].options};
             read.options.read_bytes = bytes;
             expect_die(read_as, &read, row[i].want);
         }
-    Read read = {put("l.txt", "12345", 5), {.max_bytes = 5, .raise = "--max"}};
+    Read read = {put_bytes("l.txt", "12345", 5), {.max_bytes = 5, .raise = "--max"}};
     size_t n;
     char *text = corpus_read(read.path, &n, read.options);
     assert_int_equal(n, 5);
     free(text);
-    read.path = put("l.txt", "123456", 6);
+    read.path = put_bytes("l.txt", "123456", 6);
     expect_die(read_raw, &read, "l.txt: longer than 5 bytes (raise --max)");
 }
 
@@ -174,7 +164,7 @@ static const char *put_lists(const char *name, size_t n)
     at = stpcpy(at, "{\"text\":\"a\",\"a\":[0");
     for (size_t i = 0; i < n; i++) at = stpcpy(at, ",[]");
     at = stpcpy(at, "]}\n{\"text\":\"b\"}");
-    const char *path = put(name, bytes, (size_t)(at - bytes));
+    const char *path = put_bytes(name, bytes, (size_t)(at - bytes));
     free(bytes);
     return path;
 }
@@ -194,7 +184,7 @@ TEST(test_many_values)
     char *at = stpcpy(bytes, "{\"text\":\"a\",\"b\":\"");
     memset(at, '[', 2 * MANY);
     at = stpcpy(at + 2 * MANY, "\"}");
-    n = dump(put("brackets.jsonl", bytes, (size_t)(at - bytes)), (CorpusOptions){0}, out, sizeof out);
+    n = dump(put_bytes("brackets.jsonl", bytes, (size_t)(at - bytes)), (CorpusOptions){0}, out, sizeof out);
     out[n] = 0;
     assert_string_equal(out, "[0 1 0:a]" NONE);
     free(bytes);
@@ -226,12 +216,12 @@ TEST(test_utf8)
         char bytes[64], want[200];
         sprintf(bytes, "x%s", row[i].bytes);
         sprintf(want, "[0 1 0:x%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want, row[i].count);
-        expect(put("u.txt", bytes, strlen(bytes)), TEXT(.separator = NULL), want);
+        expect(put_bytes("u.txt", bytes, strlen(bytes)), TEXT(.separator = NULL), want);
         // In two documents, and with the separator right behind the broken sequence.
         sprintf(bytes, "x%s|y", row[i].bytes);
         sprintf(want, "[0 1 0:x%s][1 1 %zu:y] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want,
                 strlen(row[i].bytes) + 2, row[i].count);
-        expect(put("u.txt", bytes, strlen(bytes)), TEXT(.separator = "|"), want);
+        expect(put_bytes("u.txt", bytes, strlen(bytes)), TEXT(.separator = "|"), want);
     }
 }
 
@@ -247,18 +237,18 @@ TEST(test_jsonl)
     const char text[] = "{\"text\": \"a\\nb\", \"id\": 123456789012345678901234567890}\n\n"
                         "nonsense\n[1]\n{\"body\": \"x\"}\n{\"text\": 5}\n{\"text\":\"a\",\"text\":\"b\"}\n"
                         "{\"text\": \" \"}\n{\"text\": \"c\\u0000\xFF\"}\r\n{\"text\": \"d\"}";
-    expect(put("e.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n\n", 25), (CorpusOptions){0},
+    expect(put_bytes("e.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n\n", 25), (CorpusOptions){0},
            "[0 2 12:a] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
-    char *path = put("j.jsonl", text, sizeof text - 1);
+    char *path = put_bytes("j.jsonl", text, sizeof text - 1);
     expect(path, (CorpusOptions){0},
            "[0 1 0:a\nb][1 9 133:c\xEF\xBF\xBD\xEF\xBF\xBD][2 10 155:d] utf8=1 nul=1 bom=0 bad=5 empty=1 long=0");
     expect(path, (CorpusOptions){.field = "body"}, "[0 5 69:x] utf8=1 nul=0 bom=0 bad=8 empty=0 long=0");
-    expect(put("long.jsonl", "{\"text\": \"0123456789\"}\n{\"text\":\"a\"}\n", 36), (CorpusOptions){.max_bytes = 12},
+    expect(put_bytes("long.jsonl", "{\"text\": \"0123456789\"}\n{\"text\":\"a\"}\n", 36), (CorpusOptions){.max_bytes = 12},
            "[0 2 23:a] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
     // Each FF becomes three bytes: then the text is longer than 20.
-    expect(put("long.jsonl", "{\"text\":\"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\"}\n{\"text\":\"a\"}", 33),
+    expect(put_bytes("long.jsonl", "{\"text\":\"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\"}\n{\"text\":\"a\"}", 33),
            (CorpusOptions){.max_bytes = 20}, "[0 2 21:a] utf8=9 nul=0 bom=0 bad=0 empty=0 long=1");
-    path = put("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n", 26);
+    path = put_bytes("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n", 26);
     expect_die(read_strict, path, "bad.jsonl:2: not JSON");
     // The log names file and line.
     char *log_text = NULL, out[4096];
@@ -287,12 +277,12 @@ TEST(test_nearly_json)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char want[200];
         sprintf(want, "[0 1 0:%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", good[i][1], surrogates[i]);
-        expect(put("n.jsonl", good[i][0], strlen(good[i][0])), (CorpusOptions){0}, want);
+        expect(put_bytes("n.jsonl", good[i][0], strlen(good[i][0])), (CorpusOptions){0}, want);
     }
     char many[500] = "{\"n\": ", want[200];
     memset(many + 6, '9', 400);
     strcpy(many + 406, ", \"text\": \"a\"}");
-    expect(put("n.jsonl", many, strlen(many)), (CorpusOptions){0}, "[0 1 0:a]" NONE);
+    expect(put_bytes("n.jsonl", many, strlen(many)), (CorpusOptions){0}, "[0 1 0:a]" NONE);
     const char *bad[] = {"{\"text\": NaN}", "{\"text\": \"a\", NaN: 1}", "{\"text\": \"a\", \"b\": 1NaN}",
                          "{\"text\": \"a\", \"b\": NaN1}", "{\"text\": \"a\", \"b\": 1e999x}",
                          "{\"text\": \"a\", \"b\": nan}", "{\"text\": \"a\", \"b\": +1e999}",
@@ -301,10 +291,10 @@ TEST(test_nearly_json)
                          "{\"text\": \"\\ud83\"}", "{\"text\": \"\\ud83d}", "NaN", "1e999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sprintf(want, " utf8=%d nul=0 bom=0 bad=1 empty=0 long=0", i == 11);
-        expect(put("n.jsonl", bad[i], strlen(bad[i])), (CorpusOptions){0}, want);
+        expect(put_bytes("n.jsonl", bad[i], strlen(bad[i])), (CorpusOptions){0}, want);
     }
     // The line comes along with its numbers, and with the half pair replaced.
-    const char *raw = "{\"a\": NaN, \"text\": \"\xFF\\ud83d\"}", *path = put("n.jsonl", raw, strlen(raw));
+    const char *raw = "{\"a\": NaN, \"text\": \"\xFF\\ud83d\"}", *path = put_bytes("n.jsonl", raw, strlen(raw));
     CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
     CorpusRecord doc;
     assert_true(corpus_next(r, &doc));
@@ -324,11 +314,11 @@ TEST(test_folder)
 {
     assert_int_equal(mkdir(in_dir("tree"), 0777), 0);
     assert_int_equal(mkdir(in_dir("tree/b"), 0777), 0);
-    put("tree/c.txt", "c", 1);
-    put("tree/B.jsonl", "{\"text\":\"B\"}", 12);
-    put("tree/b/z.txt", "z", 1);
-    put("tree/b/a.txt", "a", 1);
-    put("tree/.hidden", "h", 1);
+    put_bytes("tree/c.txt", "c", 1);
+    put_bytes("tree/B.jsonl", "{\"text\":\"B\"}", 12);
+    put_bytes("tree/b/z.txt", "z", 1);
+    put_bytes("tree/b/a.txt", "a", 1);
+    put_bytes("tree/.hidden", "h", 1);
     assert_int_equal(symlink(".", in_dir("tree/loop")), 0);
     expect(in_dir("tree"), (CorpusOptions){0}, "[0 1 0:B][0 1 0:a][0 1 0:z][0 1 0:c]" NONE);
     // A link to a folder and one to nothing are not followed, and counted; one to a file is a file.
@@ -339,12 +329,7 @@ TEST(test_folder)
     CorpusRecord doc;
     while (corpus_next(r, &doc)) {}
     CorpusCounts counts = corpus_counts(r);
-    char *said = NULL;
-    size_t n_said;
-    FILE *f = open_memstream(&said, &n_said);
-    assert_non_null(f);
-    corpus_print(&counts, f);
-    assert_int_equal(fclose(f), 0);
+    char *said = PRINTED(f, corpus_print(&counts, f));
     assert_string_equal(said, "5 files, 5 documents, 5 bytes of text (16 read)\n"
                               "2 links to folders or to nothing, or devices, left out\n");
     free(said);
@@ -354,7 +339,7 @@ TEST(test_folder)
     expect_die(open_folder, in_dir("hollow"), "hollow: no file in it");
     // Standard input, once as text and once packed.
     int old = dup(STDIN_FILENO);
-    assert_non_null(freopen(put("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));
+    assert_non_null(freopen(put_bytes("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));
     char out[1000];
     size_t n = dump("-", (CorpusOptions){.format = SOURCE_JSONL}, out, sizeof out);
     assert_int_equal(n, strlen("[0 1 0:x]" NONE));
@@ -395,14 +380,14 @@ TEST(test_frames)
 {
     uint8_t packed[256] = "\x50\x2A\x4D\x18\x03\0\0\0...";
     size_t n = 11 + ZSTD_compress(packed + 11, sizeof packed - 11, "abc", 3, 3);
-    expect(put("skip.zst", packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
-    const char *old = put("old.zst", "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10);
+    expect(put_bytes("skip.zst", packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    const char *old = put_bytes("old.zst", "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10);
     expect_die(read_all, (void *)(uintptr_t)old, "old.zst: byte 0: damaged zstd data: no frame begins here");
     expect_die(read_whole, (void *)(uintptr_t)old, "old.zst: byte 0: damaged zstd data: no frame begins here");
     memcpy(packed + n, "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10); // behind a good frame
     char words[100];
     sprintf(words, "two.zst: byte %zu: damaged zstd data: no frame begins here", n);
-    const char *two = put("two.zst", packed, n + 10);
+    const char *two = put_bytes("two.zst", packed, n + 10);
     expect_die(read_all, (void *)(uintptr_t)two, words);
     expect_die(read_whole, (void *)(uintptr_t)two, words);
 }
@@ -420,32 +405,32 @@ TEST(test_packed)
                            : gzip(text, 900, packed, sizeof packed);
         size_t n = half + (kind ? ZSTD_compress(packed + half, sizeof packed - half, text + 900, 1100, 3)
                                 : gzip(text + 900, 1100, packed + half, sizeof packed - half));
-        expect(put(name, packed, n), TEXT(.separator = NULL), want);
+        expect(put_bytes(name, packed, n), TEXT(.separator = NULL), want);
         // Every end but those of a member is too early; the offset is the size of the file.
         for (size_t cut = 0; cut < n; cut += cut < half ? half / 5 + 1 : (n - half) / 5 + 1) {
             if (cut == half) continue;
             char words[100];
             if (cut == 0) sprintf(words, "%s: byte 0: the file is empty", name);
             else sprintf(words, "%s: byte %zu: the %s data end too early", name, cut, kind ? "zstd" : "gzip");
-            expect_die(read_all, put(name, packed, cut), words);
+            expect_die(read_all, put_bytes(name, packed, cut), words);
         }
         packed[n] = 'x'; // not padding
-        expect_die(read_all, put(name, packed, n + 1), kind ? "damaged" : "end too early");
+        expect_die(read_all, put_bytes(name, packed, n + 1), kind ? "damaged" : "end too early");
         packed[half / 2] ^= 0xFF;
         packed[half / 2 + 1] ^= 0xFF;
-        expect_die(read_all, put(name, packed, n), "damaged");
+        expect_die(read_all, put_bytes(name, packed, n), "damaged");
     }
     size_t n = gzip("abc", 3, packed, sizeof packed);
     memset(packed + n, 0, 20);
-    expect(put("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    expect(put_bytes("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
     // Whatever the name is, or none.
     const char *other[] = {"u.txt.GZ", "u.txt", "U.Gz"};
-    for (int i = 0; i < 3; i++) expect(put(other[i], packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    for (int i = 0; i < 3; i++) expect(put_bytes(other[i], packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
     n = ZSTD_compress(packed, sizeof packed, "{\"text\":\"x\"}", 12, 3);
-    expect(put("u.JSONL", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
-    expect(put("u.Jsonl.ZST", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
-    expect(put("u.gz", packed, n), TEXT(.separator = NULL), "[0 1 0:{\"text\":\"x\"}]" NONE);
-    expect_die(read_all, put("plain.gz", "plain text", 10), "plain.gz: byte");
+    expect(put_bytes("u.JSONL", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
+    expect(put_bytes("u.Jsonl.ZST", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
+    expect(put_bytes("u.gz", packed, n), TEXT(.separator = NULL), "[0 1 0:{\"text\":\"x\"}]" NONE);
+    expect_die(read_all, put_bytes("plain.gz", "plain text", 10), "plain.gz: byte");
     expect_die(read_all, in_dir("missing"), "missing: cannot read");
 }
 
@@ -463,14 +448,14 @@ TEST(test_foreign)
                {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
                {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        expect_die(read_all, put("f", row[i].bytes, row[i].n), row[i].words);
-        expect_die(read_whole, put("f", row[i].bytes, row[i].n), row[i].words);
+        expect_die(read_all, put_bytes("f", row[i].bytes, row[i].n), row[i].words);
+        expect_die(read_whole, put_bytes("f", row[i].bytes, row[i].n), row[i].words);
     }
     uint8_t packed[200]; // the mark is looked for in the content
     size_t n = gzip("\xFF\xFE" "a\0", 4, packed, sizeof packed);
-    expect_die(read_whole, put("f", packed, n), "f: byte 0: UTF-16, ");
-    expect(put("f", "PK\3", 3), TEXT(.separator = NULL), "[0 1 0:PK\3]" NONE);
-    expect(put("f", "BZh is a word", 13), TEXT(.separator = NULL), "[0 1 0:BZh is a word]" NONE);
+    expect_die(read_whole, put_bytes("f", packed, n), "f: byte 0: UTF-16, ");
+    expect(put_bytes("f", "PK\3", 3), TEXT(.separator = NULL), "[0 1 0:PK\3]" NONE);
+    expect(put_bytes("f", "BZh is a word", 13), TEXT(.separator = NULL), "[0 1 0:BZh is a word]" NONE);
 }
 
 // Random bytes with a taste for structure: the same documents for any size of a read, and no crash.
@@ -490,7 +475,7 @@ TEST(test_random)
             else n += strlen(strcpy(bytes + n, piece[k]));
         }
         const char *names[] = {"f.txt", "f.jsonl"};
-        const char *path = put(names[round % 2], bytes, n);
+        const char *path = put_bytes(names[round % 2], bytes, n);
         CorpusOptions options = {.max_bytes = round % 6 == 3 ? 20 : 0}; // of JSONL: a longer text is an error
         if (round % 4 == 0) options.separator = "--";
         if (round % 4 == 2) options.line = round % 8 == 2 ? "" : "a";
@@ -508,7 +493,7 @@ TEST(test_random)
         memcpy(packed + 4, bytes, n);
         packed[3] = round % 2 ? 0 : packed[3];
         char text[8192];
-        int status = run_child(read_all, put(round % 2 ? "f.gz" : "f.zst", packed, n + 4), text, sizeof text);
+        int status = run_child(read_all, put_bytes(round % 2 ? "f.gz" : "f.zst", packed, n + 4), text, sizeof text);
         assert_true(status == 0 || status == 1);
     }
 }
@@ -525,7 +510,7 @@ TEST(test_sources)
 {
     const char good[] = "# two\n[source.books]\npath = \"b ; c.txt\" # quoted\nweight = 2.5\nline = \"\"\n"
                         "[source.web]\npath=/data/web\nformat = jsonl\nfield='body'\n";
-    Sources s = sources_read(put("m.toml", good, sizeof good - 1));
+    Sources s = sources_read(put_bytes("m.toml", good, sizeof good - 1));
     assert_int_equal(s.n, 2);
     assert_string_equal(s.source[0].name, "books");
     assert_string_equal(s.source[0].path, in_dir("b ; c.txt"));
@@ -547,7 +532,7 @@ TEST(test_sources)
                             {"[source.a]\nformat = x\n", ":2: format: x"},
                             {"[source.a]\npath = \"a\n", ":2: the string has no closing"}, {"x\n", ":1: x: neither"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect_die(load, put("bad.toml", bad[i][0], strlen(bad[i][0])), bad[i][1]);
+        expect_die(load, put_bytes("bad.toml", bad[i][0], strlen(bad[i][0])), bad[i][1]);
 }
 
 TESTS(temp_dir_make, temp_dir_remove)

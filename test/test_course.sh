@@ -15,19 +15,11 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/the course.XXXXXX") || exit 1 # names of folde
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/tmp"
 export TMPDIR=$work/tmp
-failed=0 given=dev/course/15_clipping course=$BUILD/course
+given=dev/course/15_clipping course=$BUILD/course
 export COURSE_SECONDS=3
 
-passes() { # NAME FUNCTION
-    (set -eE; trap 'echo "failed: $BASH_COMMAND (line $LINENO)"' ERR; "$2") >"$work/log" 2>&1
-    local status=$? # not of an `if`: in its condition bash ignores set -e
-    if [ $status = 0 ]; then echo "ok $1"
-    else
-        echo "not ok $1"
-        tail -n 20 "$work/log" | sed 's/^/  /'
-        failed=1
-    fi
-}
+# shellcheck source=test/passes_common.sh
+. test/passes_common.sh
 says() { # STATUS WORDS COMMAND...
     local status=0
     "${@:3}" >"$work/said" 2>&1 || status=$?

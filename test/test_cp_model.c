@@ -1,93 +1,26 @@
-// test_cp_model: models whose sequences are cut over 2 and 4 ranks (threads), against one rank: loss, every gradient,
-// evaluation and sampling; also with tensor and sequence parallelism and replicas; bit for bit on a deterministic
-// device, otherwise within the bound for another order of sums. Bytes sent and held against the formulas.
-// deeper: both ways and both dealings, with and without dropout, on 2 and on 4 ranks
-#define CASE_T 16
-#include "deeper.h"
+// test_cp_model: parts of a model whose sequences are cut over ranks: batches of another length, rows of dropout, the
+// head's gradient in chunks; bytes held against the formulas. (Bits, bytes sent and recomputation: test_layouts.)
+#include "test/test.h"
+
 #include "dev/check/comm_threads.h"
-#include "tp_case.h"
-
 #include "expect_die.h"
+#include "ops/narrow.h"
+#include "parallel/parts.h"
+#include "whole_case.h"
 
-static const ModelShape bare = { // no biases, learned positions, an untied head
-    .layers = 2, .channels = 8, .heads = 4, .kv_heads = 2, .head_size = 2, .ffn = 12, .vocab = 37, .context = T,
-    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f};
-static const ModelShape whole = { // queries of a token that are normalised together, more of them than 2 C; as in OLMo 2
+enum { T = 16 };
+
+static const ModelShape gpt = {
+    .layers = 2, .channels = 12, .heads = 4, .kv_heads = 4, .head_size = 4, .ffn = 24, .vocab = 31, .context = T,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
+static const ModelShape llama = {
+    .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 20, .vocab = 33, .context = T,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+static const ModelShape whole = { // queries that are normalised together, more of them than 2 C; as in OLMo 2
     .layers = 2, .channels = 8, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 12, .vocab = 37, .context = T,
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true,
     .qk_norm = QK_NORM_WHOLE, .norm_place = NORM_OF_OUTPUT};
-static const ModelShape *const shapes[] = {&gpt, &llama, &bare, &whole};
-enum { SHAPES = 4, CUT_SHAPES = 3, BLOCKS = 16 }; // the last one's heads cannot be cut
-
-static void expect_same(const Case *c, const Outcome *r, const Outcome *one)
-{
-    assert_memory_equal(r->weights, one->weights, one->n * sizeof *one->weights);
-    if (!same(r, one))
-        fail_msg("%zu layers, %s, %d x %d ranks, dp %d, sp %d, recompute %d, micro %zu: other bits: loss %.17g, one "
-                 "rank %.17g; evaluated %.17g, %.17g; gradients %g apart; logits %g, %g", c->shape->layers,
-                 c->set.way == CP_RING ? "ring" : "gather", c->cp, c->ranks, c->dp, c->sequence, (int)c->recompute.mode,
-                 c->micro, r->loss, one->loss, r->eval_loss, one->eval_loss, apart(r->grads, one->grads, one->n),
-                 apart(r->logits[0], one->logits[0], c->shape->vocab),
-                 apart(r->logits[1], one->logits[1], c->shape->vocab));
-}
-
-// ---- bit for bit
-
-TEST(test_deterministic_is_one_rank)
-{
-    const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_SQRT};
-    for (int f = 0; f < SHAPES; f++) {
-        Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
-                  .documents = f != 2, .positions = f == 0, .set.blocks = BLOCKS};
-        Outcome one = run(c);
-        assert_true(one.loss > 0.1 && one.eval_loss > 0.1 && one.logit_norm > 0.1);
-        for (c.cp = 2; c.cp <= 4; c.cp *= 2)
-            for (int k = 0; k < 4; k++) {
-                c.set.way = k % 2 ? CP_GATHER : CP_RING;
-                c.micro = k < 2 ? 2 : 4;
-                c.recompute = (RecomputePolicy){.mode = modes[k]};
-                Outcome r = run(c);
-                expect_same(&c, &r, &one);
-                release(&r);
-            }
-        release(&one);
-    }
-}
-
-// Heads and vocabulary cut too, and a rank's rows of the stream; two replicas.
-TEST(test_mesh_is_one_rank)
-{
-    for (int f = 0; f < CUT_SHAPES; f++) {
-        Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
-                  .documents = f != 2, .set.blocks = BLOCKS};
-        Outcome one = run(c);
-        static const int mesh[][4] = {{1, 2, 2, 0}, {1, 2, 2, 1}, {1, 4, 2, 1}, {2, 2, 1, 0}, {2, 2, 2, 1}};
-        for (size_t k = 0; k < sizeof mesh / sizeof *mesh; k++) {
-            c.dp = mesh[k][0], c.cp = mesh[k][1], c.ranks = mesh[k][2], c.sequence = mesh[k][3];
-            c.recompute = (RecomputePolicy){.mode = k % 2 ? RECOMPUTE_SELECTIVE : RECOMPUTE_FULL};
-            Outcome r = run(c);
-            expect_same(&c, &r, &one);
-            release(&r);
-        }
-        release(&one);
-    }
-}
-
-// What is stored in 16 bits is rounded at the same places.
-TEST(test_narrow_is_one_rank)
-{
-    for (int f = 0; f < SHAPES; f++) {
-        Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f,
-                  .documents = true, .set.blocks = BLOCKS, .x_type = X_BF16};
-        Outcome one = run(c);
-        for (c.cp = 2; c.cp <= 4; c.cp *= 2) {
-            Outcome r = run(c);
-            expect_same(&c, &r, &one);
-            release(&r);
-        }
-        release(&one);
-    }
-}
+static const ModelShape *const shapes[] = {&gpt, &llama, &whole}; // the last one's heads cannot be cut
 
 // A model made for T tokens, given T, T / 2 and T again: losses of each step.
 static void shorter_steps(Comm *world, void *arg)
@@ -121,9 +54,7 @@ static void shorter_steps(Comm *world, void *arg)
         comm_wait(world, &request);
         model_weights_changed(m);
     }
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 TEST(test_shorter_sequences)
@@ -135,56 +66,7 @@ TEST(test_shorter_sequences)
     assert_true(one[1] > 0 && one[2] != one[0]);
 }
 
-// ---- within the bound
-
-TEST(test_fast_is_close)
-{
-    for (int f = 0; f < CUT_SHAPES; f++)
-        for (int drop = 0; drop < 2; drop++) {
-            Case c = {.shape = shapes[f], .ranks = 1, .micro = 2, .dropout = drop ? 0.2f : 0, .documents = drop,
-                      .positions = drop};
-            Outcome one = run(c);
-            c.cp = 4;
-            double bound = 2 * chain(&c) * (FLT_EPSILON / 2) * sum_of_norms(&c);
-            assert_true(bound < 0.02 * sqrt(one.squares)); // small enough to see any tensor that is missing
-            for (c.cp = 2; c.cp <= 4; c.cp *= 2)
-                for (int k = 0; k < 6; k++) {
-                    if (!deeper() && (k + k / 2 + c.cp / 2 + drop) % 2) continue;
-                    c.set = (CpSettings){.assign = k % 2 ? CP_CONTIGUOUS : CP_ZIGZAG,
-                                         .way = k / 2 % 2 ? CP_GATHER : CP_RING};
-                    c.ranks = k < 4 ? 1 : 2, c.sequence = k == 5;
-                    c.dp = k == 3 && c.cp == 2 ? 2 : 1;
-                    c.recompute = (RecomputePolicy){.mode = k % 3 == 0 ? RECOMPUTE_NONE : k % 3 == 1 ? RECOMPUTE_FULL
-                                                                                         : RECOMPUTE_SELECTIVE};
-                    Outcome r = run(c);
-                    assert_memory_equal(r.weights, one.weights, one.n * sizeof *one.weights);
-                    check_close(&c, &r, &one, bound);
-                    release(&r);
-                }
-            release(&one);
-        }
-}
-
 // ---- bytes
-
-// Each layer once forward and once back, and forward again where it is run again; nothing else is sent.
-TEST(test_bytes_sent)
-{
-    for (int k = 0; k < 12; k++) {
-        bool again = k / 2 % 2, gather = k >= 8;
-        Case c = {.shape = k % 2 ? &llama : &gpt, .ranks = k / 4 % 2 ? 2 : 1, .cp = k / 4 == 2 ? 4 : 2, .micro = 2,
-                  .recompute.mode = again ? RECOMPUTE_FULL : RECOMPUTE_NONE, .set.way = gather ? CP_GATHER : CP_RING};
-        Outcome r = run(c);
-        size_t L = c.shape->layers, micros = SAMPLES / c.micro, G = c.shape->kv_heads / (size_t)c.ranks;
-        size_t forward = cp_bytes(c.cp, 4, c.micro, T, G, c.shape->head_size, false);
-        size_t back = cp_bytes(c.cp, 4, c.micro, T, G, c.shape->head_size, true);
-        size_t each = micros * (L * (forward + back) + (again ? (L - 1) * forward : 0)), sent = 0;
-        for (int kind = 0; kind < COMM_KINDS; kind++) sent += r.cp_count[kind].sent;
-        assert_int_equal(sent, each * (size_t)(c.cp * c.ranks));
-        assert_int_equal(gather ? r.cp_count[COMM_SEND].calls : r.cp_count[COMM_ALL_GATHER].calls, 0);
-        release(&r);
-    }
-}
 
 // The rows of a whole sequence that rank 0 collects, in fp32: three of the widest activation, two of statistics of all
 // heads; and room for gradients that nobody reads.
@@ -197,26 +79,29 @@ static size_t order_memory(const ModelShape *s)
     return 3 * ((T * wide + 15) / 16 * 64) + 2 * ((T * s->heads + 15) / 16 * 64) + unused * 4;
 }
 
-// Activations of T / N tokens a sequence; buffers as cp_memory and order_memory say.
+// Activations of T / N tokens a sequence; buffers as cp_memory and order_memory say. Nothing is sent.
 TEST(test_bytes_held)
 {
-    Dev *dev = dev_cpu_create(1);
-    for (int k = 0; k < 17; k++) {
-        Case c = {.shape = k < 16 ? families[k % 2] : &whole, .ranks = 1 + k / 2 % 2, .cp = 2 + k / 4 % 2 * 2,
-                  .micro = 2, .idle = true, .deterministic = k >= 8,
-                  .set = {.blocks = k >= 8 ? BLOCKS : 0, .way = k / 3 % 2 ? CP_GATHER : CP_RING},
-                  .recompute.mode = k % 3 ? RECOMPUTE_NONE : RECOMPUTE_FULL};
-        Outcome r = run(c);
-        for (int rank = 0; rank < world_size(&c); rank++) {
-            ModelShape part = tp_shape(c.shape, rank % c.ranks, c.ranks, false);
-            size_t most = cp_memory(c.set, c.cp, 4, c.micro, T, part.heads, part.kv_heads, part.head_size) +
-                          (c.deterministic ? order_memory(&part) : 0);
-            assert_int_equal(r.acts[rank], recompute_bytes(&part, dev, c.recompute, c.micro, T / (size_t)c.cp));
-            assert_int_equal(r.comm[rank], most);
-        }
-        release(&r);
+    for (int k = 0; k < 2 * 17; k++) {
+        const ModelShape *shape = k < 32 ? shapes[k / 2 % 2] : &whole;
+        int tp = k < 32 ? 1 + k / 4 % 2 : 1, size = 2 + k / 8 % 2 * 2;
+        bool ordered = k >= 16;
+        Dev *dev = dev_cpu_create(1);
+        dev->deterministic = ordered;
+        Comm tensor = {.size = tp, .rank = tp - 1}, context = {.size = size, .rank = k % 2, .ordered = ordered};
+        CpSettings set = {.blocks = ordered ? 16 : 0, .way = k / 3 % 2 ? CP_GATHER : CP_RING};
+        RecomputePolicy policy = {.mode = k % 3 ? RECOMPUTE_NONE : RECOMPUTE_FULL};
+        ModelOptions options = {.parts = parts_make((PartsSettings){.tp = &tensor, .cp = &context, .cp_set = set}),
+                                .sequences = 8, .recompute = policy};
+        Mem mem = {0};
+        Model *m = model_allocate_with(shape, dev, &mem, 2, T, true, options);
+        ModelShape part = tp_shape(shape, tp - 1, tp, false);
+        assert_int_equal(mem.tag_bytes[MEM_ACTS], recompute_bytes(&part, dev, policy, 2, T / (size_t)size));
+        assert_int_equal(mem.tag_bytes[MEM_COMM],
+                         cp_memory(set, size, 4, 2, T, part.heads, part.kv_heads, part.head_size) +
+                             (ordered ? order_memory(&part) : 0));
+        end_model(m, &mem, dev);
     }
-    dev_cpu_free(dev);
 }
 
 // ---- parts
@@ -323,9 +208,7 @@ static int shorter_batch(void *arg)
     Model *m = model_allocate_with(&llama, dev, &mem, 1, T, true, (ModelOptions){.parts = parts});
     int32_t token[T] = {0};
     model_set_batch(m, token, NULL, token, 1, rows);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
     return 0;
 }
 

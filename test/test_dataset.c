@@ -27,14 +27,6 @@ static size_t read_bytes(const char *name, uint8_t *bytes, size_t most)
     return n;
 }
 
-static void write_bytes(const char *name, const uint8_t *bytes, size_t n)
-{
-    FILE *f = fopen(in_dir(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 // The bytes that llm.c reads: 20240520 = 0x0134D888, 20240801 = 0x0134D9A1.
 TEST_IN_DIR(test_format)
 {
@@ -276,7 +268,7 @@ TEST_IN_DIR(test_errors)
     write_shard("x.bin", 100, DATASET_AUTO, 0, 10);
     assert_int_equal(read_bytes("x.bin", bytes, sizeof bytes), 1024 + 20);
     for (size_t n = 0; n < 1024 + 20; n += n < 1020 ? 300 : 1) { // cut off anywhere
-        write_bytes("x.bin", bytes, n);
+        put_bytes("x.bin", bytes, n);
         snprintf(words, sizeof words,
                  n < 1024 ? "x.bin: %zu bytes, shorter than a shard's header of 1024"
                           : "x.bin: %zu bytes, but its header says 10 tokens = 1044 bytes",
@@ -285,7 +277,7 @@ TEST_IN_DIR(test_errors)
     }
     uint8_t longer[1024 + 22] = {0};
     memcpy(longer, bytes, sizeof bytes);
-    write_bytes("x.bin", longer, sizeof longer);
+    put_bytes("x.bin", longer, sizeof longer);
     expect_die(open_it, path, "1046 bytes, but its header says 10 tokens = 1044 bytes");
     const struct {
         int at;
@@ -298,10 +290,10 @@ TEST_IN_DIR(test_errors)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         memcpy(bad, bytes, sizeof bad);
         bad[changes[i].at] = changes[i].value;
-        write_bytes("x.bin", bad, sizeof bad);
+        put_bytes("x.bin", bad, sizeof bad);
         expect_die(open_it, path, changes[i].words);
     }
-    write_bytes("x.bin", bytes, sizeof bytes);
+    put_bytes("x.bin", bytes, sizeof bytes);
     vocab_to_open = 9; // token 9 is the last of the file
     expect_die(open_it, path, "x.bin: offset 1042: token 9, but the vocabulary has 9");
     vocab_to_open = 10;
@@ -322,7 +314,7 @@ TEST_IN_DIR(test_wide_token)
     write_shard("x.bin", 10, DATASET_U32, 0, 10);
     assert_int_equal(read_bytes("x.bin", bytes, sizeof bytes), 1024 + 40);
     bytes[1024 + 7] = 0x80;
-    write_bytes("x.bin", bytes, sizeof bytes);
+    put_bytes("x.bin", bytes, sizeof bytes);
     vocab_to_open = 10;
     expect_die(open_it, in_dir("x.bin"), "x.bin: offset 1028: token 2147483649");
 }

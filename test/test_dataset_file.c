@@ -8,14 +8,6 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
-static void write_bytes(const char *name, const void *bytes, size_t n)
-{
-    FILE *f = fopen(in_dir(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 static int vocab_to_open;
 
 static int open_it(void *arg)
@@ -38,18 +30,18 @@ static void expect_tokens(const char *name, int vocab, const int32_t *want, int6
 TEST(test_raw)
 {
     const int32_t want[] = {1, 2, 258, 3, 258, 1, 2, 258, 3, 258};
-    write_bytes("raw.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
+    put_bytes("raw.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
     expect_tokens("raw.bin:uint16", 259, want, 5);
-    write_bytes("raw2.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
+    put_bytes("raw2.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
     expect_tokens("raw*.bin:uint16", 259, want, 10);
     const int32_t wide[] = {131073, 16908291};
-    write_bytes("raw.bin", "\1\0\2\0\3\0\2\1", 8);
+    put_bytes("raw.bin", "\1\0\2\0\3\0\2\1", 8);
     expect_tokens("raw.bin:uint32", 16908292, wide, 2);
     vocab_to_open = 259;
     expect_die(open_it, in_dir("raw.bin"), "raw.bin: 8 bytes, shorter than a shard's header");
-    write_bytes("raw.bin", "\1\0\2\0\3", 5);
+    put_bytes("raw.bin", "\1\0\2\0\3", 5);
     expect_die(open_it, in_dir("raw.bin:uint16"), "raw.bin: 5 bytes, not a multiple of 2");
-    write_bytes("raw.bin", "\1\0\2\0\3\1", 6);
+    put_bytes("raw.bin", "\1\0\2\0\3\1", 6);
     expect_die(open_it, in_dir("raw.bin:uint16"), "raw.bin: offset 4: token 259, but the vocabulary has 259");
     DatasetWriter *w = dataset_writer_open(in_dir("s.bin"), 259, DATASET_AUTO);
     dataset_writer_append(w, want, 5);
@@ -57,10 +49,10 @@ TEST(test_raw)
     expect_tokens("s.bin", 259, want, 5);
     expect_die(open_it, in_dir("s.bin:uint16"), "s.bin: has the header of a shard (leave :uint16 off)");
     uint16_t many[600] = {0};
-    write_bytes("raw.bin", many, sizeof many);
+    put_bytes("raw.bin", many, sizeof many);
     expect_die(open_it, in_dir("raw.bin"), "add :uint16 to its name");
     expect_die(open_it, in_dir("raw.bin:uint64"), "no such file");
-    write_bytes("raw.bin", "\x93NUMPY\1\0\x02\0{}", 12);
+    put_bytes("raw.bin", "\x93NUMPY\1\0\x02\0{}", 12);
     expect_die(open_it, in_dir("raw.bin:uint16"), "raw.bin: has the header of np.save (write the array with array.tofile");
 }
 
@@ -88,20 +80,20 @@ TEST(test_megatron)
     uint8_t idx[100] = {0}, bad[100];
     size_t n = megatron_index(idx, 8, length, 2);
     vocab_to_open = 301;
-    write_bytes("m.idx", idx, n);
-    write_bytes("m.bin", narrow, sizeof narrow);
+    put_bytes("m.idx", idx, n);
+    put_bytes("m.bin", narrow, sizeof narrow);
     expect_tokens("m.idx", 301, want, 5);
-    write_bytes("m.idx", idx, n + 3); // with modes, a byte a sequence
+    put_bytes("m.idx", idx, n + 3); // with modes, a byte a sequence
     expect_tokens("m.idx", 301, want, 5);
-    write_bytes("m.bin", narrow, sizeof narrow - 2);
+    put_bytes("m.bin", narrow, sizeof narrow - 2);
     expect_die(open_it, in_dir("m.idx"), "m.bin: 8 bytes, but");
     const int32_t wide[5] = {7, 300, 5, 6, 299};
-    write_bytes("m.bin", wide, sizeof wide);
+    put_bytes("m.bin", wide, sizeof wide);
     n = megatron_index(idx, 4, length, 4);
-    write_bytes("m.idx", idx, n);
+    put_bytes("m.idx", idx, n);
     expect_tokens("m.idx", 301, want, 5);
     for (size_t cut = 0; cut < n; cut += 7) { // cut off anywhere
-        write_bytes("m.idx", idx, cut);
+        put_bytes("m.idx", idx, cut);
         expect_die(open_it, in_dir("m.idx"), "m.idx: ");
     }
     const struct {
@@ -116,12 +108,12 @@ TEST(test_megatron)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         memcpy(bad, idx, n);
         bad[changes[i].at] = changes[i].value;
-        write_bytes("m.idx", bad, n);
+        put_bytes("m.idx", bad, n);
         expect_die(open_it, in_dir("m.idx"), changes[i].words);
     }
-    write_bytes("m.idx", idx, n);
+    put_bytes("m.idx", idx, n);
     int32_t negative[5] = {7, -1, 5, 6, 299};
-    write_bytes("m.bin", negative, sizeof negative);
+    put_bytes("m.bin", negative, sizeof negative);
     expect_die(open_it, in_dir("m.idx"), "m.bin: offset 4: token 4294967295");
     unlink(in_dir("m.bin"));
     expect_die(open_it, in_dir("m.idx"), "m.bin: No such file");
@@ -138,7 +130,7 @@ static int read_all(void *arg)
 TEST(test_changes_while_open)
 {
     const uint16_t good[5] = {1, 2, 3, 4, 5};
-    write_bytes("raw.bin", good, sizeof good);
+    put_bytes("raw.bin", good, sizeof good);
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}}; // a clock moves in steps
     assert_int_equal(utimensat(AT_FDCWD, in_dir("raw.bin"), long_ago, 0), 0);
     Dataset *ds = dataset_open(in_dir("raw.bin:uint16"), 10);
@@ -146,13 +138,13 @@ TEST(test_changes_while_open)
     assert_int_equal(truncate(in_dir("raw.bin"), 6), 0);
     expect_die(read_all, ds, "raw.bin: offset 0: the file has 6 bytes, it had 10 when the run began");
     const uint16_t other[5] = {5, 4, 3, 2, 1}; // tokens too, but not those
-    write_bytes("raw.bin", other, sizeof other);
+    put_bytes("raw.bin", other, sizeof other);
     expect_die(read_all, ds, "raw.bin: offset 0: somebody wrote to the file during the run");
     dataset_close(ds);
-    write_bytes("raw.bin", good, sizeof good);
+    put_bytes("raw.bin", good, sizeof good);
     ds = dataset_open(in_dir("raw.bin:uint16"), 10);
     assert_int_equal(rename(in_dir("raw.bin"), in_dir("moved.bin")), 0); // who has it open has it
-    write_bytes("raw.bin", other, sizeof other);
+    put_bytes("raw.bin", other, sizeof other);
     int32_t got[5];
     dataset_span(ds, 0, 5, got);
     assert_int_equal(got[0], 1);

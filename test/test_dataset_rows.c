@@ -14,36 +14,10 @@
 #include "text/packing.h"
 
 #include "packing_fill.h"
+#include "temp_dir.h"
 #include "base/rng.h"
 
 enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
-
-static char dir[256];
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/dataset_rows_XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static char *in_dir(const char *name)
-{
-    static char path[4][400];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", dir, name);
-    return p;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    const char *names[] = {"a_0.bin", "a_1.bin", "a_2.bin", "b_0.bin", "mix.toml"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
-    return rmdir(dir);
-}
 
 // ---- what is announced to the system: how often each token, by its place in all files
 
@@ -209,10 +183,7 @@ TEST(test_mixture)
     write_file("a_0.bin", a.stream, a.n);
     write_file("b_0.bin", b.stream, b.n);
     unlink(in_dir("a_1.bin"));
-    FILE *f = fopen(in_dir("mix.toml"), "w");
-    assert_non_null(f);
-    fputs("[source.a]\npath = \"a_0.bin\"\nweight = 3\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n", f);
-    assert_int_equal(fclose(f), 0);
+    put_text("mix.toml", "[source.a]\npath = \"a_0.bin\"\nweight = 3\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
     Dataset *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     int n_b = 0;
@@ -265,10 +236,7 @@ TEST(test_windows_ahead)
         dataset_writer_finish(w);
         add_shard(name[i], n, 2);
     }
-    FILE *f = fopen(in_dir("mix.toml"), "w");
-    assert_non_null(f);
-    fputs("[source.a]\npath = \"a_*.bin\"\nweight = 1\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n", f);
-    assert_int_equal(fclose(f), 0);
+    put_text("mix.toml", "[source.a]\npath = \"a_*.bin\"\nweight = 1\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
     for (int k = 0; k < 3; k++) { // in the order of the files, shuffled, a mixture
         Dataset *ds = dataset_open(in_dir(k < 2 ? "a_*.bin" : "mix.toml"), ALL);
         int three = 0, around = 0, second = 0;
@@ -289,4 +257,4 @@ TEST(test_windows_ahead)
     n_shards = 0;
 }
 
-TESTS(setup, teardown)
+TESTS(temp_dir_make, temp_dir_remove)

@@ -9,35 +9,21 @@
 #include <string.h>
 #include <unistd.h>
 
-static void put(const char *name, const char *text)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0 && fclose(f) == 0);
-}
-
 static void holds(const char *name, const char *expected)
 {
-    char path[300], text[4000];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "rb");
-    if (!f) fail_msg("no file %s", path);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    char *text = take_file(name, NULL);
     assert_string_equal(text, expected);
+    free(text);
 }
 
 TEST(test_files)
 {
-    put("a.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n\n  \n{\"id\": 2, \"text\": \"three\"}\n"
+    put_text("a.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n\n  \n{\"id\": 2, \"text\": \"three\"}\n"
                    "{\"text\": \"ONE\\u0000  two\"}\n");
-    put("b.txt", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines");
-    assert_int_equal(run("--exact --write keep.out --removed removed.out --clusters clusters.out --bench "
-                         "a.jsonl b.txt"), 0);
-    assert_non_null(strstr(output, "exact                   6            3            3"));
-    assert_non_null(strstr(output, " documents/s "));
+    put_text("b.txt", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines");
+    expect_run("--exact --write keep.out --removed removed.out --clusters clusters.out --bench "
+               "a.jsonl b.txt", 0, "exact                   6            3            3");
+    says(" documents/s ");
     holds("keep.out", "one\xEF\xBF\xBD two<|endoftext|>three<|endoftext|>four\nlines\n<|endoftext|>");
     holds("removed.out", "a.jsonl:5\nb.txt:1\nb.txt:5\n");
     holds("clusters.out", "{\"keep\":0,\"remove\":[2]}\n{\"keep\":1,\"remove\":[3]}\n{\"keep\":4,\"remove\":[5]}\n");
@@ -50,15 +36,13 @@ TEST(test_files)
     holds("keep.out", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines\nlines\n");
     assert_int_equal(run("--show 4 a.jsonl b.txt"), 0);
     assert_string_equal(output, "four\nlines\n\n");
-    assert_int_equal(run("--separator line b.txt"), 0);
-    assert_non_null(strstr(output, "exact                   3            0            3"));
-    put("c.jsonl", "{\"body\": \"x\"}");
+    expect_run("--separator line b.txt", 0, "exact                   3            0            3");
+    put_text("c.jsonl", "{\"body\": \"x\"}");
     assert_int_equal(run("--field body c.jsonl"), 0);
-    put("empty.txt", "");
+    put_text("empty.txt", "");
     assert_int_equal(run("empty.txt"), 0);
-    assert_int_equal(run("--threshold 0.8 --curve curve.svg"), 0);
-    assert_non_null(strstr(output, "9 bands of 13 rows"));
-    assert_non_null(strstr(output, "   0.80      0.3988"));
+    expect_run("--threshold 0.8 --curve curve.svg", 0, "9 bands of 13 rows");
+    says("   0.80      0.3988");
     char link[300], end[20];
     snprintf(link, sizeof link, "%s/link.svg", dir);
     assert_int_equal(symlink("curve.svg", link), 0);
@@ -69,15 +53,13 @@ TEST(test_files)
 // A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.
 TEST(test_separator_in_text)
 {
-    put("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n{\"text\": \"e--\\n\\nf\"}\n");
+    put_text("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n{\"text\": \"e--\\n\\nf\"}\n");
     const char *said = " documents hold the separator '";
-    assert_int_equal(run("in.jsonl --write out.txt"), 0);
-    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '<|endoftext|>' themselves and will be "
-                                   "read as several (write .jsonl instead)\n"));
-    assert_int_equal(run("in.jsonl --separator-line -- --write out.txt"), 0);
-    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '--' "));
-    assert_int_equal(run("in.jsonl --separator-line '' --write out.txt"), 0);
-    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '' "));
+    expect_run("in.jsonl --write out.txt", 0,
+               "out.txt: 1 documents hold the separator '<|endoftext|>' themselves and will be "
+               "read as several (write .jsonl instead)\n");
+    expect_run("in.jsonl --separator-line -- --write out.txt", 0, "out.txt: 1 documents hold the separator '--' ");
+    expect_run("in.jsonl --separator-line '' --write out.txt", 0, "out.txt: 1 documents hold the separator '' ");
     assert_int_equal(run("in.jsonl --separator , --write out.txt"), 0);
     assert_null(strstr(output, said));
     assert_int_equal(run("in.jsonl --write out.jsonl"), 0);
@@ -105,20 +87,20 @@ TEST(test_long_documents)
 
 TEST(test_evaluation)
 {
-    put("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
-    put("corpus.txt", "nothing here at all, so it stays<|endoftext|>"
+    put_text("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
+    put_text("corpus.txt", "nothing here at all, so it stays<|endoftext|>"
                       "see: The QUICK brown\nfox jumps away<|endoftext|>brown fox");
-    assert_int_equal(run("--ngram 4 --evaluation eval.jsonl --write kept.out --removed hit.out corpus.txt"), 0);
-    assert_non_null(strstr(output, "1 of 3 documents hold 1 or more 4-grams of the evaluation set\n"));
+    expect_run("--ngram 4 --evaluation eval.jsonl --write kept.out --removed hit.out corpus.txt", 0,
+               "1 of 3 documents hold 1 or more 4-grams of the evaluation set\n");
     assert_non_null(strstr(output, "1 of 2 examples: some of their 4-grams stand in the corpus; "
                                    "of 1 half or more, of 0 all\n"));
-    assert_non_null(strstr(output, "1 examples have fewer than 4 words"));
-    assert_non_null(strstr(output, "document 1: 2 of 4 4-grams, the first at word 1, of example 0\n"));
+    says("1 examples have fewer than 4 words");
+    says("document 1: 2 of 4 4-grams, the first at word 1, of example 0\n");
     holds("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
     holds("hit.out", "corpus.txt:1\n");
-    put("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
-    assert_int_equal(run("--ngram 4 --field body --evaluation-field text --evaluation eval.jsonl body.jsonl"), 0);
-    assert_non_null(strstr(output, "1 of 1 documents hold 1 or more 4-grams of the evaluation set\n"));
+    put_text("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
+    expect_run("--ngram 4 --field body --evaluation-field text --evaluation eval.jsonl body.jsonl", 0,
+               "1 of 1 documents hold 1 or more 4-grams of the evaluation set\n");
 }
 
 static void complains(const char *arguments, int status, const char *words)
@@ -131,16 +113,16 @@ static void complains(const char *arguments, int status, const char *words)
 // Nothing was looked for: no clean bill, and nothing is written.
 TEST(test_nothing_looked_for)
 {
-    put("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
-    put("none.jsonl", "");
-    put("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
-    assert_int_equal(run("--field body --evaluation eval.jsonl --write clean.jsonl body.jsonl"), 1);
-    assert_non_null(strstr(output, "error: dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its "
-                                   "field? --evaluation-field)"));
+    put_text("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
+    put_text("none.jsonl", "");
+    put_text("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
+    expect_run("--field body --evaluation eval.jsonl --write clean.jsonl body.jsonl", 1,
+               "error: dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its "
+               "field? --evaluation-field)");
     complains("--field body --evaluation none.jsonl --write clean.jsonl body.jsonl", 1, "none.jsonl: no example in it");
     int status = run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl");
     assert_int_equal(status, 1);
-    assert_non_null(strstr(output, "eval.jsonl: no example to look for: all 2 have fewer than 13 words"));
+    says("eval.jsonl: no example to look for: all 2 have fewer than 13 words");
     char path[300];
     snprintf(path, sizeof path, "%s/clean.jsonl", dir);
     assert_int_equal(access(path, F_OK), -1);
@@ -148,21 +130,21 @@ TEST(test_nothing_looked_for)
 
 TEST(test_errors)
 {
-    put("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n{\"text\": }\n");
-    put("member.jsonl", "{\"text\": \"x\"}\n{\"text\": 3}\n");
-    put("twice.jsonl", "{\"text\": \"x\", \"text\": \"y\"}\n");
-    put("utf8.jsonl", "{\"text\": \"\xff\"}\n");
-    put("list.jsonl", "[1]\n");
-    put("a.txt", "x");
+    put_text("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n{\"text\": }\n");
+    put_text("member.jsonl", "{\"text\": \"x\"}\n{\"text\": 3}\n");
+    put_text("twice.jsonl", "{\"text\": \"x\", \"text\": \"y\"}\n");
+    put_text("utf8.jsonl", "{\"text\": \"\xff\"}\n");
+    put_text("list.jsonl", "[1]\n");
+    put_text("a.txt", "x");
     complains("--strict bad.jsonl", 1, "bad.jsonl:3: not JSON");
     complains("a.txt member.jsonl --strict", 1, "member.jsonl:2: its 'text' is not a string");
     complains("--strict twice.jsonl", 1, "twice.jsonl:1: not JSON");
     complains("--strict list.jsonl", 1, "list.jsonl:1: not an object");
-    assert_int_equal(run("bad.jsonl member.jsonl twice.jsonl list.jsonl utf8.jsonl --exact"), 0);
-    assert_non_null(strstr(output, "bad.jsonl:4: left out: not JSON"));
-    assert_non_null(strstr(output, "5 files, 3 documents, 5 bytes of text"));
-    assert_non_null(strstr(output, "5 bad lines left out, 1 ill-formed sequences replaced\n"));
-    assert_non_null(strstr(output, "exact                   3            1            2"));
+    expect_run("bad.jsonl member.jsonl twice.jsonl list.jsonl utf8.jsonl --exact", 0,
+               "bad.jsonl:4: left out: not JSON");
+    says("5 files, 3 documents, 5 bytes of text");
+    says("5 bad lines left out, 1 ill-formed sequences replaced\n");
+    says("exact                   3            1            2");
     complains("missing.jsonl", 1, "missing.jsonl: cannot read: No such file or directory");
     complains("a.txt --folder missing", 1, "missing: no temporary file: No such file or directory");
     complains("a.txt --write a.jsonl.gz", 1, "a.jsonl.gz: what is written is not packed");

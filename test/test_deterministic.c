@@ -23,13 +23,10 @@ static Result run_split(const ModelShape *shape, size_t n, size_t rows, int thre
         for (size_t i = 0; i < n; i += rows) run_batch(m, &step, i, n - i < rows ? n - i : rows, T);
         r.loss = model_step_finish(m);
     }
-    r.grads = malloc(r.n * sizeof *r.grads);
-    assert_non_null(r.grads);
+    r.grads = zeroed(r.n * sizeof *r.grads);
     memcpy(r.grads, m->grads, r.n * sizeof *r.grads);
     r.grad_bytes = mem.tag_bytes[MEM_GRADS];
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
     return r;
 }
 
@@ -78,9 +75,7 @@ TEST(test_tree_order)
     assert_true(r.loss == loss[4] + ((loss[0] + loss[1]) + (loss[2] + loss[3])));
     assert_int_equal(r.grad_bytes, 4 * n * (1 + 3));
     free(g), free(tree), free(r.grads);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 // The gradient of the weight that 12 heads share: four ranks with three heads each, whose sums are added in the tree of

@@ -15,18 +15,6 @@
 #define PROGRAM "diff"
 #include "program.h"
 
-static void expect(const char *text)
-{
-    if (!strstr(output, text)) fail_msg("no \"%s\" in\n%s", text, output);
-}
-
-static void expect_status(const char *arguments, int status)
-{
-    int got = run(arguments);
-    if (got != status)
-        fail_msg("diff %s: exit status %d, expected %d\n%s", arguments, got, status, output);
-}
-
 // A file of one tensor "x" of n elements.
 static void put(const char *name, SafeDtype dtype, const void *data, size_t n)
 {
@@ -50,11 +38,10 @@ TEST(test_identical)
     float x[3] = {1, NAN, -0.0f};
     put_floats("a", x, 3);
     put_floats("b", x, 3);
-    expect_status("a b", 0);
-    expect("bound: equal bits");
-    expect("identical: 1 tensors, 3 elements");
-    expect("note: 1 elements are the same NaN on both sides");
-    expect_status("a b --rtol 0", 0);
+    expect_run("a b", 0, "bound: equal bits");
+    says("identical: 1 tensors, 3 elements");
+    says("note: 1 elements are the same NaN on both sides");
+    expect_run("a b --rtol 0", 0, "");
 }
 
 // Each row: two numbers, options, exit status. A bound holds exactly at its edge and breaks just beyond.
@@ -111,17 +98,16 @@ TEST(test_histogram)
                   1};
     put_floats("a", a, 8);
     put_floats("b", b, 8);
-    expect_status("a b", 1);
-    expect("  0                             3"); // 1, 5 and the two zeros
-    expect("  1                             2"); // to either side of 1
-    expect("  2-3                           1"); // smallest denormals of both signs
-    expect("  4-7                           1");
-    expect("  NaN on one side               1");
-    expect("first out of bound: x (8), 6 of 8 elements");
-    expect("[7]                                            nan               1"
+    expect_run("a b", 1, "  0                             3"); // 1, 5 and the two zeros
+    says("  1                             2"); // to either side of 1
+    says("  2-3                           1"); // smallest denormals of both signs
+    says("  4-7                           1");
+    says("  NaN on one side               1");
+    says("first out of bound: x (8), 6 of 8 elements");
+    says("[7]                                            nan               1"
            "             7fc00000 3f800000"); // the worst
-    expect("(8)      nan      nan        1          5        6 OUT");
-    expect("DIFFERENT: first at x; 1 of 1 tensors out of bound");
+    says("(8)      nan      nan        1          5        6 OUT");
+    says("DIFFERENT: first at x; 1 of 1 tensors out of bound");
 }
 
 TEST(test_dtypes)
@@ -142,18 +128,16 @@ TEST(test_dtypes)
     put("bigger", ST_I64, bigger, 2);
     put("i8", ST_I8, i8, 2);
     put("i8b", ST_I8, i8b, 2);
-    expect_status("bf16 f32", 1); // equal values, but not the same bits
-    expect("dtype is BF16, F32 in B");
-    expect_status("bf16 f32 --atol 0", 0);
-    expect_status("f64 f32 --atol 0", 0);
-    expect_status("f16 f16_as_f32 --atol 0", 0);
-    expect_status("bf16 bf16_next", 1);
-    expect("   0.0078   0.0078        0          1        1 OUT"); // one ULP of bf16 is 2^-7
-    expect_status("big bigger", 1);
-    expect(" 18446744073709551615        2 OUT"); // INT64_MIN to INT64_MAX
-    expect_status("big bigger --atol 1", 1);
-    expect_status("i8 i8b --atol 2", 0);
-    expect_status("i8 i8b --atol 1.9", 1);
+    expect_run("bf16 f32", 1, ""); // equal values, but not the same bits
+    says("dtype is BF16, F32 in B");
+    expect_run("bf16 f32 --atol 0", 0, "");
+    expect_run("f64 f32 --atol 0", 0, "");
+    expect_run("f16 f16_as_f32 --atol 0", 0, "");
+    expect_run("bf16 bf16_next", 1, "   0.0078   0.0078        0          1        1 OUT"); // one ULP of bf16 is 2^-7
+    expect_run("big bigger", 1, " 18446744073709551615        2 OUT"); // INT64_MIN to INT64_MAX
+    expect_run("big bigger --atol 1", 1, "");
+    expect_run("i8 i8b --atol 2", 0, "");
+    expect_run("i8 i8b --atol 1.9", 1, "");
 }
 
 // Missing names and shapes are differences; the first one reported is the first in execution order.
@@ -171,27 +155,24 @@ TEST(test_names_shapes_order)
     assert_true(safetensors_write(path, a, 3, NULL, 0, NULL, NULL, NULL, 0));
     snprintf(path, sizeof path, "%s/b", dir);
     assert_true(safetensors_write(path, b, 3, NULL, 0, NULL, NULL, NULL, 0));
-    expect_status("a b", 1);
+    expect_run("a b", 1, "");
     // Not layers.10, which stands first in the file.
-    expect("first out of bound: layers.2 (2,2), 1 of 4 elements");
-    expect("  [1,1]                                            4               5             40800000 40a00000");
-    expect("2 of 3 tensors out of bound");
-    expect_status("a b --atol 1", 0);
-    expect("within: 2 of 3 tensors differ, 2 of 12 elements; at most 1 of the bound, at layers.2");
+    says("first out of bound: layers.2 (2,2), 1 of 4 elements");
+    says("  [1,1]                                            4               5             40800000 40a00000");
+    says("2 of 3 tensors out of bound");
+    expect_run("a b --atol 1", 0,
+               "within: 2 of 3 tensors differ, 2 of 12 elements; at most 1 of the bound, at layers.2");
     b[1].shape = (size_t[]){4, 1};
     assert_true(safetensors_write(path, b, 2, NULL, 0, NULL, NULL, NULL, 0));
-    expect_status("a b --atol 9", 1);
-    expect("shape is (4,1) in B");
-    expect("not in B");
-    expect_status("b a --atol 9", 1);
-    expect("not in A");
-    expect("first out of bound: layers.10 (4,1)\n");
+    expect_run("a b --atol 9", 1, "shape is (4,1) in B");
+    says("not in B");
+    expect_run("b a --atol 9", 1, "not in A");
+    says("first out of bound: layers.10 (4,1)\n");
     // Something against nothing, and nothing against nothing: neither is agreement.
     assert_true(safetensors_write(path, b, 0, NULL, 0, NULL, NULL, NULL, 0));
-    expect_status("b a", 1);
-    expect_status("a b", 1);
-    expect_status("b b", 1);
-    expect("no tensor in either");
+    expect_run("b a", 1, "");
+    expect_run("a b", 1, "");
+    expect_run("b b", 1, "no tensor in either");
 }
 
 static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
@@ -215,15 +196,12 @@ TEST(test_checkpoints)
         assert_true(flat_save(run_dir, &s, &params, w, moments, 2, 1, error, sizeof error));
     }
     params_free(&params);
-    expect_status("run0 run0/checkpoints/step_00000001", 0);
-    expect("identical: 3 tensors");
-    expect_status("run0 run1", 1);
-    expect("first out of bound: exp_avg_sq.w");
-    expect_status(
+    expect_run("run0 run0/checkpoints/step_00000001", 0, "identical: 3 tensors");
+    expect_run("run0 run1", 1, "first out of bound: exp_avg_sq.w");
+    expect_run(
         "run0/checkpoints/step_00000001/model.safetensors run1/checkpoints/step_00000001/model.safetensors",
-        0);
-    expect_status("run0 run2", 1);
-    expect("run2: cannot open");
+        0, "");
+    expect_run("run0 run2", 1, "run2: cannot open");
 }
 
 // ---- another program's file, whose tensors have a dump's names
@@ -271,32 +249,26 @@ TEST(test_files_of_others)
     const Theirs sound[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0, 0}, {"grad.layers.0.q", 1, 2e-7f, 0, 0, 0},
                             {"other", 5, 0, 0, 0, 0}};
     put_theirs(sound, 3, 2, NULL);
-    expect_status("a b", 0);
-    expect("(A fp32, B fp32)");
-    expect("rounding: 2 of 2 tensors differ");
-    expect("would have been seen (");
-    expect("note: 1 tensors were not compared");
-    expect_status("a b --json", 0);
-    expect("{\"verdict\":\"rounding\",\"compared\":2,\"apart\":1,");
-    expect_status("a b --only 'weight.*'", 3);
-    expect("cannot tell: no tensor that both have");
+    expect_run("a b", 0, "(A fp32, B fp32)");
+    says("rounding: 2 of 2 tensors differ");
+    says("would have been seen (");
+    says("note: 1 tensors were not compared");
+    expect_run("a b --json", 0, "{\"verdict\":\"rounding\",\"compared\":2,\"apart\":1,");
+    expect_run("a b --only 'weight.*'", 3, "cannot tell: no tensor that both have");
     const Theirs scaled[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0, 0},
                              {"grad.layers.0.q", 1.00001f, 1e-7f, 0, 0, 0}};
     put_theirs(scaled, 2, 2, NULL); // well within the bound of each element
-    expect_status("a b", 1);
-    expect("OUT scale");
-    expect("DIFFERENT: first at grad.layers.0.q; 1 of 2");
-    expect("each number of A is that of B times 1 +1e-05");
-    expect_status("a b --only 'forward.*'", 0);
+    expect_run("a b", 1, "OUT scale");
+    says("DIFFERENT: first at grad.layers.0.q; 1 of 2");
+    says("each number of A is that of B times 1 +1e-05");
+    expect_run("a b --only 'forward.*'", 0, "");
     const Theirs narrow[] = {{"forward.layers.0.out", 1, 3e-3f, 0, 0, 0}};
     put_theirs(narrow, 1, 1, "bf16-autocast");
-    expect_status("a b", 0);
-    expect("(A bf16-autocast, B fp32)");
-    expect_status("a b --a-dtype fp32", 1);
+    expect_run("a b", 0, "(A bf16-autocast, B fp32)");
+    expect_run("a b --a-dtype fp32", 1, "");
     const Theirs foreign[] = {{"x", 1, 0, 0, 0, 0}, {"y", 1, 0, 0, 0, 0}};
     put_theirs(foreign, 2, 2, NULL);
-    expect_status("a b", 0);
-    expect("bound: equal bits");
+    expect_run("a b", 0, "bound: equal bits");
 }
 
 // Of honest pairs that were once called different, what they had in common.
@@ -305,28 +277,26 @@ TEST(test_rounding_that_elements_share)
     // A gradient that is the sum of a few tokens has their errors; one of many tokens has not.
     const Theirs few[] = {{"backward.head", 1, 1e-7f, 1, 4, 0}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0, 0}};
     put_theirs(few, 2, 2, NULL);
-    expect_status("a b", 0);
+    expect_run("a b", 0, "");
     const Theirs many[] = {{"backward.head", 1, 1e-7f, 1, 0, 0}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0, 0}};
     put_theirs(many, 2, 2, NULL);
-    expect_status("a b", 1);
-    expect("DIFFERENT: first at grad.final_norm.weight");
+    expect_run("a b", 1, "DIFFERENT: first at grad.final_norm.weight");
     // Clipping divides every gradient by the norm of all of them, which is rounded, too.
     const Theirs clipped[] = {{"grad.head.weight", 1.001f, 0.02f, 0, 0, 0},
                               {"state.exp_avg.x.weight", 1 / 1.001f, 0, 1e-3f, 0, 0}};
     put_theirs(clipped, 2, 2, "bf16-autocast");
-    expect_status("a b", 0);
-    expect_status("a b --only 'state.*'", 0);
+    expect_run("a b", 0, "");
+    expect_run("a b --only 'state.*'", 0, "");
     const Theirs slow[] = {{"grad.head.weight", 1, 0.02f, 0, 0, 0},
                            {"state.exp_avg.x.weight", 1 / 1.04f, 0, 1e-3f, 0, 0}};
     put_theirs(slow, 2, 2, "bf16-autocast");
-    expect_status("a b", 1);
-    expect("DIFFERENT: first at state.exp_avg.x.weight");
+    expect_run("a b", 1, "DIFFERENT: first at state.exp_avg.x.weight");
     // A bias whose gradient is rounding error alone; another optimizer has its matrix.
     const Theirs noise[] = {{"grad.x.weight", 1, 1e-7f, 0, 0, 0}, {"grad.x.bias", 1, 1e-7f, 1e-7f, 0, 0},
                             {"state.exp_avg.x.bias", 1, 1e-9f, 1e-9f, 0, 0}};
     put_theirs(noise, 3, 3, NULL);
-    expect_status("a b", 0);
-    expect_status("a b --only 'state.*'", 0);
+    expect_run("a b", 0, "");
+    expect_run("a b --only 'state.*'", 0, "");
 }
 
 // The norm of the gradients clips them all: as far as the two sides' norms are apart, their states may be. Here it is
@@ -345,8 +315,8 @@ TEST(test_norms_that_clip)
                                   {square ? "state.exp_avg_sq.layers.0.x.weight" : "state.exp_avg.layers.0.x.weight",
                                    own, 1e-8f, 0, 0, 0}};
         put_theirs(clipped, 7, 7, NULL);
-        expect_status("a b", same);
-        if (same) expect("DIFFERENT: first at state.exp_avg.layers.0.x.weight");
+        expect_run("a b", same, "");
+        if (same) says("DIFFERENT: first at state.exp_avg.layers.0.x.weight");
     }
 }
 
@@ -371,12 +341,11 @@ TEST(test_what_attention_cancels)
         char first[100];
         snprintf(first, sizeof first, "DIFFERENT: first at %s;", rows[i].first);
         put_theirs(step, 6, 6, NULL);
-        expect_status("a b", rows[i].first != NULL);
-        if (rows[i].first) expect(first);
+        expect_run("a b", rows[i].first != NULL, "");
+        if (rows[i].first) says(first);
         if (rows[i].first) continue;
         put_theirs(step, 7, 7, NULL); // the gradient of the values is no such difference
-        expect_status("a b", 1);
-        expect("DIFFERENT: first at grad.layers.0.attn.v.weight; 1 of 7");
+        expect_run("a b", 1, "DIFFERENT: first at grad.layers.0.attn.v.weight; 1 of 7");
     }
 }
 
@@ -384,23 +353,20 @@ TEST(test_command_line)
 {
     float x = 1;
     put_floats("a", &x, 1);
-    expect_status("", 2);
-    expect_status("a", 2);
-    expect_status("a a a", 2);
-    expect_status("a a --rtol", 2);
-    expect_status("a a --rtol x", 2);
-    expect_status("a a --rtol 1e-3x", 2);
-    expect_status("a a --rtol -1", 2);
-    expect_status("a a --atol nan", 2);
-    expect_status("a a --atol inf", 2);
-    expect_status("a a --exact --rtol 1", 2);
-    expect_status("a a --bound 3", 2);
-    expect("--bound: no such option");
-    expect_status("a a --a-dtype int8", 2);
-    expect("--a-dtype 'int8' (fp32, ");
-    expect_status("--help", 0);
-    expect_status("a nothing", 1);
-    expect("error: nothing: cannot open: No such file");
+    expect_run("", 2, "");
+    expect_run("a", 2, "");
+    expect_run("a a a", 2, "");
+    expect_run("a a --rtol", 2, "");
+    expect_run("a a --rtol x", 2, "");
+    expect_run("a a --rtol 1e-3x", 2, "");
+    expect_run("a a --rtol -1", 2, "");
+    expect_run("a a --atol nan", 2, "");
+    expect_run("a a --atol inf", 2, "");
+    expect_run("a a --exact --rtol 1", 2, "");
+    expect_run("a a --bound 3", 2, "--bound: no such option");
+    expect_run("a a --a-dtype int8", 2, "--a-dtype 'int8' (fp32, ");
+    expect_run("--help", 0, "");
+    expect_run("a nothing", 1, "error: nothing: cannot open: No such file");
 }
 
 // ---- choices of experts
@@ -453,8 +419,7 @@ static void put_routed(const char *name, const Routed *r)
 static void expect_routed(const Routed *a, const Routed *b, int status, const char *text)
 {
     put_routed("ra", a), put_routed("rb", b);
-    expect_status("ra.safetensors rb.safetensors", status);
-    expect(text);
+    expect_run("ra.safetensors rb.safetensors", status, text);
 }
 
 // Token 2 of the first sequence has a tie of experts 1 and 2 but for rounding.
@@ -476,12 +441,11 @@ TEST(test_ties_of_experts)
     for (size_t n = 0; n < 4; n++) a.backward[n][1] = 9;
     a.grad[2] = 9;
     expect_routed(&a, &b, 0, "rounding: ");
-    expect("note: layers.0: 1 of 8 tokens chose other experts, 0 the same in another order: ties, but for rounding");
-    expect("note: 1 gradients, states and updates were not compared");
+    says("note: layers.0: 1 of 8 tokens chose other experts, 0 the same in another order: ties, but for rounding");
+    says("note: 1 gradients, states and updates were not compared");
     assert_null(strstr(output, "note: layers.1"));
-    expect_status("ra.safetensors rb.safetensors --json", 0);
-    expect("\"chose_otherwise\":1");
-    expect_status("ra.safetensors rb.safetensors --exact", 1);
+    expect_run("ra.safetensors rb.safetensors --json", 0, "\"chose_otherwise\":1");
+    expect_run("ra.safetensors rb.safetensors --exact", 1, "");
 
     // What does not follow from it is compared.
     float *places[] = {&a.out[3][0], &a.norm[1][0], &a.norm[4][0], &a.loss[1], &a.backward[4][0], &a.router[2][0]};
@@ -503,8 +467,8 @@ TEST(test_ties_of_experts)
     a.down[6][2] = a.down[6][3] = 0.5f;
     a.choice1[5][1] = 2; // another token, whose scores are 1.5 apart
     expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.1.choice;");
-    expect("note: layers.1: 1 of 8 tokens chose other experts, 0 the same in another order: 1 of them by more than ");
-    expect("sample 1, token 1, choice 1");
+    says("note: layers.1: 1 of 8 tokens chose other experts, 0 the same in another order: 1 of them by more than ");
+    says("sample 1, token 1, choice 1");
 }
 
 TEST(test_choices_that_are_no_ties)

@@ -8,7 +8,8 @@
 #include "test/test.h"
 
 #include "deeper.h"
-#include "base/disk.h"
+
+#include "tags.h"
 
 #define PROGRAM "collectives"
 #include "program.h"
@@ -18,56 +19,16 @@ static void use(const char *name) // another program of the same directory
     strcpy(strrchr(program, '/') + 1, name);
 }
 
-// Every tag is closed in order, attributes are quoted, no number is missing.
-static void check_xml(const char *text)
-{
-    char open[20][32];
-    int depth = 0;
-    for (const char *s = text; *s; s++) {
-        assert_true((unsigned char)*s >= 0x20 || *s == '\n');
-        if (*s == '&') assert_true(!strncmp(s, "&amp;", 5) || !strncmp(s, "&lt;", 4) || !strncmp(s, "&gt;", 4));
-        if (*s != '<') continue;
-        bool closing = s[1] == '/', quoted = false;
-        char name[32] = "";
-        s += 1 + closing;
-        for (int n = 0; isalpha((unsigned char)*s) && n < 31; s++) name[n++] = *s;
-        for (; *s && (quoted || *s != '>'); s++) {
-            if (*s == '"') quoted = !quoted;
-            assert_true(*s != '<');
-        }
-        assert_true(name[0] && *s == '>');
-        if (closing) {
-            assert_true(depth-- > 0);
-            assert_string_equal(open[depth], name);
-        } else if (s[-1] != '/') {
-            assert_true(depth < 20);
-            strcpy(open[depth++], name);
-        }
-    }
-    assert_int_equal(depth, 0);
-    assert_null(strstr(text, "nan"));
-    assert_null(strstr(text, "inf"));
-}
-
 static char *picture(const char *arguments)
 {
-    char path[400], all[600];
-    size_t n;
+    char all[600];
     snprintf(all, sizeof all, "%s x.svg", arguments);
     assert_int_equal(run(all), 0);
-    snprintf(path, sizeof path, "%s/x.svg", dir);
-    char *text = disk_read_file(path, &n, 1 << 24);
-    assert_non_null(text);
-    assert_int_equal(unlink(path), 0);
-    check_xml(text);
+    char *text = take_file("x.svg", NULL);
+    assert_int_equal(unlink(in_dir("x.svg")), 0);
+    check_tags(text);
+    assert_true(!strstr(text, "nan") && !strstr(text, "inf"));
     return text;
-}
-
-static int count(const char *text, const char *word)
-{
-    int n = 0;
-    for (; (text = strstr(text, word)); text += strlen(word)) n++;
-    return n;
 }
 
 TEST(test_collectives)
@@ -85,9 +46,9 @@ TEST(test_collectives)
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         char *text = picture(CASE[i].draw);
         assert_true(strlen(text) < 60000);
-        assert_int_equal(count(text, "class=\"whole\""), CASE[i].whole);
-        assert_int_equal(count(text, "class=\"part\""), CASE[i].rows * 16 - CASE[i].whole);
-        assert_int_equal(count(text, "class=\"arrow\""), CASE[i].messages);
+        assert_int_equal(count_of(text, "class=\"whole\""), CASE[i].whole);
+        assert_int_equal(count_of(text, "class=\"part\""), CASE[i].rows * 16 - CASE[i].whole);
+        assert_int_equal(count_of(text, "class=\"arrow\""), CASE[i].messages);
         free(text);
     }
     free(picture("draw halving 7")); // three of them lend their vector first
@@ -109,15 +70,15 @@ TEST(test_mesh)
     use("mesh");
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         char *text = picture(CASE[i].draw);
-        assert_int_equal(count(text, "class=\"tp\""), CASE[i].tp);
-        assert_int_equal(count(text, "class=\"cp\""), CASE[i].cp);
-        assert_int_equal(count(text, "class=\"pp\""), CASE[i].pp);
-        assert_int_equal(count(text, "class=\"dp\""), CASE[i].dp);
+        assert_int_equal(count_of(text, "class=\"tp\""), CASE[i].tp);
+        assert_int_equal(count_of(text, "class=\"cp\""), CASE[i].cp);
+        assert_int_equal(count_of(text, "class=\"pp\""), CASE[i].pp);
+        assert_int_equal(count_of(text, "class=\"dp\""), CASE[i].dp);
         // each rank: one part of the model and two chunks of the sequence; and one box of each in the legend
-        assert_int_equal(count(text, "fill=\"#2563a8\"/>"), CASE[i].ranks + 1);
-        assert_int_equal(count(text, "fill=\"#d1571b\"/>"), 2 * CASE[i].ranks + 1);
+        assert_int_equal(count_of(text, "fill=\"#2563a8\"/>"), CASE[i].ranks + 1);
+        assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 2 * CASE[i].ranks + 1);
         // and, with ep, one part of the experts
-        assert_int_equal(count(text, "fill=\"#2f7d4f\"/>"), CASE[i].ep > 1 ? CASE[i].ranks + 1 : 0);
+        assert_int_equal(count_of(text, "fill=\"#2f7d4f\"/>"), CASE[i].ep > 1 ? CASE[i].ranks + 1 : 0);
         free(text);
     }
     assert_int_equal(run("128 --svg x.svg"), 2);
@@ -132,9 +93,9 @@ TEST(test_tp)
         char command[40];
         snprintf(command, sizeof command, "tiny %d --svg", ranks);
         char *text = picture(command);
-        assert_int_equal(count(text, "fill=\"none\" stroke=\"#b8c0c8\"/>"), 2 * ranks * (8 + 3)); // two panels
-        assert_int_equal(count(text, "opacity=\"0.35\""), 2 * ranks * 2);                       // two norms, whole
-        assert_int_equal(count(text, "opacity=\"0.9\""), 2 * ranks * 6);
+        assert_int_equal(count_of(text, "fill=\"none\" stroke=\"#b8c0c8\"/>"), 2 * ranks * (8 + 3)); // two panels
+        assert_int_equal(count_of(text, "opacity=\"0.35\""), 2 * ranks * 2);                       // two norms, whole
+        assert_int_equal(count_of(text, "opacity=\"0.9\""), 2 * ranks * 6);
         free(text);
     }
     assert_int_equal(run("tiny 3 --svg x.svg"), 1); // four heads
@@ -152,21 +113,17 @@ TEST(test_timeline)
                  "timeout 300 $launcher -n 2 '%.*s/zero' timeline %d t.svg </dev/null",
                  dir, (int)(strrchr(program, '/') - program), program, stage);
         assert_int_equal(system(command), 0);
-        char path[400];
-        size_t n;
-        snprintf(path, sizeof path, "%s/t.svg", dir);
-        char *text = disk_read_file(path, &n, 1 << 24);
-        assert_non_null(text);
-        check_xml(text);
+        char *text = take_file("t.svg", NULL);
+        check_tags(text);
         // of the naive twin, of the overlapped step, and in the legend
-        assert_int_equal(count(text, "fill=\"#2563a8\"/>"), 2 * 8 + 1);
-        assert_int_equal(count(text, "fill=\"#2f7d4f\"/>"), 2 * 8 + 1);
-        assert_int_equal(count(text, "fill=\"#66727f\"/>"), 2 * 1 + 1);
+        assert_int_equal(count_of(text, "fill=\"#2563a8\"/>"), 2 * 8 + 1);
+        assert_int_equal(count_of(text, "fill=\"#2f7d4f\"/>"), 2 * 8 + 1);
+        assert_int_equal(count_of(text, "fill=\"#66727f\"/>"), 2 * 1 + 1);
         if (stage == 0) { // naive: one call; overlapped: a call for each of 6 blocks, the head with the block below
-            assert_int_equal(count(text, "fill=\"#d1571b\"/>"), 1 + 7 + 1);
+            assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 1 + 7 + 1);
         } else { // gradients of 8 units; weights of 8 units, forward and again backward
-            assert_int_equal(count(text, "fill=\"#d1571b\"/>"), 2 * 8 + 1);
-            assert_int_equal(count(text, "fill=\"#7c52a8\"/>"), 2 * 2 * 8 + 1);
+            assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 2 * 8 + 1);
+            assert_int_equal(count_of(text, "fill=\"#7c52a8\"/>"), 2 * 2 * 8 + 1);
         }
         free(text);
     }
@@ -183,8 +140,8 @@ typedef struct {
 static void check_said(const char *picture, const Said *said)
 {
     for (; said->text; said++)
-        if (count(picture, said->text) != said->times)
-            fail_msg("%s: %d times, should be %d", said->text, count(picture, said->text), said->times);
+        if (count_of(picture, said->text) != said->times)
+            fail_msg("%s: %d times, should be %d", said->text, count_of(picture, said->text), said->times);
 }
 
 // A GPT block calls 8 ops forward (norm, qkv, attention, out, norm, up, down, add) and 11 backward (four matrices have
@@ -270,15 +227,15 @@ TEST(test_experts)
     use("draw");
     for (int capacity = 0; capacity < 2; capacity++) {
         char *text = picture(capacity ? "experts tiny-moe --moe.capacity=1" : "experts tiny-moe --moe.capacity=0");
-        int dropped = count(text, ">x</text>"), rows = count(text, "width=\"26.0\"");
+        int dropped = count_of(text, ">x</text>"), rows = count_of(text, "width=\"26.0\"");
         assert_int_equal(rows + dropped, 32);
-        assert_int_equal(count(text, "<line"), 32);
-        assert_int_equal(count(text, " rows of at most 4</text>"), capacity ? 8 : 0);
+        assert_int_equal(count_of(text, "<line"), 32);
+        assert_int_equal(count_of(text, " rows of at most 4</text>"), capacity ? 8 : 0);
         assert_true(capacity ? dropped > 0 : dropped == 0);
         for (int n = 5; n <= 16 && capacity; n++) {
             char many[24];
             snprintf(many, sizeof many, ": %d rows", n);
-            assert_int_equal(count(text, many), 0);
+            assert_int_equal(count_of(text, many), 0);
         }
         free(text);
     }

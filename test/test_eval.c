@@ -71,9 +71,7 @@ static int teardown(void **state)
 {
     Case *c = *state;
     dataset_close(c->val);
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
+    end_model(c->model, &c->mem, c->dev);
     int failed = unlink(c->path);
     free(c);
     return failed;
@@ -227,9 +225,7 @@ static void one_rank(Comm *ranks, void *arg)
     comm_set_ordered(ranks, true);
     EvalRanks share = {.all = ranks, .replica = ranks->rank, .replicas = ranks->size, .counts = true};
     s->loss[ranks->rank] = eval_run(model, s->c->val, s->n, s->stride, s->B, CONTEXT, NULL, -1, &share).loss;
-    model_free(model);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(model, &mem, dev);
 }
 
 // One loss, the same bits on each rank and for each number of ranks; all ranks run the model equally often, those

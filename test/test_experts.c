@@ -1,6 +1,5 @@
 // test_experts: what holds exactly in mixture of experts: the order of slots and rows, ties, NaN, capacity, and the
-// same bits as the dense ops have, in fp32 and narrow. Bounds and thread counts are in test_ops, derivatives in
-// test_ops_grad.
+// same bits as the dense ops have, in fp32 and narrow. Bounds, thread counts and derivatives are in test_ops.
 #include "fixture.h"
 
 #include "ops/narrow.h"
@@ -33,18 +32,10 @@ static void device_free(Device d)
     dev_cpu_free(d.cpu);
 }
 
-static void *room(size_t n_bytes)
-{
-    void *p = malloc(n_bytes);
-    assert_non_null(p);
-    memset(p, 0xff, n_bytes); // NaN
-    return p;
-}
-
 static X *normal(Dev *dev, const char *name, size_t n)
 {
-    float *x = room(n * sizeof *x);
-    X *out = room(n * dev->x_bytes);
+    float *x = zeroed(n * sizeof *x);
+    X *out = zeroed(n * dev->x_bytes);
     for (size_t i = 0; i < n; i++) x[i] = (float)rng_normal(rng_make(3, name, 0), i);
     dev->to_x(dev, out, x, n);
     free(x);
@@ -72,7 +63,7 @@ typedef struct {
 static Slots slots_make(Dev *dev, size_t N, size_t T, size_t k, size_t E, size_t cap, bool by_gate)
 {
     size_t R = N * k;
-    Slots s = {N, T, k, E, room(R * 4), room((E + 1) * 4), room(R * 4), room(R * 4), room(R * 4)};
+    Slots s = {N, T, k, E, zeroed(R * 4), zeroed((E + 1) * 4), zeroed(R * 4), zeroed(R * 4), zeroed(R * 4)};
     ref_random_choice(s.choice, N, k, E);
     for (size_t i = 0; i < R; i++) s.gate[i] = (float)rng_below(rng_make(3, "gate", 0), i, 9) / 8;
     dev->experts_sort(dev, s.offset, s.row, s.slot, s.choice, s.gate, N, T, k, E, cap, by_gate);
@@ -181,7 +172,7 @@ TEST(test_there_and_back)
             Device d = device_make(which, 0);
             size_t C = 300, R = 50 * k;
             Slots s = slots_make(d.dev, 50, 25, k, 6, 0, false);
-            X *x = normal(d.dev, "x", 50 * C), *rows = room(R * C * d.dev->x_bytes), *y = room(50 * C * d.dev->x_bytes);
+            X *x = normal(d.dev, "x", 50 * C), *rows = zeroed(R * C * d.dev->x_bytes), *y = zeroed(50 * C * d.dev->x_bytes);
             d.dev->experts_gather(d.dev, rows, x, s.slot, R, k, C);
             d.dev->experts_combine(d.dev, y, rows, s.row, 50, k, C);
             for (size_t times = k; times > 1; times /= 2) d.dev->add(d.dev, x, x, x, 50 * C);
@@ -200,7 +191,7 @@ TEST(test_far_rows)
     float *rows = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(rows, MAP_FAILED);
     Device d = device_make(0, 0);
-    float *out = room(C * sizeof *out);
+    float *out = zeroed(C * sizeof *out);
     int32_t far = FAR;
     for (size_t c = 0; c < C; c++) rows[last + c] = (float)c;
     d.dev->experts_gather(d.dev, XO(out), XI(rows), &far, 1, 1, C);
@@ -223,7 +214,7 @@ TEST(test_dropped_slots)
         Slots s = slots_make(dev, N, 20, K, 5, 6, true);
         size_t held = (size_t)s.offset[5], left = R - held;
         X *x = normal(dev, "x", N * F), *gate_up = normal(dev, "gate_up", R * 2 * F);
-        X *rows = room(R * F * dev->x_bytes), *d_gate_up = room(R * 2 * F * dev->x_bytes);
+        X *rows = zeroed(R * F * dev->x_bytes), *d_gate_up = zeroed(R * 2 * F * dev->x_bytes);
         float dgate[R];
         assert_true(left > 0);
         dev->experts_gather(dev, rows, x, s.slot, R, K, F);
@@ -320,8 +311,8 @@ static void same_as_dense(Dev *dev, DevExperts x, size_t C, size_t OC)
     const DevParts parts[2] = {{halves[0], 2, 2}, {halves[1], 2, 2}}; // of C and of OC
     size_t bytes = dev->x_bytes, n_w = x.E * x.stride, groups = x.sources * x.E, held = (size_t)x.offset[groups];
     X *inp = normal(dev, "inp", x.R * C), *dout = normal(dev, "dout", x.R * OC), *weight = normal(dev, "weight", n_w);
-    X *out = room(x.R * OC * bytes), *dinp = room(x.R * C * bytes), *want = room(x.R * (C > OC ? C : OC) * bytes);
-    float *dw = room(n_w * 4), *dw_want = room(n_w * 4);
+    X *out = zeroed(x.R * OC * bytes), *dinp = zeroed(x.R * C * bytes), *want = zeroed(x.R * (C > OC ? C : OC) * bytes);
+    float *dw = zeroed(n_w * 4), *dw_want = zeroed(n_w * 4);
     for (size_t i = 0; i < n_w; i++) dw[i] = dw_want[i] = (float)rng_normal(rng_make(3, "dw", 0), i);
     bool in_parts = x.parts.n > 0;
     if (in_parts) x.parts = parts[0];
@@ -385,7 +376,7 @@ TEST(test_swiglu_is_dense)
         Dev *dev = d.dev;
         size_t bytes = dev->x_bytes;
         X *gate_up = normal(dev, "gate_up", R * 2 * F), *dout = normal(dev, "dout", R * F);
-        X *a = room(R * 2 * F * bytes), *b = room(R * 2 * F * bytes);
+        X *a = zeroed(R * 2 * F * bytes), *b = zeroed(R * 2 * F * bytes);
         int32_t slot[R];
         float ones[R], dgate[R];
         for (int i = 0; i < R; i++) ones[i] = 1, slot[i] = i * 7 % R;

@@ -1,6 +1,5 @@
 // test_experts_model: blocks with experts in a model, by what must be equal to the bit: one expert and the dense layer;
-// equal experts and the dense layer; a step cut into micro-batches; the loads that are counted, whatever runs again;
-// and what capacity, bias and shares change. (Values and gradients against PyTorch: test_model.)
+// equal experts and the dense layer; the loads that are counted, whatever runs again; and what capacity, bias and shares change. (Values and gradients against PyTorch: test_model.)
 #include "step_run.h"
 
 #include "net/experts.h"
@@ -156,9 +155,7 @@ TEST(test_loads_count_each_slot_once)
         }
         assert_true(first[2][5] > 0 && first[2][5] < 5 * T);
         if (i) assert_memory_equal(count, first, sizeof count);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
 }
 
@@ -184,9 +181,7 @@ TEST(test_evaluation_drops_nothing)
         Step step = {.step = 3};
         trained[i] = run_batch(m, &step, 0, B, T);
         loss[i] = model_evaluate(m);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
     assert_true(loss[0] == loss[1] && trained[0] == loss[0] && trained[1] != loss[0]);
 }
@@ -223,9 +218,7 @@ TEST(test_loads_move_biases)
     assert_true(isnan(f.largest)); // nobody watched
     assert_true(loads_figures(&loads, 1).slots == 0);
     loads_free(&loads);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 // ---- what the metrics have of every token
@@ -283,9 +276,7 @@ static void expect_sums(MoeBalance balance, bool sigmoid)
         run_batch(m, &step, 0, 6, T);
         assert_true(loads.own[2 * EXPERTS_SUMS] == 0);
         loads_free(&loads);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
     assert_true(got[0].largest == got[1].largest && got[0].z == got[1].z && got[0].balance == got[1].balance);
     bool none = balance == MOE_BALANCE_BIAS;
@@ -355,9 +346,7 @@ static double distance_of(ModelShape shape, float bias, float load)
     double of_expert = count[2][4], norm = 0;
     const float *router = row_of(m, m->grads, "layers.2.router.weight");
     for (size_t i = 0; i < 5 * 10; i++) norm += router[i] * router[i];
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
     return of_expert + (load > 0 ? norm : 0);
 }
 
@@ -379,30 +368,6 @@ TEST(test_shares_of_the_batch_are_read)
     assert_true(distance_of(s, 0, 0.9f) != distance_of(s, 0, 0.1f));
     s.experts.balance_coef = 0;
     assert_true(distance_of(s, 0, 0.9f) == distance_of(s, 0, 0.1f));
-}
-
-// ---- micro-batches of a deterministic device
-
-TEST(test_micro_batches_do_not_change_bits)
-{
-    float *want = NULL;
-    for (size_t each = 1; each <= 3; each++) {
-        Mem mem = {0};
-        Dev *dev = dev_cpu_create(2);
-        dev->deterministic = true;
-        Model *m = make(&moe, dev, &mem, (ModelOptions){.sequences = 6});
-        Step step = {.dropout = 0.1f, .step = 3, .documents = true};
-        for (size_t b = 0; b < 6; b += each) run_batch(m, &step, b, each, T);
-        model_step_finish(m);
-        size_t n_bytes = m->params.n_elems * sizeof(float);
-        if (want) assert_memory_equal(m->grads, want, n_bytes);
-        else assert_non_null(want = malloc(n_bytes));
-        memcpy(want, m->grads, n_bytes);
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
-    }
-    free(want);
 }
 
 TESTS(NULL, NULL)

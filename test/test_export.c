@@ -15,18 +15,6 @@
 #define PROGRAM "export"
 #include "program.h"
 
-static void expect_status(const char *arguments, int status)
-{
-    int got = run(arguments);
-    if (got != status)
-        fail_msg("export %s: exit status %d, expected %d\n%s", arguments, got, status, output);
-}
-
-static void expect(const char *text)
-{
-    if (!strstr(output, text)) fail_msg("no \"%s\" in\n%s", text, output);
-}
-
 // ---- models of one block whose weights say where they come from: element i of row r is 1000 r + i
 
 enum { V = 5, T = 4, C = 4, F = 6, H = 2, G = 1, D = 2 };
@@ -147,8 +135,7 @@ static json_t *open_json(const char *name)
 TEST(test_safetensors)
 {
     save("plain", GPT, NULL);
-    expect_status("plain --to safetensors --out w.safetensors", 0);
-    expect("step 12, 20 tensors in w.safetensors");
+    expect_run("plain --to safetensors --out w.safetensors", 0, "step 12, 20 tensors in w.safetensors");
     Params p = describe(GPT);
     SafeTensors *st = open_file("w.safetensors");
     assert_int_equal(st->n, p.n_rows); // no optimizer state
@@ -165,7 +152,7 @@ TEST(test_safetensors)
     safetensors_close(st);
     params_free(&p);
     // The checkpoint itself, and the same bytes.
-    expect_status("plain/checkpoints/step_00000012 --to safetensors --out w2.safetensors", 0);
+    expect_run("plain/checkpoints/step_00000012 --to safetensors --out w2.safetensors", 0, "");
     char command[700];
     snprintf(command, sizeof command, "cmp '%s/w.safetensors' '%s/w2.safetensors'", dir, dir);
     assert_int_equal(system(command), 0);
@@ -176,8 +163,7 @@ TEST(test_safetensors)
 TEST(test_gpt2)
 {
     save("gpt2", GPT, GPT2 "qk_norm = false\n");
-    expect_status("gpt2 --to hf --out gpt2_hf", 0);
-    expect("step 12 for GPT2LMHeadModel in gpt2_hf");
+    expect_run("gpt2 --to hf --out gpt2_hf", 0, "step 12 for GPT2LMHeadModel in gpt2_hf");
     SafeTensors *st = open_file("gpt2_hf/model.safetensors");
     assert_int_equal(st->n, 16); // the tied head is left out
     assert_string_equal(safetensors_meta(st, "format"), "pt");
@@ -222,8 +208,7 @@ TEST(test_gpt2)
 TEST(test_llama)
 {
     save("llama", LLAMA_LIKE, LLAMA);
-    expect_status("llama --to hf --out llama_hf", 0);
-    expect("step 12 for LlamaForCausalLM in llama_hf");
+    expect_run("llama --to hf --out llama_hf", 0, "step 12 for LlamaForCausalLM in llama_hf");
     SafeTensors *st = open_file("llama_hf/model.safetensors");
     static const struct {
         const char *name;
@@ -263,9 +248,8 @@ TEST(test_qwen3)
     char config[900];
     snprintf(config, sizeof config, "%s[data]\ntokenizer = \"nowhere\"\n", LLAMA_OF("true"));
     save("qwen", QWEN_LIKE, config);
-    expect_status("qwen --to hf --out qwen_hf", 0);
-    expect("step 12 for Qwen3ForCausalLM in qwen_hf");
-    expect("its tokenizer is not at 'nowhere', so the folder has none");
+    expect_run("qwen --to hf --out qwen_hf", 0, "step 12 for Qwen3ForCausalLM in qwen_hf");
+    says("its tokenizer is not at 'nowhere', so the folder has none");
     SafeTensors *st = open_file("qwen_hf/model.safetensors");
     for (size_t i = 0; i < D; i++) { // rows 5 and 6 of describe
         assert_true(element(st, "model.layers.0.self_attn.q_norm.weight", D, 0, i) == (float)(5000 + (int)i));
@@ -285,8 +269,8 @@ TEST(test_mup)
     for (int head = 0; head <= D; head++) {
         snprintf(config, sizeof config, "%s[optim]\nmup_base = 2\nmup_base_head = %d\n", LLAMA, head);
         save("mup", LLAMA_LIKE, config);
-        expect_status("mup --to hf --out mup_hf", head == 1);
-        if (head == 1) expect("optim.mup_base_head = 1");
+        expect_run("mup --to hf --out mup_hf", head == 1, "");
+        if (head == 1) says("optim.mup_base_head = 1");
     }
 }
 
@@ -309,7 +293,7 @@ TEST(test_stretched)
         char config[2000];
         snprintf(config, sizeof config, "%s%s", LLAMA, rows[i].keys);
         save("stretched", LLAMA_LIKE, config);
-        expect_status("stretched --to hf --out stretched_hf", 0);
+        expect_run("stretched --to hf --out stretched_hf", 0, "");
         json_t *j = open_json("stretched_hf/config.json"), *rope = json_object_get(j, "rope_parameters");
         assert_string_equal(json_string_value(json_object_get(rope, "rope_type")), rows[i].type);
         assert_true(fabs(json_real_value(json_object_get(rope, "rope_theta")) / rows[i].theta - 1) <= 1e-15);
@@ -326,41 +310,34 @@ TEST(test_refusals)
     save("plain", GPT, NULL);
     save("mixed", GPT, MODEL "kv_heads = 2\nnorm = \"rmsnorm\"\nactivation = \"gelu\"\nposition = \"learned\"\n"
                              "bias = true\ntie = true\n");
-    expect_status("plain --to hf --out x", 1);
-    expect("holds no settings");
-    expect_status("mixed --to hf --out x", 1);
-    expect("neither GPT-2's family nor LLaMA's");
+    expect_run("plain --to hf --out x", 1, "holds no settings");
+    expect_run("mixed --to hf --out x", 1, "neither GPT-2's family nor LLaMA's");
     save("squares", GPT, MODEL "kv_heads = 2\nnorm = \"layernorm\"\nactivation = \"relu2\"\nposition = \"learned\"\n"
                                "bias = true\ntie = true\nqk_norm = false\n");
-    expect_status("squares --to hf --out x", 1);
-    expect("neither GPT-2's family nor LLaMA's");
+    expect_run("squares --to hf --out x", 1, "neither GPT-2's family nor LLaMA's");
     save("capped", GPT, GPT2 "logit_cap = 30\n");
-    expect_status("capped --to hf --out x", 1);
-    expect("model.logit_cap = 30: no class that export writes caps its logits (use --to safetensors)");
-    expect_status("plain --to ggml --out x", 2);
-    expect("--to ggml: unknown (hf, gguf, llm.c, safetensors or state)");
-    expect_status("plain --to safetensors --out x --type BF16", 2);
-    expect_status("plain --to hf --out x --type Q8_0", 2);
-    expect_status("plain --to gguf --out x --type Q4_0", 2);
-    expect_status("plain --to gguf --out x --shard 1", 2);
-    expect_status("plain --to safetensors", 2);
-    expect_status("plain --to safetensors --out", 2);
-    expect_status("plain plain --to safetensors --out x", 2);
-    expect_status("--help", 0);
-    expect_status("nothing --to safetensors --out x", 1);
-    expect("error: nothing: cannot open");
-    expect_status("plain --to safetensors --out nowhere/x", 1);
-    expect("cannot create: No such file");
-    expect_status("plain --to safetensors --out plain", 1); // a directory: nothing is left beside it
-    expect("cannot rename: ");
+    expect_run("capped --to hf --out x", 1,
+               "model.logit_cap = 30: no class that export writes caps its logits (use --to safetensors)");
+    expect_run("plain --to ggml --out x", 2, "--to ggml: unknown (hf, gguf, llm.c, safetensors or state)");
+    expect_run("plain --to safetensors --out x --type BF16", 2, "");
+    expect_run("plain --to hf --out x --type Q8_0", 2, "");
+    expect_run("plain --to gguf --out x --type Q4_0", 2, "");
+    expect_run("plain --to gguf --out x --shard 1", 2, "");
+    expect_run("plain --to safetensors", 2, "");
+    expect_run("plain --to safetensors --out", 2, "");
+    expect_run("plain plain --to safetensors --out x", 2, "");
+    expect_run("--help", 0, "");
+    expect_run("nothing --to safetensors --out x", 1, "error: nothing: cannot open");
+    expect_run("plain --to safetensors --out nowhere/x", 1, "cannot create: No such file");
+    expect_run("plain --to safetensors --out plain", 1, ""); // a directory: nothing is left beside it
+    says("cannot rename: ");
     char path[400];
     snprintf(path, sizeof path, "%s/plain.tmp", dir);
     assert_int_not_equal(access(path, F_OK), 0);
     // A damaged checkpoint is not exported.
     snprintf(path, sizeof path, "%s/plain/checkpoints/step_00000012/model.safetensors", dir);
     assert_int_equal(truncate(path, 700), 0);
-    expect_status("plain/checkpoints/step_00000012 --to safetensors --out y", 1);
-    expect("model.safetensors: ");
+    expect_run("plain/checkpoints/step_00000012 --to safetensors --out y", 1, "model.safetensors: ");
     snprintf(path, sizeof path, "%s/y", dir);
     assert_int_not_equal(access(path, F_OK), 0);
 }

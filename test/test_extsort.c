@@ -60,8 +60,7 @@ TEST(test_any_memory)
     for (int kind = 0; kind < 5; kind++)
         for (size_t n_words = 1; n_words <= 3; n_words++) {
             size_t n = kind == 0 ? N : N / 9;
-            uint64_t *sorted = malloc(n * n_words * sizeof *sorted);
-            assert_non_null(sorted);
+            uint64_t *sorted = zeroed(n * n_words * sizeof *sorted);
             for (size_t i = 0; i < n * n_words; i++) sorted[i] = value(kind, i / n_words, i % n_words);
             qsort_r(sorted, n, n_words * sizeof *sorted, by_words, &n_words);
             for (size_t k = 0; k < sizeof memory / sizeof *memory; k++)

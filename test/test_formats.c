@@ -87,13 +87,6 @@ static void put(void *out, size_t bytes, size_t i, uint32_t pattern)
     else ((uint32_t *)out)[i] = pattern;
 }
 
-static void *room(size_t n_bytes)
-{
-    void *p = malloc(n_bytes ? n_bytes : 1);
-    if (!p) fail_msg("no memory for %zu bytes", n_bytes);
-    return p;
-}
-
 // A pattern for the fixture: NaN is one below the sign bit.
 static uint32_t plain(Format f, uint32_t pattern)
 {
@@ -105,7 +98,7 @@ TEST(test_decode)
     Fixture *fx = fixture_open("formats");
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         uint32_t n = formats_sign(f) * 2, overflow = formats_overflow(f);
-        uint32_t *out = (uint32_t *)room(n * sizeof *out);
+        uint32_t *out = (uint32_t *)zeroed(n * sizeof *out);
         for (uint32_t p = 0; p < n; p++) {
             float x = formats_decode(f, p);
             uint32_t a = p & (formats_sign(f) - 1);
@@ -134,7 +127,7 @@ TEST(test_encode_edges)
     Fixture *fx = fixture_open("formats");
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         size_t n = formats_overflow(f), bytes = formats_bytes(f);
-        void *out[2] = {room(8 * n * bytes), room(8 * n * bytes)};
+        void *out[2] = {zeroed(8 * n * bytes), zeroed(8 * n * bytes)};
         for (size_t p = 0; p < n; p++) {
             double v = value(f, (uint32_t)p), w = value(f, (uint32_t)p + 1);
             float middle = (float)((v + w) / 2);
@@ -171,7 +164,7 @@ TEST(test_encode_sweep)
     const int32_t *sample = fixture_i32(fx, "sample", n / 4096);
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         size_t bytes = formats_bytes(f);
-        void *out = room(n * bytes);
+        void *out = zeroed(n * bytes);
         for (int sat = 0; sat < 2; sat++) {
             char name[32];
             snprintf(name, sizeof name, "%s/sample%s", key[f], suffix[sat]);
@@ -233,11 +226,11 @@ TEST(test_arrays)
 {
     static const size_t lengths[] = {0, 1, 7, 33, 4095, 4096, 4097, 50001};
     const size_t most = 50001;
-    float *in = (float *)room(most * sizeof *in), *back = (float *)room((most + 1) * sizeof *back);
+    float *in = (float *)zeroed(most * sizeof *in), *back = (float *)zeroed((most + 1) * sizeof *back);
     for (size_t k = 0; k < most; k++) in[k] = sweep((uint32_t)k * 83 + 5);
     for (Format f = FORMAT_FP32; f < FORMAT_COUNT; f++) {
         size_t bytes = formats_bytes(f), up = f == FORMAT_TF32 ? 13 : 0;
-        unsigned char *out = (unsigned char *)room((most + 1) * bytes);
+        unsigned char *out = (unsigned char *)zeroed((most + 1) * bytes);
         for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
             size_t n = lengths[l];
             bool saturate = l & 1;
@@ -318,12 +311,7 @@ TEST(test_info)
         {"fp8 E4M3", "", 8, 4, 3, 7, false, 448, 0x1p-6, 0x1p-9, 0x1p-3, 1.20412},
         {"fp8 E5M2", "", 8, 5, 2, 15, true, 57344, 0x1p-14, 0x1p-16, 0x1p-2, 0.90309},
     };
-    char *text = NULL;
-    size_t n_text = 0;
-    FILE *out = open_memstream(&text, &n_text);
-    assert_non_null(out);
-    formats_table_print(out);
-    assert_int_equal(fclose(out), 0);
+    char *text = PRINTED(out, formats_table_print(out));
     size_t n_lines = 0;
     for (const char *c = text; *c; c++) n_lines += *c == '\n';
     assert_int_equal(n_lines, 1 + FORMAT_COUNT);

@@ -30,8 +30,7 @@ enum { PAD = 3 };
 
 static float *random_floats(size_t n, const char *name)
 {
-    float *x = malloc((n + 1) * sizeof *x);
-    assert_non_null(x);
+    float *x = zeroed((n + 1) * sizeof *x);
     Rng rng = rng_make(7, name, 0);
     for (size_t i = 0; i < n; i++) x[i] = rng_normal(rng, i);
     return x;
@@ -56,8 +55,7 @@ static void operands_free(Operands o)
 
 static float *copy_floats(const float *x, size_t n)
 {
-    float *y = malloc(n * sizeof *y);
-    assert_non_null(y);
+    float *y = zeroed(n * sizeof *y);
     return memcpy(y, x, n * sizeof *y);
 }
 
@@ -106,6 +104,7 @@ static void check_product(Product p, int max_threads)
     plain(expected, p, o);
     for (int threads = 0; threads <= max_threads; threads++) {
         float *got = copy_floats(o.c, o.n_c);
+        for (size_t i = 0; p.beta == 0 && i < p.M * p.N; i++) got[i / p.N * o.ldc + i % p.N] = NAN; // are not read
         run(got, p, o, threads);
         assert_same(got, expected, o.n_c, o.ldc, p, threads); // the padding of C, too
         free(got);
@@ -167,62 +166,6 @@ TEST(test_the_data_tell_orders_apart)
         halves_differ += half[0] + half[1] != up;
     }
     assert_true(descending_differs > n / 2 && unfused_differs > n / 2 && halves_differ > n / 2);
-    operands_free(o);
-}
-
-// A gradient summed over micro-batches: the terms in two calls, the second on top of the first.
-TEST(test_a_sum_cut_in_two_calls_has_the_same_bits)
-{
-    Product p = {45, 77, 640, true, false, 1, 0};
-    Operands o = operands_make(p);
-    float *whole = copy_floats(o.c, o.n_c);
-    run(whole, p, o, 2);
-    for (size_t cut = 1; cut < p.K; cut += 91) {
-        float *got = copy_floats(o.c, o.n_c);
-        gemm(2, true, false, p.M, p.N, cut, 1, o.a, o.lda, o.b, o.ldb, 0, got, o.ldc);
-        gemm_serial(true, false, p.M, p.N, p.K - cut, 1, o.a + cut * o.lda, o.lda, o.b + cut * o.ldb, o.ldb, 1, got,
-                    o.ldc);
-        assert_same(got, whole, o.n_c, o.ldc, p, 2);
-        free(got);
-    }
-    free(whole);
-    operands_free(o);
-}
-
-// A row of the batch does not feel how many other rows there are.
-TEST(test_rows_do_not_depend_on_the_height_of_the_batch)
-{
-    Product p = {300, 50, 128, false, true, 1, 0};
-    Operands o = operands_make(p);
-    float *whole = copy_floats(o.c, o.n_c);
-    run(whole, p, o, 3);
-    for (size_t height = 1; height < p.M; height = height * 2 + 1) {
-        float *got = copy_floats(o.c, o.n_c);
-        for (size_t r = 0; r < p.M; r += height) {
-            Product part = p;
-            Operands at = o;
-            part.M = p.M - r < height ? p.M - r : height;
-            at.a += r * o.lda;
-            run(got + r * o.ldc, part, at, 1);
-        }
-        assert_same(got, whole, o.n_c, o.ldc, p, 1);
-        free(got);
-    }
-    free(whole);
-    operands_free(o);
-}
-
-TEST(test_old_numbers_in_c_are_not_read_with_beta_zero)
-{
-    Product p = {21, 70, 19, false, true, 1, 0};
-    Operands o = operands_make(p);
-    float *expected = copy_floats(o.c, o.n_c), *got = copy_floats(o.c, o.n_c);
-    plain(expected, p, o);
-    for (size_t m = 0; m < p.M; m++)
-        for (size_t n = 0; n < p.N; n++) got[m * o.ldc + n] = n % 2 ? NAN : INFINITY;
-    run(got, p, o, 0);
-    assert_same(got, expected, o.n_c, o.ldc, p, 0);
-    free(expected), free(got);
     operands_free(o);
 }
 

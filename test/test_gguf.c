@@ -78,9 +78,7 @@ static void make(Made *made, const char *const *settings)
 
 static void drop(Made *made)
 {
-    model_free(made->m);
-    mem_free_all(&made->mem);
-    dev_cpu_free(made->dev);
+    end_model(made->m, &made->mem, made->dev);
 }
 
 static Tokenizer *learn(void)
@@ -332,7 +330,7 @@ static void put(FILE *f, const void *data, size_t n)
 
 static void put_u32(FILE *f, uint32_t x) { put(f, &x, 4); }
 static void put_u64(FILE *f, uint64_t x) { put(f, &x, 8); }
-static void put_text(FILE *f, const char *s) { put_u64(f, strlen(s)), put(f, s, strlen(s)); }
+static void put_string(FILE *f, const char *s) { put_u64(f, strlen(s)), put(f, s, strlen(s)); }
 
 // One tensor of `rows` rows of 32 numbers.
 static void write_blocks(uint32_t type, const void *data, size_t n, uint64_t rows, uint64_t offset)
@@ -340,8 +338,8 @@ static void write_blocks(uint32_t type, const void *data, size_t n, uint64_t row
     FILE *f = fopen(in_dir("b.gguf"), "wb");
     assert_non_null(f);
     put(f, "GGUF", 4), put_u32(f, 3), put_u64(f, 1), put_u64(f, 1);
-    put_text(f, "general.alignment"), put_u32(f, GGUF_U32), put_u32(f, 64);
-    put_text(f, "w"), put_u32(f, 2), put_u64(f, 32), put_u64(f, rows), put_u32(f, type), put_u64(f, offset);
+    put_string(f, "general.alignment"), put_u32(f, GGUF_U32), put_u32(f, 64);
+    put_string(f, "w"), put_u32(f, 2), put_u64(f, 32), put_u64(f, rows), put_u32(f, type), put_u64(f, offset);
     while (ftell(f) % 64) put(f, "", 1);
     put(f, data, n);
     assert_int_equal(fclose(f), 0);
@@ -510,17 +508,13 @@ TEST_IN_DIR(test_overlap)
 TEST_IN_DIR(test_cut)
 {
     save(llama, GGUF_F32);
-    static char all[1 << 20];
-    FILE *f = fopen(in_dir("m.gguf"), "rb");
-    assert_non_null(f);
-    size_t size = fread(all, 1, sizeof all, f);
-    fclose(f);
+    size_t size;
+    char *all = take_file("m.gguf", &size);
     for (size_t n = 0; n < size; n += n < 600 ? 7 : 1999) {
-        f = fopen(in_dir("m.gguf"), "wb");
-        put(f, all, n);
-        fclose(f);
+        put_bytes("m.gguf", all, n);
         expect_die(open_model, NULL, "m.gguf: ");
     }
+    free(all);
 }
 
 TESTS(NULL, NULL)

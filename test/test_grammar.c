@@ -24,8 +24,7 @@ static void check_language(const GrammarRule *rules, size_t n_rules, const Row *
     enum { N = 20000 };
     Grammar *g = grammar_load(rules, n_rules);
     double total = 0, sum = 0, squares = 0;
-    size_t *seen = calloc(n_rows, sizeof *seen);
-    assert_non_null(seen);
+    size_t *seen = zeroed(n_rows * sizeof *seen);
     for (size_t i = 0; i < n_rows; i++) {
         GrammarScore score = grammar_score(g, rows[i].text, strlen(rows[i].text));
         assert_int_equal(score.derivations, rows[i].derivations);

@@ -47,8 +47,7 @@ static void add(List *list, SafeDtype type, const char *name, int l, size_t rows
 {
     Format format = type == ST_F32 ? FORMAT_FP32 : type == ST_F16 ? FORMAT_FP16 : FORMAT_BF16;
     size_t n = rows * (cols ? cols : 1), bytes = formats_bytes(format);
-    char *data = malloc(n * bytes);
-    assert_non_null(data);
+    char *data = zeroed(n * bytes);
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = formats_encode(format, value[i], false);
         memcpy(data + i * bytes, &bits, bytes); // little-endian
@@ -65,8 +64,7 @@ static void add_linear(List *list, SafeDtype type, const char *name, int l, size
                        bool bias, const char *const *ours, size_t n_ours)
 {
     char full[120];
-    float *w = malloc(out * in * n_ours * sizeof *w), *b = malloc(out * n_ours * sizeof *b);
-    assert_true(w && b);
+    float *w = zeroed(out * in * n_ours * sizeof *w), *b = zeroed(out * n_ours * sizeof *b);
     for (size_t k = 0; k < n_ours; k++)
         for (size_t o = 0; o < out; o++) {
             b[k * out + o] = element(ours[k], l, o, 999);
@@ -174,6 +172,19 @@ static void write_config(const char *keys)
     assert_int_equal(fclose(f), 0);
 }
 
+static void drop(List *list)
+{
+    while (list->n) free((void *)(uintptr_t)list->tensor[--list->n].data);
+}
+
+static void write_whole(const List *list)
+{
+    char error[500];
+    if (!safetensors_write(in_dir("model.safetensors"), list->tensor, list->n, NULL, 0, NULL, NULL, error,
+                           sizeof error))
+        fail_msg("%s", error);
+}
+
 // One file, or, with an index, every `shards`-th tensor in each of them.
 static void write_tensors(List *list, int shards)
 {
@@ -193,7 +204,7 @@ static void write_tensors(List *list, int shards)
         if (!safetensors_write(in_dir(name), part, n, NULL, 0, NULL, NULL, error, sizeof error)) fail_msg("%s", error);
     }
     if (index) fprintf(index, "}}\n"), assert_int_equal(fclose(index), 0);
-    while (list->n) free((void *)(uintptr_t)list->tensor[--list->n].data);
+    drop(list);
 }
 
 // ---- what is read
@@ -231,9 +242,7 @@ static void expect_weights(const char *keys)
                          element(ours, l, o, j));
         }
     }
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 static int read_config(void *keys)
@@ -298,9 +307,7 @@ static json_t *expect_written(const char *class, const char *keys, const List *s
         assert_memory_equal(t->data, s->tensor[i].data, n * sizeof(float));
     }
     safetensors_close(st);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
     json_t *config = json_load_file(in_dir("out/config.json"), 0, NULL);
     assert_non_null(config);
     return config;
@@ -324,22 +331,19 @@ TEST_IN_DIR(test_experts)
     assert_true(cfg.model.experts == E && cfg.model.experts_active == 2 && cfg.model.experts_ffn == F);
     assert_true(cfg.model.experts_renorm && cfg.model.experts_every == 1 && cfg.model.experts_dense == 0);
     assert_true(cfg.model.rope_theta == 1e6 && cfg.moe.balance_coef == 0.02 && !cfg.model.qk_norm);
-    char error[500];
-    if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
-        fail_msg("%s", error);
+    write_whole(&s);
     expect_weights(MIXTRAL);
     json_t *j = expect_written("MixtralForCausalLM", MIXTRAL ", \"router_aux_loss_coef\": 0.02", &kept);
     assert_string_equal(json_string_value(json_object_get(j, "model_type")), "mixtral");
     assert_true(number_of(j, "num_local_experts") == E && number_of(j, "num_experts_per_tok") == 2);
     assert_true(number_of(j, "intermediate_size") == F && number_of(j, "router_aux_loss_coef") == 0.02);
     json_decref(j);
-    while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+    drop(&s);
     for (int step = 1; step < 3; step++) { // layer 0 has none: by the list, or by the step
         static const char *const keys[] = {QWEN3_MOE ", \"mlp_only_layers\": [0], \"norm_topk_prob\": true",
                                            QWEN3_MOE ", \"decoder_sparse_step\": 2, \"router_aux_loss_coef\": 0.25"};
         make_llama_with(&s, ST_F32, false, false, true, 2);
-        if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
-            fail_msg("%s", error);
+        write_whole(&s);
         expect_weights(keys[step - 1]);
         j = expect_written("Qwen3MoeForCausalLM", keys[step - 1], &s);
         assert_true(number_of(j, "num_experts") == E && number_of(j, "num_experts_per_tok") == 2);
@@ -350,7 +354,7 @@ TEST_IN_DIR(test_experts)
         assert_int_equal(json_array_size(json_object_get(j, "mlp_only_layers")), 1);
         assert_int_equal(json_integer_value(json_array_get(json_object_get(j, "mlp_only_layers"), 0)), 0);
         json_decref(j);
-        while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+        drop(&s);
     }
 }
 
@@ -360,7 +364,6 @@ TEST_IN_DIR(test_olmoe)
     for (int k = 0; k < 2; k++) {
         List s = {.n = 0};
         Config cfg;
-        char error[500];
         make_llama_with(&s, ST_F32, false, false, QK_NORM_WHOLE, 3);
         write_config(keys[k]);
         config_defaults(&cfg);
@@ -368,8 +371,7 @@ TEST_IN_DIR(test_olmoe)
         assert_true(cfg.model.qk_norm == QK_NORM_WHOLE && cfg.model.experts == E && cfg.model.experts_ffn == F);
         assert_true(cfg.model.rope_theta == 1e4 && cfg.model.experts_every == 1 && cfg.model.experts_renorm == k);
         assert_true(cfg.moe.balance_coef == (k ? 0.25 : 0.01)); // k / layers is 1
-        if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
-            fail_msg("%s", error);
+        write_whole(&s);
         expect_weights(keys[k]);
         json_t *j = expect_written("OlmoeForCausalLM", keys[k], &s);
         assert_string_equal(json_string_value(json_object_get(j, "model_type")), "olmoe");
@@ -378,7 +380,7 @@ TEST_IN_DIR(test_olmoe)
         assert_true(json_is_true(json_object_get(j, "norm_topk_prob")) == k && !json_object_get(j, "mlp_only_layers"));
         assert_true(number_of(j, "router_aux_loss_coef") == (k ? 0.25 : 0.01));
         json_decref(j);
-        while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+        drop(&s);
     }
 }
 
@@ -387,19 +389,17 @@ TEST_IN_DIR(test_olmo2)
     static const char keys[] = LIKE("olmo2") ", \"head_dim\": null, \"rms_norm_eps\": 1e-6";
     List s = {.n = 0};
     Config cfg;
-    char error[500];
     make_llama(&s, ST_F32, false, false, QK_NORM_WHOLE);
     write_config(keys);
     config_defaults(&cfg);
     hf_config(dir, &cfg);
     assert_true(cfg.model.norm_place == NORM_OF_OUTPUT && cfg.model.qk_norm == QK_NORM_WHOLE && !cfg.model.experts);
-    if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
-        fail_msg("%s", error);
+    write_whole(&s);
     expect_weights(keys);
     json_t *j = expect_written("Olmo2ForCausalLM", keys, &s);
     assert_string_equal(json_string_value(json_object_get(j, "model_type")), "olmo2");
     json_decref(j);
-    while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+    drop(&s);
 }
 
 // Which layers have experts, of six.
@@ -481,9 +481,7 @@ TEST_IN_DIR(test_some_biases)
         }
         const Param *q = &m->params.row[params_find(&m->params, "layers.1.attn.q.bias")];
         assert_true(m->weights[q->offset + 2] == element("attn.q", 1, 2, 999));
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
 }
 
@@ -557,7 +555,7 @@ TEST_IN_DIR(test_index)
         if (!wrong) expect_weights(keys);
         else expect_die(read_model, keys, "a.safetensors: no tensor model.layers.");
     }
-    while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+    drop(&s);
     unlink(in_dir("model.safetensors.index.json"));
 }
 
@@ -638,10 +636,7 @@ TEST_IN_DIR(test_refusals)
                "model.layers.0.mlp.gate_proj.weight has another shape than config.json says: 9 x 6 are needed");
     unlink(in_dir("model.safetensors"));
     expect_die(read_model, LIKE("llama"), "model.safetensors");
-    FILE *f = fopen(in_dir("model.safetensors.index.json"), "w");
-    assert_non_null(f);
-    fprintf(f, "{\"weight_map\": {\"a\": \"../x\"}}");
-    fclose(f);
+    put_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x\"}}");
     expect_die(read_model, LIKE("llama"), "a shard called '../x'");
 }
 

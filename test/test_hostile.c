@@ -18,11 +18,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static void write_text(const char *name, const char *text)
-{
-    assert_true(disk_write_file(in_dir(name), text, strlen(text)));
-}
-
 static int load_tokenizer(void *arg)
 {
     tokenizer_free(tokenizer_load(arg));
@@ -43,8 +38,7 @@ enum { DEPTH = 1 << 20 };
 static char *deep(const char *opening)
 {
     size_t n = strlen(opening);
-    char *text = malloc(n * DEPTH + 1);
-    assert_non_null(text);
+    char *text = zeroed(n * DEPTH + 1);
     for (size_t i = 0; i < DEPTH; i++) memcpy(text + n * i, opening, n);
     text[n * DEPTH] = 0;
     return text;
@@ -98,14 +92,14 @@ static int parse_deep_manifest(void *arg)
 TEST(test_deep_json)
 {
     char *array = deep("["), *object = deep("{\"a\":"), text[1024];
-    write_text("tokenizer.json", array);
+    put_text("tokenizer.json", array);
     expect_die(load_tokenizer, dir, "maximum parsing depth reached");
-    write_text("tokenizer.json", object);
+    put_text("tokenizer.json", object);
     expect_die(load_tokenizer, dir, "maximum parsing depth reached");
     FILE *f = fopen(in_dir("deep.jsonl"), "w");
     assert_true(f && fputs(object, f) >= 0 && fputs("\n{\"text\": \"good\"}\n", f) >= 0 && fclose(f) == 0);
     assert_int_equal(run_child(read_deep_documents, in_dir("deep.jsonl"), text, sizeof text), 0);
-    write_text("metrics.jsonl", array);
+    put_text("metrics.jsonl", array);
     assert_int_equal(run_child(read_deep_metrics, in_dir("metrics.jsonl"), text, sizeof text), 0);
     assert_int_equal(run_child(parse_deep_part, object, text, sizeof text), 0);
     assert_int_equal(run_child(parse_deep_manifest, array, text, sizeof text), 0);
@@ -121,11 +115,11 @@ TEST(test_giant_vocabulary)
     for (int i = 0; i < 5; i++) {
         char text[200];
         snprintf(text, sizeof text, "{\"a\": 0, \"b\": %s}", id[i]);
-        write_text("vocab.json", text);
-        write_text("merges.txt", "");
+        put_text("vocab.json", text);
+        put_text("merges.txt", "");
         expect_die(load_tokenizer, dir, "its id is not one of 0..1");
         snprintf(text, sizeof text, "[model]\nvocab = %s\n", id[i]);
-        write_text("x.toml", text);
+        put_text("x.toml", text);
         char said[2048];
         if (i == 1) continue; // a size, if a large one
         assert_int_equal(run_child(load_config, in_dir("x.toml"), said, sizeof said), 1);
@@ -187,8 +181,8 @@ TEST(test_links_are_not_followed)
     const char *aside[] = {"replaced.tmp", "metrics.jsonl.tmp", "loss.svg.tmp", "shard.bin.tmp"};
     char kept[64];
     size_t n;
-    write_text("outside", "keep me");
-    write_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":2.0}\n");
+    put_text("outside", "keep me");
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":2.0}\n");
     for (int i = 0; i < 4; i++) assert_int_equal(symlink(in_dir("outside"), in_dir(aside[i])), 0);
     assert_true(disk_replace_file(in_dir("replaced"), "new", 3));
     metrics_close(metrics_open(in_dir("metrics.jsonl"), 1));
@@ -246,7 +240,7 @@ TEST(test_no_regular_files)
 TEST(test_no_control_characters)
 {
     char text[2048];
-    write_text("x.toml", "[run]\nname\x1B[2J = 3 \x07\x7F\n");
+    put_text("x.toml", "[run]\nname\x1B[2J = 3 \x07\x7F\n");
     assert_int_equal(run_child(load_config, in_dir("x.toml"), text, sizeof text), 1);
     assert_non_null(strstr(text, "name?[2J"));
     for (const char *c = text; *c; c++) assert_true((unsigned char)*c >= ' ' || *c == '\n');

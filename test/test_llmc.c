@@ -1,9 +1,6 @@
 // Tests of llmc: the bytes of a model file of llm.c, stated here a second time, and the way back.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "test/test.h"
 
 #include "expect_die.h"
 #include "temp_dir.h"
@@ -69,9 +66,8 @@ static const float *expected(const Model *m)
     return all;
 }
 
-static void test_bytes(void **state)
+TEST_IN_DIR(test_bytes)
 {
-    (void)state;
     Config cfg, back;
     Model *m = make(&cfg);
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -123,9 +119,8 @@ static int save_other(void *key)
     return 0;
 }
 
-static void test_refusals(void **state)
+TEST_IN_DIR(test_refusals)
 {
-    (void)state;
     static const struct { int at; int32_t value; const char *words; } rows[] = {
         {1, 4, "version 4 of llm.c's model files"}, {2, 6, "and its header says"}, {4, 0, "header number 4 is 0"},
         {6, 1 << 30, "header number 6 is 1073741824"}, {5, 4, "6 channels in 4 heads"}, {7, 129, "130 in 129 rows"},
@@ -150,9 +145,8 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {IN_DIR(test_bytes), IN_DIR(test_refusals)};
     dev = dev_cpu_create(1);
-    int failed = cmocka_run_group_tests_name("llmc", tests, NULL, NULL);
+    int failed = RUN_TESTS(NULL, NULL);
     mem_free_all(&mem);
     dev_cpu_free(dev);
     return failed;

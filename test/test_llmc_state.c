@@ -1,10 +1,7 @@
 // test_llmc_state: build/diff on a debug state of llm.c: each gradient is found where the format has it, and a file
 // that does not fit is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "test/test.h"
 
 #include "base/rng.h"
 #include "base/safetensors.h"
@@ -37,8 +34,7 @@ static void add(const char *name, size_t rows, size_t columns, size_t at)
     snprintf(t->name, sizeof t->name, "grad.%s", name);
     t->shape[0] = rows, t->shape[1] = columns, t->ndim = columns ? 2 : 1;
     t->n = rows * (columns ? columns : 1), t->at = at;
-    t->data = malloc(t->n * sizeof *t->data);
-    assert_non_null(t->data);
+    t->data = zeroed(t->n * sizeof *t->data);
     for (size_t i = 0; i < t->n; i++) t->data[i] = (float)rng_normal(rng_make(1, t->name, 0), i);
 }
 
@@ -107,9 +103,8 @@ static void expect(int status, const char *text)
 }
 
 // One gradient after another is changed, and diff names it.
-static void test_each_gradient_is_in_its_place(void **state)
+TEST(test_each_gradient_is_in_its_place)
 {
-    (void)state;
     char words[200];
     write_ours();
     write_state(2, 0);
@@ -126,9 +121,8 @@ static void test_each_gradient_is_in_its_place(void **state)
     }
 }
 
-static void test_what_does_not_fit_is_refused(void **state)
+TEST(test_what_does_not_fit_is_refused)
 {
-    (void)state;
     write_ours();
     write_state(1, 0);
     expect(1, "error: state.bin: a debug state of version 1 with 2 sequences of 3 tokens (version 2 is read)");
@@ -138,16 +132,13 @@ static void test_what_does_not_fit_is_refused(void **state)
     expect(1, "error: state.bin: goes on after its gradients");
     write_state(2, -(long)(n_floats * 4) - 4);
     expect(1, "error: state.bin: ends within grad.embed.tokens.weight");
-    assert_int_equal(run("state.bin state.bin"), 1);
-    assert_non_null(strstr(output, "the other side has neither grad.embed.tokens.weight nor weight."));
+    expect_run("state.bin state.bin", 1, "the other side has neither grad.embed.tokens.weight nor weight.");
 }
 
 int main(void)
 {
     lay_out();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_gradient_is_in_its_place),
-                                       cmocka_unit_test(test_what_does_not_fit_is_refused)};
-    int failed = cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
+    int failed = RUN_TESTS(program_set_up, temp_dir_remove);
     for (int i = 0; i < n_tensors; i++) free(tensor[i].data);
     return failed;
 }

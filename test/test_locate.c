@@ -100,9 +100,7 @@ static void body(Comm *world, void *arg)
         break;
     }
     assert_true(listener.before == listener.after && listener.after == locate.calls * (c->gradient ? 2 : 1));
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 TEST(test_first)
@@ -139,9 +137,7 @@ TEST(test_born_in_forward)
     run_batch(m, &step, 0, B, T);
     assert_true(monitor_locate_first(&locate, NULL, text));
     assert_string_equal(text, "the output of block 3");
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 // Of several, the first in time is named: of outputs that of the embedding, of gradients those of the last unit.
@@ -172,9 +168,7 @@ TEST(test_first_of_several)
     run_batch(m, &step, 0, B, T);
     assert_true(monitor_locate_first(&locate, NULL, text));
     assert_string_equal(text, "the output of the embedding");
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 TESTS(NULL, NULL)

@@ -3,6 +3,7 @@
 #include "test/test.h"
 
 #include "record/metrics.h"
+#include "expect_die.h"
 #include "temp_dir.h"
 
 #include <errno.h>
@@ -37,17 +38,6 @@ static void write_all(const char *path, int64_t resume_step, const MetricsRow *r
     metrics_close(metrics);
 }
 
-static char *slurp(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    char *text = calloc(1, 1 << 20);
-    size_t n = fread(text, 1, (1 << 20) - 1, file);
-    assert_true(n < (1 << 20) - 1);
-    fclose(file);
-    return text;
-}
-
 static void put_file(const char *path, const char *text, const char *mode)
 {
     FILE *file = fopen(path, mode);
@@ -79,7 +69,7 @@ TEST_IN_DIR(test_schema)
         "{\"event\":\"save\",\"step\":1,\"text\":\"checkpoints/step_00000001\",",
     };
     write_all(in_dir("metrics.jsonl"), 0, rows, 5);
-    char *text = slurp(in_dir("metrics.jsonl")), *line = text;
+    char *text = take_file("metrics.jsonl", NULL), *line = text;
     for (int i = 0; i < 5; i++) {
         char *end = strchr(line, '\n');
         assert_non_null(end);
@@ -103,7 +93,7 @@ TEST_IN_DIR(test_not_finite)
     rows[2].val_loss = -INFINITY;
     rows[2].floor_loss = 0; // not known: not written
     write_all(in_dir("metrics.jsonl"), 0, rows, 3);
-    char *text = slurp(in_dir("metrics.jsonl"));
+    char *text = take_file("metrics.jsonl", NULL);
     assert_non_null(strstr(text, "\"loss\":null,\"loss_nan\":true,\"lr\""));
     assert_non_null(strstr(text, "\"grad_norm\":null,\"grad_norm_nan\":true,\"grad_norm_inf\":1,"));
     assert_non_null(strstr(text, "\"val_loss\":null,\"val_loss_nan\":true,\"val_loss_inf\":-1,"));
@@ -188,9 +178,9 @@ TEST_IN_DIR(test_comma_locale)
         MetricsRow rows[] = {train_row(1), val_row(METRICS_VAL, 1)};
         write_all(in_dir("metrics.jsonl"), 0, rows, 2);
         MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
-        char *text = slurp(in_dir("metrics.jsonl"));
+        char *text = take_file("metrics.jsonl", NULL);
         metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
-        char *picture = slurp(in_dir("loss.svg"));
+        char *picture = take_file("loss.svg", NULL);
         snprintf(number, sizeof number, "%.1f", 0.5);
         assert_string_equal(number, "0,5"); // drawing left the user's locale in place
         setlocale(LC_NUMERIC, "C");
@@ -238,7 +228,7 @@ TEST_IN_DIR(test_resume_drops_what_is_done_again)
     metrics_write(metrics, &row);
     metrics_close(metrics);
 
-    char *text = slurp(in_dir("metrics.jsonl"));
+    char *text = take_file("metrics.jsonl", NULL);
     // lines of later versions are kept as they are
     assert_non_null(strstr(text, "{\"event\":\"eval\",\"step\":3,\"new\":1}\n"));
     free(text);
@@ -281,43 +271,20 @@ TEST_IN_DIR(test_reader_tolerates_a_cut_line)
     metrics_log_free(&log);
 }
 
-static void open_missing(const char *path) { metrics_read(path); }
-static void open_unwritable(const char *path) { metrics_open(path, 0); }
-static void write_full(const char *path)
+static int open_missing(void *path) { return metrics_read(path).n_rows > 0; }
+static int open_unwritable(void *path) { return !metrics_open(path, 0); }
+static int write_full(void *path)
 {
     MetricsRow row = train_row(1);
-    (void)path;
-    metrics_write(metrics_open("/dev/full", 0), &row);
-}
-
-// Runs f in a child: exit status 1 and one line on stderr that has `want`.
-static void expect_die(void (*f)(const char *), const char *path, const char *want)
-{
-    int fd[2], status;
-    char text[2000] = "";
-    assert_int_equal(pipe(fd), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(fd[1], 2);
-        f(path);
-        _exit(0);
-    }
-    close(fd[1]);
-    ssize_t used = 0, n;
-    while ((n = read(fd[0], text + used, sizeof text - 1 - (size_t)used)) > 0) used += n;
-    close(fd[0]);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    assert_non_null(strstr(text, want));
-    assert_true(strchr(text, '\n') == text + strlen(text) - 1);
+    metrics_write(metrics_open(path, 0), &row);
+    return 0;
 }
 
 TEST_IN_DIR(test_errors)
 {
     expect_die(open_missing, in_dir("metrics.jsonl"), "No such file");
-    expect_die(open_unwritable, "/nonexistent/metrics.jsonl",
-        "metrics: cannot open /nonexistent/metrics.jsonl");
-    if (!access("/dev/full", W_OK)) expect_die(write_full, NULL, "is the disk full?");
+    expect_die(open_unwritable, "/nonexistent/metrics.jsonl", "metrics: cannot open /nonexistent/metrics.jsonl");
+    if (!access("/dev/full", W_OK)) expect_die(write_full, "/dev/full", "is the disk full?");
     put_file(in_dir("metrics.jsonl"), "", "w");
 }
 

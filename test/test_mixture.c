@@ -259,10 +259,7 @@ TEST(test_errors)
     dataset_close(ds);
     unlink(in_dir("b.bin"));
     expect_die(open_it, in_dir("mix.toml"), "b.bin: no such file");
-    FILE *f = fopen(in_dir("mix.toml"), "w");
-    assert_non_null(f);
-    fprintf(f, "[source.a]\npath = \"a.bin\"\nfield = \"text\"\n");
-    fclose(f);
+    put_text("mix.toml", "[source.a]\npath = \"a.bin\"\nfield = \"text\"\n");
     expect_die(open_it, in_dir("mix.toml"), "[source.a]: format, separator, line and field are for text");
     expect_die(open_it, in_dir("none.toml"), "none.toml: cannot read");
     expect_die(tiny_share, NULL, "the share is below 1 in 1048576");

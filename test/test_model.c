@@ -116,9 +116,7 @@ static void case_open(Case *c, const char *family, int threads)
 
 static void case_close(Case *c)
 {
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
+    end_model(c->model, &c->mem, c->dev);
     fixture_close(c->fx);
     fixture_close(c->steps);
 }
@@ -158,8 +156,7 @@ static void expect_rows(const Fixture *fx, const char *kind, const Params *p, co
 static void check_first_batch(Case *c)
 {
     Model *m = c->model;
-    float *logits = malloc(c->N * c->V * sizeof *logits);
-    assert_non_null(logits);
+    float *logits = zeroed(c->N * c->V * sizeof *logits);
     model_set_batch(m, c->token, NULL, c->target, c->B, c->T);
     model_logits(m, logits);
     expect_close("logits", logits, fixture_f32(c->fx, "logits", c->N * c->V), c->N * c->V,
@@ -222,8 +219,7 @@ static void check_steps(Case *c)
 static void check_cache(Case *c)
 {
     const size_t pieces[] = {1, 4, 1, 1, 5};
-    float *logits = malloc(c->V * sizeof *logits);
-    assert_non_null(logits);
+    float *logits = zeroed(c->V * sizeof *logits);
     const float *want = fixture_f32(c->fx, "logits", c->N * c->V);
     KvCache cache = model_cache_create(c->model);
     for (size_t i = 0, t = 0; i < sizeof pieces / sizeof *pieces; i++) {

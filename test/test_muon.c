@@ -20,8 +20,7 @@ enum { SHAPES = sizeof SHAPE / sizeof *SHAPE };
 
 static float *room(size_t n)
 {
-    float *x = calloc(n + 1, sizeof *x);
-    assert_non_null(x);
+    float *x = zeroed((n + 1) * sizeof *x);
     return x;
 }
 

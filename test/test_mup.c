@@ -69,9 +69,7 @@ TEST(test_blocks_ask_for_the_scale)
         seen_scale = -1;
         model_evaluate(m);
         assert_true(seen_scale == (i < 3 ? want[i] : 0));
-        model_free(m);
-        mem_free_all(&mem);
-        dev_cpu_free(dev);
+        end_model(m, &mem, dev);
     }
 }
 
@@ -178,9 +176,7 @@ static Change change_of(size_t channels, bool mup)
         c.margin += after[i * V + target[i]] - before[i * V + target[i]];
         for (int v = 0; v < V; v++) c.margin -= (after[i * V + v] - before[i * V + v]) / V;
     }
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
     return (Change){c.stream / (double)(N * channels), c.margin / N};
 }
 

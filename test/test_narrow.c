@@ -336,37 +336,12 @@ static void check_loss(Env *e)
 
 // ---- all of it
 
-TEST(test_elementwise)
-{
-    run_check(check_elementwise, X_BF16);
-    run_check(check_elementwise, X_FP16);
-}
-
-TEST(test_conversions)
-{
-    run_check(check_conversions, X_BF16);
-    run_check(check_conversions, X_FP16);
-}
-
-TEST(test_embedding)
-{
-    run_check(check_embedding, X_BF16);
-    run_check(check_embedding, X_FP16);
-    run_check(check_wide_embedding, X_BF16);
-    run_check(check_wide_embedding, X_FP16);
-}
-
-TEST(test_norm)
-{
-    run_check(check_norm, X_BF16);
-    run_check(check_norm, X_FP16);
-}
-
-TEST(test_heads)
-{
-    run_check(check_heads, X_BF16);
-    run_check(check_heads, X_FP16);
-}
+BOTH_TYPES(test_elementwise, check_elementwise)
+BOTH_TYPES(test_conversions, check_conversions)
+BOTH_TYPES(test_embedding, check_embedding)
+BOTH_TYPES(test_wide_embedding, check_wide_embedding)
+BOTH_TYPES(test_norm, check_norm)
+BOTH_TYPES(test_heads, check_heads)
 
 TEST(test_attention)
 {
@@ -375,21 +350,11 @@ TEST(test_attention)
     run_check(check_attention, X_FP16);
 }
 
-TEST(test_loss)
-{
-    run_check(check_loss, X_BF16);
-    run_check(check_loss, X_FP16);
-}
+BOTH_TYPES(test_loss, check_loss)
+BOTH_TYPES(test_attention_of_pieces, check_attention_of_pieces)
+BOTH_TYPES(test_cut_loss, check_cut_loss)
 
 // Overflow becomes infinity in fp16 (the loss scaler must see it), and NaN stays NaN.
-TEST(test_pieces_and_cuts)
-{
-    run_check(check_attention_of_pieces, X_BF16);
-    run_check(check_attention_of_pieces, X_FP16);
-    run_check(check_cut_loss, X_BF16);
-    run_check(check_cut_loss, X_FP16);
-}
-
 TEST(test_overflow_and_nan)
 {
     Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_FP16};
@@ -445,11 +410,7 @@ static void check_experts(Env *e)
     same_bits("experts combine", out, rounded(e, y, N * F), N16(N * F));
 }
 
-TEST(test_experts)
-{
-    run_check(check_experts, X_BF16);
-    run_check(check_experts, X_FP16);
-}
+BOTH_TYPES(test_experts, check_experts)
 
 // An entry taken over from the fp32 device would read bf16 as fp32. Those that read fp32 or bytes only are taken over.
 TEST(test_which_entries_are_the_inner_ones)

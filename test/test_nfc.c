@@ -96,8 +96,7 @@ TEST(test_every)
 TEST(test_many_marks)
 {
     enum { N = 1 << 19 };
-    char *text = malloc(4 * (size_t)N + 1);
-    assert_non_null(text);
+    char *text = zeroed(4 * (size_t)N + 1);
     for (size_t i = 0; i < N; i++) memcpy(text + 4 * i, "\u0301\u0316", 4);
     Nfc *nfc = nfc_new();
     NfcRoom room = {0};

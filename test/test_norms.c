@@ -57,8 +57,7 @@ TEST_IN_DIR(test_two_steps)
     c.optim.grad_scale = 0.25;
     enum { ROWS = 11 };
     static double want[2][ROWS][3];
-    float *before = malloc(c.n * sizeof *before);
-    assert_non_null(before);
+    float *before = zeroed(c.n * sizeof *before);
     const Params *p = &c.model.params;
     assert_int_equal(p->n_rows, ROWS);
     for (int step = 0; step < 2; step++) { // opened twice: a run and its resume

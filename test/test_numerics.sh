@@ -1,8 +1,8 @@
 #!/bin/bash
 # test/test_numerics.sh: build/train from end to end with the settings of [numerics] and [memory], dropout,
-# document masks, batch ramps and every optimizer: what must not change a bit of the final weights (threads,
-# the cut into micro-batches, recomputation, a stop on the way), how far an fp16 gradient is from fp32's,
-# and what is refused.
+# document masks, batch ramps and every optimizer: what must not change a bit of the final weights (the way of a
+# product, a stop on the way), how far an fp16 gradient is from fp32's, and what is refused. (Threads, micro-batches and
+# recomputation: test_layouts.sh.)
 # shellcheck source=test/train_common.sh
 # deeper: more steps, number formats and optimizers
 . "$(dirname "$0")/train_common.sh"
@@ -26,25 +26,7 @@ differ() { # FILE FILE: the comparison can see a difference
 
 small=(--batch.tokens=128 --batch.micro=4) # 4 sequences, where 16 would prove no more
 
-# ---- deterministic mode
-
-# 4 steps of 16 sequences as 1, 2 and 8 micro-batches, each with another number of threads (1, 3, 2). TEST_LONG: 50
-# steps, and 4 micro-batches with 4 threads, and 8 with one.
-deterministic() { # FAMILY NAME [OPTION...]
-    local family=$1 name=$2 cut steps=4 cuts='1:16 2:2 3:8'
-    [ -z "${TEST_LONG:-}" ] || steps=50 cuts='1:16 2:2 3:8 4:4 1:2'
-    shift 2
-    for cut in $cuts; do
-        brief "$family" "$name-$cut" --numerics.deterministic=true --run.steps=$steps --optim.decay_steps=$steps \
-            --run.threads="${cut%:*}" --batch.micro="${cut#*:}" "$@"
-        cmp "$(weights "$name-$cut" $steps)" "$(weights "$name-1:16" $steps)"
-        cmp <(history "$name-$cut" | grep -v '"end"') <(history "$name-1:16" | grep -v '"end"')
-    done
-    brief "$family" "$name-other" --numerics.deterministic=true --run.steps=$steps --optim.decay_steps=$steps --run.seed=2 "$@"
-    differ "$(weights "$name-other" $steps)" "$(weights "$name-1:16" $steps)"
-}
-
-# Without it the cut into micro-batches changes bits, so the comparison above can fail.
+# Not deterministic, the cut into micro-batches changes bits, so the comparison in test_layouts.sh can fail.
 fast_mode_rounds() {
     brief gpt fast-8 --run.stop_at=10 --batch.micro=8
     brief gpt fast-2 --run.stop_at=10 --batch.micro=2
@@ -163,12 +145,6 @@ ramp_resumes() {
         END { exit !(batch[1] == 128 && batch[12] > 128 && batch[13] < 512 && batch[24] == 512) }'
 }
 
-dropout_resumes() { # and the mask is another one at each step and for each sample
-    resumes llama dropout --model.dropout=0.1 --data.document_mask=true
-    brief llama plain --run.steps=24 --optim.decay_steps=24 --data.document_mask=true
-    differ "$(weights dropout 24)" "$(weights plain 24)"
-}
-
 optimizers_resume() {
     local name
     for name in sgd momentum adam adafactor lion adamw8bit muon; do resumes gpt "$name" --optim.name=$name; done
@@ -178,22 +154,9 @@ optimizers_resume() {
     resumes gpt relative --optim.name=adafactor --optim.relative_step=true
 }
 
-# ---- recomputation
+# ---- compressed activations
 
-recomputed_is_kept() { # FAMILY NAME [OPTION...]
-    local family=$1 name=$2 mode
-    shift 2
-    for mode in none selective attention sqrt every full; do
-        brief "$family" "$name-$mode" --run.stop_at=3 --model.layers=5 --model.dropout=0.1 "${small[@]}" --memory.recompute=$mode "$@"
-        cmp "$(weights "$name-$mode" 3)" "$(weights "$name-none" 3)"
-    done
-    brief "$family" "$name-3" --run.stop_at=3 --model.layers=5 --model.dropout=0.1 "${small[@]}" --memory.recompute=every \
-        --memory.recompute_every=3 "$@"
-    cmp "$(weights "$name-3" 3)" "$(weights "$name-none" 3)"
-}
-
-# Compressed activations change the weights, and what recomputation keeps is compressed in the same way each
-# time.
+# They change the weights, and are compressed in the same way each time.
 compressed() {
     brief gpt int8 --run.stop_at=8 --memory.compress=int8
     brief gpt int8-again --run.stop_at=8 --memory.compress=int8 --run.threads=2
@@ -328,10 +291,7 @@ measured_ops() {
 
 channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
-passes 'gpt: deterministic: threads and micro-batches do not change a bit' deterministic gpt gpt-same
-deeper passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
-deeper passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dtype=bf16
-passes 'without it micro-batches round' fast_mode_rounds
+passes 'not deterministic: micro-batches round' fast_mode_rounds
 passes 'bf16: products by hardware are the widened ones' bf16_products
 passes 'bf16: tokens and positions read in fp32' embedding_in_fp32
 deeper passes 'bench --bf16: --ops changes no bit' measured_ops
@@ -341,12 +301,7 @@ passes 'tf32: the same, and after fp32' tf32_resumes
 passes 'fp8, delayed scales: the same' fp8_resumes
 deeper passes 'fp8: the updates that measure the speed are forgotten' fp8_measured
 passes 'a batch ramp: the same' ramp_resumes
-deeper passes 'dropout and documents: the same' dropout_resumes
 deeper passes 'every optimizer: the same' optimizers_resume
-for family in gpt llama; do
-    passes "$family: recomputation changes no bit" recomputed_is_kept $family $family-re
-done
-deeper passes 'llama in bf16: recomputation changes no bit' recomputed_is_kept llama bf16-re --numerics.dtype=bf16
 passes 'compressed activations' compressed
 deeper passes 'the dumped gradient of fp16 is near that of fp32' fp16_dump_is_near
 passes 'norms by tensor and the noise scale' diagnostics

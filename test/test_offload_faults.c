@@ -6,100 +6,9 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-static int read_fails(void *arg)
-{
-    Bench *b = arg;
-    bench_open(b, 4, 5000, 2);
-    b->hook.reads_fail = true;
-    offload_fetch(b->o, 2); // in the background
-    while (offload_count(b->o).reads < 1) usleep(1000);
-    offload_wait(b->o, 2);
-    return 0;
-}
-
-// Written in the background, noticed at the next call, whichever it is: flush, fetch, wait for something else.
-static void write_badly(Bench *b)
-{
-    bench_open(b, 4, 5000, 2);
-    offload_wait(b->o, 1);
-    b->hook.writes_fail = true;
-    offload_release(b->o, 1, true);
-}
-
-static int write_fails_then_flush(void *arg)
-{
-    Bench *b = arg;
-    write_badly(b);
-    offload_flush(b->o);
-    return 0;
-}
-
-static int write_fails_then_fetch(void *arg)
-{
-    Bench *b = arg;
-    bench_open(b, 4, 5000, 2);
-    offload_fetch(b->o, 3);
-    offload_wait(b->o, 1);
-    b->hook.writes_fail = true;
-    offload_release(b->o, 1, true);
-    while (offload_count(b->o).writes < 1) usleep(1000);
-    offload_fetch(b->o, 3); // it is there already
-    return 0;
-}
-
-static int write_fails_then_wait(void *arg)
-{
-    Bench *b = arg;
-    write_badly(b);
-    offload_wait(b->o, 3); // its read comes after the write
-    return 0;
-}
-
-static int write_at_once_fails(void *arg)
-{
-    Bench *b = arg;
-    static char item[5000];
-    bench_open(b, 4, sizeof item, 2);
-    b->hook.writes_fail = true;
-    offload_write(b->o, 3, 0, item, sizeof item);
-    return 0;
-}
-
-static int write_takes_nothing(void *arg)
-{
-    Bench *b = arg;
-    bench_open(b, 4, 5000, 2);
-    offload_wait(b->o, 0);
-    b->hook.nothing = true;
-    offload_release(b->o, 0, true);
-    offload_flush(b->o);
-    return 0;
-}
-
-// Item 2 of 2 blocks is in bytes 16384 to 24576.
-static int cut_short(void *arg)
-{
-    Bench *b = arg;
-    bench_open(b, 4, 5000, 2);
-    if (ftruncate(b->hook.fd, 20480) < 0) return 98;
-    offload_wait(b->o, 2);
-    return 0;
-}
-
-static int cut_within_a_block(void *arg)
-{
-    Bench *b = arg;
-    bench_open(b, 4, 5000, 2);
-    if (ftruncate(b->hook.fd, 20481) < 0) return 98;
-    char last;
-    offload_read(b->o, 2, 4999, &last, 1);
-    return 0;
-}
-
 // One bit of the last byte of item 1 changes behind the store's back.
 static void tear(Bench *b, bool checked)
 {
-    bench_open(b, 4, 5000, 2);
     offload_set_checked(b->o, checked);
     memset(offload_wait(b->o, 1), 1, 5000);
     offload_release(b->o, 1, true);
@@ -111,35 +20,45 @@ static void tear(Bench *b, bool checked)
     if (pwrite(b->hook.fd, block, sizeof block, at) != sizeof block) _exit(97);
 }
 
-static int torn_then_wait(void *arg)
+// What is done to a store of 4 items of 5000 bytes with 2 slots: words of a letter and an item or a number of bytes.
+static int perform(void *arg)
 {
-    Bench *b = arg;
-    tear(b, true);
-    offload_wait(b->o, 1);
-    return 0;
-}
-
-static int torn_then_read(void *arg)
-{
-    Bench *b = arg;
-    char first;
-    tear(b, true);
-    offload_read(b->o, 1, 0, &first, 1);
-    return 0;
-}
-
-// A part of the item is written: what stays of it is looked at.
-static int torn_then_written(void *arg)
-{
-    Bench *b = arg;
-    tear(b, true);
-    offload_write(b->o, 1, 0, "x", 1);
+    static Bench b;
+    static char item[5000];
+    bench_open(&b, 4, sizeof item, 2);
+    for (const char *word = arg; word; word = strchr(word, ' ') ? strchr(word, ' ') + 1 : NULL) {
+        int i = atoi(word + 1);
+        switch (*word) {
+        case 'f': offload_fetch(b.o, i); break;
+        case 'w': offload_wait(b.o, i); break;
+        case 'r': offload_release(b.o, i, false); break;
+        case 'd': offload_release(b.o, i, true); break;
+        case 's': offload_flush(b.o); break;
+        case 'g': offload_read(b.o, i, 0, item, 1); break;
+        case 'e': offload_read(b.o, i, 4999, item, 1); break;
+        case 'x': offload_read(b.o, i, 5000, item, 1); break;
+        case 'p': offload_write(b.o, i, 0, item, sizeof item); break;
+        case 'q': offload_write(b.o, i, 0, "x", 1); break;
+        case 'R': b.hook.reads_fail = true; break;
+        case 'W': b.hook.writes_fail = true; break;
+        case 'N': b.hook.nothing = true; break;
+        case 'T': tear(&b, true); break;
+        case 'C': // cut
+            if (ftruncate(b.hook.fd, i) < 0) return 98;
+            break;
+        case 'u': // until so many transfers have been made
+            while (offload_count(b.o).reads + offload_count(b.o).writes < (uint64_t)i) usleep(1000);
+            break;
+        default: return 96;
+        }
+    }
     return 0;
 }
 
 TEST(test_unchecked_is_not_noticed)
 {
     static Bench b;
+    bench_open(&b, 4, 5000, 2);
     tear(&b, false);
     offload_set_checked(b.o, true); // of what is written from now on
     assert_int_equal(((char *)offload_wait(b.o, 1))[4999], 65);
@@ -188,46 +107,6 @@ static int exists(void *arg)
     return 0;
 }
 
-static int too_many_lent(void *arg)
-{
-    Bench *b = arg;
-    bench_open(b, 4, 5000, 2);
-    offload_wait(b->o, 0);
-    offload_wait(b->o, 1);
-    offload_wait(b->o, 2);
-    return 0;
-}
-
-static int released_twice(void *arg)
-{
-    Bench *b = arg;
-    bench_open(b, 4, 5000, 2);
-    offload_wait(b->o, 0);
-    offload_release(b->o, 0, false);
-    offload_fetch(b->o, 0);
-    offload_release(b->o, 0, false);
-    return 0;
-}
-
-static int read_while_lent(void *arg)
-{
-    Bench *b = arg;
-    char byte;
-    bench_open(b, 4, 5000, 2);
-    offload_wait(b->o, 0);
-    offload_read(b->o, 0, 0, &byte, 1);
-    return 0;
-}
-
-static int read_past_the_end(void *arg)
-{
-    Bench *b = arg;
-    char byte;
-    bench_open(b, 4, 5000, 2);
-    offload_read(b->o, 0, 5000, &byte, 1);
-    return 0;
-}
-
 static int plan_is_used(void *arg)
 {
     Mem mem = {0};
@@ -242,33 +121,36 @@ TEST(test_errors)
 {
     static Bench b;
     char words[600];
-#define expect_error(call, text)                                                                             \
-    do {                                                                                                     \
-        snprintf(words, sizeof words, "offload: %s: %s", path, text);                                        \
-        expect_die(call, &b, words);                                                                         \
-    } while (0)
-    expect_error(read_fails, "item 2 cannot be read at byte 16384 of the file: Input/output error (look after");
     const char *full = "item 1 cannot be written at byte 8192 of the file: No space left on device (make room";
-    expect_error(write_fails_then_flush, full);
-    expect_error(write_fails_then_fetch, full);
-    expect_error(write_fails_then_wait, full);
-    expect_error(write_at_once_fails, "item 3 cannot be written at byte 24576 of the file: No space left on device");
-    expect_error(write_takes_nothing, "item 0 cannot be written at byte 0 of the file: nothing was taken (make room");
-    expect_error(cut_short, "item 2 ends at byte 20480 of the file and not at 24576: the file was cut short");
-    expect_error(cut_within_a_block, "item 2 ends at byte 2048");
     const char *torn = "item 1, bytes 8192 to 13192, is not what was written: checksum ";
-    expect_error(torn_then_wait, torn);
-    expect_error(torn_then_read, torn);
-    expect_error(torn_then_written, torn);
+    const struct {
+        const char *deeds, *words;
+    } rows[] = {
+        {"R f2 u1 w2", "item 2 cannot be read at byte 16384 of the file: Input/output error (look after"},
+        // Written in the background, noticed at the next call, whichever it is.
+        {"w1 W d1 s", full}, {"f3 w1 W d1 u3 f3", full}, {"w1 W d1 w3", full},
+        {"W p3", "item 3 cannot be written at byte 24576 of the file: No space left on device"},
+        {"w0 N d0 s", "item 0 cannot be written at byte 0 of the file: nothing was taken (make room"},
+        // Item 2 of 2 blocks is in bytes 16384 to 24576.
+        {"C20480 w2", "item 2 ends at byte 20480 of the file and not at 24576: the file was cut short"},
+        {"C20481 e2", "item 2 ends at byte 2048"},
+        {"T w1", torn}, {"T g1", torn}, {"T q1", torn}, // of a part that is written, what stays is looked at
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(words, sizeof words, "offload: %s: %s", path, rows[i].words);
+        expect_die(perform, (void *)(uintptr_t)rows[i].deeds, words);
+    }
+    static const char *const misuse[] = {"w0 r0 f0 r0", "w0 g0", "x0"}; // released twice; read while lent, past its end
+    for (int i = 0; i < 3; i++) expect_die(perform, (void *)(uintptr_t)misuse[i], "broken invariant");
+    expect_die(perform, "w0 w1 w2", "offload: item 2 is asked for while all 2 slots are lent");
     expect_die(memory_is_damaged, NULL, "offload: host memory: item 3, bytes 4096 to 8192, is not what was written");
-    expect_error(no_room, "no room for 32768 bytes: File too large (make room on that disk");
-    expect_error(exists, "cannot be made: File exists (remove it; the store needs a file of its own)");
+    snprintf(words, sizeof words, "offload: %s: no room for 32768 bytes: File too large (make room on that disk", path);
+    expect_die(no_room, &b, words);
+    snprintf(words, sizeof words, "offload: %s: cannot be made: File exists (remove it; the store needs a file of its "
+             "own)", path);
+    expect_die(exists, &b, words);
     assert_int_equal(unlink(path), 0);
     expect_die(no_such_directory, &b, "/no/such: cannot be made: No");
-    expect_die(too_many_lent, &b, "offload: item 2 is asked for while all 2 slots are lent");
-    expect_die(released_twice, &b, "broken invariant");
-    expect_die(read_while_lent, &b, "broken invariant");
-    expect_die(read_past_the_end, &b, "broken invariant");
     expect_die(plan_is_used, NULL, "broken invariant");
 }
 

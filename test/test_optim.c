@@ -88,13 +88,15 @@ TEST(test_not_finite_changes_nothing)
     }
 }
 
-// One thread in one piece against three threads in pieces: at random places, at blocks, or between tensors.
+// One thread in one piece against three threads in pieces: at random places, at blocks, or between tensors. In one of
+// three steps the pieces are updated on the host, which is this device.
 TEST(test_cuts_and_threads_do_not_matter)
 {
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case whole, cut;
         case_open(&whole, (OptimName)name, 1);
         case_open(&cut, (OptimName)name, 3);
+        cut.optim.host.grad = mem_alloc(&cut.mem, MEM_HOST, cut.n * sizeof(float), "host");
         const Params *p = &cut.model.params;
         OptimCut kind = cut.optim.kind->cut;
         size_t at = 0;
@@ -103,6 +105,7 @@ TEST(test_cuts_and_threads_do_not_matter)
             case_fill(&cut, step);
             optim_step(&whole.optim, &whole.model, 0.1);
             cut.optim.step++;
+            cut.optim.host.dev = step == 2 ? cut.dev : NULL;
             for (size_t begin = 0, i = 0; begin < cut.n; begin = at, i++) {
                 at = begin + 1 + (size_t)rng_below(rng_make(5, "cut", step), i, kind == OPTIM_ELEMENT ? 900 : 1);
                 for (int r = 0; r < p->n_rows && kind != OPTIM_ELEMENT; r++) { // up to the next place that is allowed

@@ -6,6 +6,7 @@
 #include "base/disk.h"
 #include "base/words.h"
 #include "record/page.h"
+#include "tags.h"
 #include "temp_dir.h"
 #include "record/metrics.h"
 
@@ -27,54 +28,9 @@ static void forget(void)
     json_decref(data), data = NULL;
 }
 
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *s = text; (s = strstr(s, what)); s += strlen(what)) n++;
-    return n;
-}
-
 static bool has(const char *what)
 {
     return strstr(page, what) != NULL;
-}
-
-// Tags nest; attributes are quoted; < and & stand nowhere else. What is between <style> or <script> and its end is
-// skipped: no "</" may be in it.
-static void check_tags(const char *s)
-{
-    char open[40][16];
-    int depth = 0;
-    assert_true(!strncmp(s, "<!DOCTYPE html>", 15));
-    for (s += 15; *s; s++) {
-        if (*s == '&')
-            assert_true(!strncmp(s, "&amp;", 5) || !strncmp(s, "&lt;", 4) || !strncmp(s, "&gt;", 4) ||
-                        !strncmp(s, "&quot;", 6) || !strncmp(s, "&#39;", 5));
-        assert_true((unsigned char)*s >= 0x20 || *s == '\n' || *s == '\t');
-        if (*s != '<') continue;
-        bool closing = s[1] == '/', quoted = false;
-        char name[16] = "";
-        s += 1 + closing;
-        for (int n = 0; isalnum((unsigned char)*s) && n < 15; s++) name[n++] = *s;
-        assert_true(name[0]);
-        for (; *s && (quoted || *s != '>'); s++) {
-            if (*s == '"') quoted = !quoted;
-            assert_true(*s != '<');
-        }
-        assert_true(*s == '>');
-        if (closing) {
-            assert_true(depth > 0);
-            assert_string_equal(open[--depth], name);
-        } else if (strcmp(name, "meta") && strcmp(name, "input")) {
-            assert_true(depth < 40);
-            strcpy(open[depth++], name);
-        }
-        if (!closing && (!strcmp(name, "style") || !strcmp(name, "script"))) {
-            s = strstr(s, "</") - 1;
-            assert_true(!strncmp(s + 3, name, strlen(name)));
-        }
-    }
-    assert_int_equal(depth, 0);
 }
 
 // Nothing that makes a browser fetch something, and no script but ours.
@@ -89,8 +45,8 @@ static void check_alone(void)
         if (at) print_message("the page has %.60s\n", at);
         assert_null(at);
     }
-    assert_int_equal(count(page, "http"), count(page, names) + count(page, "http-equiv"));
-    assert_int_equal(count(page, "<script"), 2);
+    assert_int_equal(count_of(page, "http"), count_of(page, names) + count_of(page, "http-equiv"));
+    assert_int_equal(count_of(page, "<script"), 2);
     assert_true(has("default-src 'none'"));
 }
 
@@ -102,7 +58,8 @@ static void make(void)
     snprintf(path, sizeof path, "%s/report.html", dir);
     page = disk_read_file(path, &(size_t){0}, 1 << 26);
     assert_non_null(page);
-    check_tags(page);
+    assert_true(!strncmp(page, "<!DOCTYPE html>", 15));
+    check_tags(page + 15);
     check_alone();
     const char *json = strstr(page, "id=\"data\">");
     assert_non_null(json);
@@ -129,11 +86,6 @@ static int tear_down(void **state)
 }
 
 // ---- runs
-
-static void put(const char *name, const char *text)
-{
-    assert_true(disk_write_file(in_dir(name), text, strlen(text)));
-}
 
 static void write_train(Metrics *m, int64_t step, double loss)
 {
@@ -222,7 +174,7 @@ TEST_WITH(test_named, temp_dir_make, tear_down)
 // A step that no integer of JSON can hold is no step.
 TEST_WITH(test_far_step, temp_dir_make, tear_down)
 {
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2e300,\"loss\":2}\n");
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2e300,\"loss\":2}\n");
     make();
     assert_int_equal(points("loss"), 1);
     assert_true(has("1 line of metrics.jsonl could not be read"));
@@ -231,7 +183,7 @@ TEST_WITH(test_far_step, temp_dir_make, tear_down)
 // 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
 TEST_WITH(test_rates, temp_dir_make, tear_down)
 {
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5}\n"
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5}\n"
                          "{\"event\":\"train\",\"step\":2,\"loss\":3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1}\n");
     make();
     assert_true(has("<dd>400<small>tokens a second"));
@@ -244,7 +196,7 @@ static void check_shown(double seconds, double tokens, const char *time, const c
     char text[300];
     snprintf(text, sizeof text, "{\"event\":\"val\",\"step\":1,\"tokens\":%.0f,\"val_loss\":2,\"seconds\":%.1f}\n",
              tokens, seconds);
-    put("metrics.jsonl", text);
+    put_text("metrics.jsonl", text);
     make();
     snprintf(text, sizeof text, "<dt>time of training</dt><dd>%s</dd>", time);
     assert_true(has(text));
@@ -277,19 +229,19 @@ TEST_WITH(test_time_left, temp_dir_make, tear_down)
     (void)state;
     DiskLock lock = disk_lock_take(dir);
     snprintf(text, sizeof text, "%s%s", begin_line, train_line);
-    put("metrics.jsonl", text);
+    put_text("metrics.jsonl", text);
     make();
     assert_true(has("about <b>7 min 30 s</b> left") && has("step <b>10</b> of <b>100</b>, 10.0%"));
     assert_true(has("style=\"width:10.00%\""));
     snprintf(text, sizeof text, "%s%s%s", begin_line, resume_line, train_line);
-    put("metrics.jsonl", text);
+    put_text("metrics.jsonl", text);
     make();
     assert_true(has("about <b>5 min 00 s</b> left"));
     snprintf(text, sizeof text, "%s%s%s", begin_line, back_line, train_line); // 4 s for 2 steps
-    put("metrics.jsonl", text);
+    put_text("metrics.jsonl", text);
     make();
     assert_true(has("about <b>3 min 00 s</b> left"));
-    put("metrics.jsonl", begin_line); // no step yet
+    put_text("metrics.jsonl", begin_line); // no step yet
     make();
     assert_false(has("</b> left"));
     disk_lock_release(lock);
@@ -309,19 +261,19 @@ TEST_WITH(test_samples, temp_dir_make, tear_down)
     metrics_close(m);
     make();
     assert_true(has("24 of 60, the newest first"));
-    assert_int_equal(count(page, "<summary>step "), SHOWN);
-    assert_int_equal(count(page, "<details open><summary>step 60</summary>"), 1);
-    assert_int_equal(count(page, "<summary>step 1</summary>"), 1);
-    assert_int_equal(count(page, "<pre>short</pre>"), SHOWN - 1);
-    assert_int_equal(count(page, "é"), (BYTES - 1) / 2);
-    assert_int_equal(count(page, " ...</pre>"), 1);
+    assert_int_equal(count_of(page, "<summary>step "), SHOWN);
+    assert_int_equal(count_of(page, "<details open><summary>step 60</summary>"), 1);
+    assert_int_equal(count_of(page, "<summary>step 1</summary>"), 1);
+    assert_int_equal(count_of(page, "<pre>short</pre>"), SHOWN - 1);
+    assert_int_equal(count_of(page, "é"), (BYTES - 1) / 2);
+    assert_int_equal(count_of(page, " ...</pre>"), 1);
     free(two_bytes);
     m = begin("r", N);
     for (int i = 1; i <= SHOWN; i++)
         metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = i, .text = "short"});
     metrics_close(m);
     make();
-    assert_int_equal(count(page, "<summary>step "), SHOWN);
+    assert_int_equal(count_of(page, "<summary>step "), SHOWN);
     assert_false(has("the newest first") || has(" ...</pre>"));
 }
 
@@ -333,17 +285,17 @@ TEST_WITH(test_events, temp_dir_make, tear_down)
     metrics_close(m);
     make();
     assert_true(has("The newest 50 saves of 80 and 200 other events of 301;"));
-    assert_int_equal(count(page, "<td>warn</td>"), 200);
-    assert_int_equal(count(page, "<tr class=\"bad\">"), 200);
-    assert_int_equal(count(page, "<td>save</td>"), 50);
+    assert_int_equal(count_of(page, "<td>warn</td>"), 200);
+    assert_int_equal(count_of(page, "<tr class=\"bad\">"), 200);
+    assert_int_equal(count_of(page, "<td>save</td>"), 50);
     assert_true(has("<td class=\"n\">300</td>") && has("<td class=\"n\">101</td>") && !has("<td class=\"n\">100</td>"));
     assert_true(strstr(page, "<td class=\"n\">300</td>") < strstr(page, "<td class=\"n\">299</td>"));
     m = begin("r", 400);
     for (int i = 1; i <= 50; i++) metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = i, .text = "at"});
     metrics_close(m);
     make();
-    assert_int_equal(count(page, "<td>save</td>"), 50);
-    assert_int_equal(count(page, "<td>start</td>"), 1);
+    assert_int_equal(count_of(page, "<td>save</td>"), 50);
+    assert_int_equal(count_of(page, "<td>start</td>"), 1);
     assert_false(has("The newest"));
 }
 
@@ -379,7 +331,7 @@ TEST_WITH(test_experts, temp_dir_make, tear_down)
     assert_true(has("<path class=\"l0\" d=\"M2 0h3v1h-3zM2 2h3v1h-3z\"></path><path class=\"l1\" d=\"\"></path>"
                     "<path class=\"l2\" d=\"M0 0h2v1h-2zM0 1h2v1h-2zM0 2h2v1h-2z\"></path>"
                     "<path class=\"l3\" d=\"M2 1h3v1h-3z\"></path><path class=\"l4\" d=\"\"></path>"));
-    assert_int_equal(count(page, "class=\"map\""), 2);
+    assert_int_equal(count_of(page, "class=\"map\""), 2);
 
     char text[300 * 4 + 10] = "";
     for (int e = 0; e < 300; e++) strcat(text, e == 299 ? "99 " : e == 5 ? "0 " : "2 ");
@@ -394,18 +346,18 @@ TEST_WITH(test_experts, temp_dir_make, tear_down)
     metrics_close(m);
     make();
     assert_int_equal(points("experts.idle"), 200);
-    assert_int_equal(count(page, "class=\"map\""), 12);
-    assert_int_equal(count(page, "viewBox=\"0 0 25 60\""), 12); // 8 lines a column, 5 experts a row
-    assert_int_equal(count(page, "<path class=\"l0\" d=\"M0 1h25v1h-25z\"></path>"), 12); // expert 5
-    assert_int_equal(count(page, "<path class=\"l4\" d=\"M0 59h25v1h-25z\"></path>"), 12);
+    assert_int_equal(count_of(page, "class=\"map\""), 12);
+    assert_int_equal(count_of(page, "viewBox=\"0 0 25 60\""), 12); // 8 lines a column, 5 experts a row
+    assert_int_equal(count_of(page, "<path class=\"l0\" d=\"M0 1h25v1h-25z\"></path>"), 12); // expert 5
+    assert_int_equal(count_of(page, "<path class=\"l4\" d=\"M0 59h25v1h-25z\"></path>"), 12);
     assert_true(has("Neighbours share a row"));
 }
 
 // F0 on stage 0 from 100 to 110 us, B0 on stage 1 from 110 to 130: half of two stages' 30 us is idle.
 TEST_WITH(test_pipeline, temp_dir_make, tear_down)
 {
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
-    put("trace.json", "{\"traceEvents\":["
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put_text("trace.json", "{\"traceEvents\":["
                       "{\"ph\":\"X\",\"name\":\"F0\",\"ts\":100,\"dur\":10,\"tid\":0,\"args\":{\"micro\":0}},"
                       "{\"ph\":\"X\",\"name\":\"B3\",\"ts\":110,\"dur\":20,\"tid\":1,\"args\":{\"micro\":3}}]}");
     make();
@@ -420,19 +372,19 @@ TEST_WITH(test_pipeline, temp_dir_make, tear_down)
     for (int i = 0; i < MOST + 2; i++)
         at += sprintf(at, "%s{\"ph\":\"X\",\"name\":\"F\",\"ts\":%d,\"dur\":1}", i ? "," : "", i);
     strcpy(at, "]}");
-    put("trace.json", text);
+    put_text("trace.json", text);
     free(text);
     make();
-    assert_int_equal(count(page, "<rect class=\"F\""), MOST);
-    put("trace.json", "{\"traceEvents\":[]}");
+    assert_int_equal(count_of(page, "<rect class=\"F\""), MOST);
+    put_text("trace.json", "{\"traceEvents\":[]}");
     make();
     assert_false(has("stages' time"));
 }
 
 TEST_WITH(test_settings, temp_dir_make, tear_down)
 {
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
-    put("config.toml", "# All settings of this run, resolved; after a value, where it came from.\n\n[run]\n"
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put_text("config.toml", "# All settings of this run, resolved; after a value, where it came from.\n\n[run]\n"
                        "name = \"a # \\\"b\\\"\"  # x.toml:3\nsteps = 0.0\nseed = 1336  # command line\n"
                        "# trace = 7  # no effect: needs parallel.pp>1\n[optim]\nmin_lr = 0.1  # derived: lr / 10\n"
                        "[parallel]\n# dp = 2  # derived\n[new]\nkey = 5\n");
@@ -447,7 +399,7 @@ TEST_WITH(test_settings, temp_dir_make, tear_down)
     assert_false(has("run.trace"));
     assert_true(has("<code>run.steps</code></td><td><code>0.0</code></td><td class=\"muted\">0</td>"
                     "<td class=\"muted\"></td>"));
-    put("config.toml", "[run]\nname = \"run\"\n"); // the first row of the table
+    put_text("config.toml", "[run]\nname = \"run\"\n"); // the first row of the table
     make();
     assert_true(has("At their default: 1") && !has("Changed from the default"));
 }
@@ -468,9 +420,9 @@ TEST_WITH(test_hostile, temp_dir_make, tear_down)
     fputs("{\"event\":\"val\",\"step\":2,\"val_loss\":2,\"val_<u>_loss\":2.5}\n", f);
     fputs("{\"event\":\"train\",\"step\":3,\"loss\":\"<s>\"}\n[1]\n7\n\n\xff\n", f);
     fclose(f);
-    put("config.toml", "[run]\nname = \"</code><script>alert(5)</script>\"  # <b>\"'\nx<y>z = 3\nbad\xff = \"\xc3\n"
+    put_text("config.toml", "[run]\nname = \"</code><script>alert(5)</script>\"  # <b>\"'\nx<y>z = 3\nbad\xff = \"\xc3\n"
                        "[<p>]\nq = \"\n");
-    put("trace.json", "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"<b>\",\"ts\":0,\"dur\":1,\"tid\":0},"
+    put_text("trace.json", "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"<b>\",\"ts\":0,\"dur\":1,\"tid\":0},"
                       "{\"ph\":\"X\",\"name\":\"\",\"ts\":0,\"dur\":1,\"tid\":0},"
                       "{\"ph\":\"X\",\"name\":\"F<u>\",\"ts\":0,\"dur\":1,\"tid\":9999999},"
                       "{\"ph\":\"X\",\"name\":\"F<u>\",\"ts\":\"<\",\"dur\":1e9,\"tid\":1}]}");
@@ -505,7 +457,7 @@ TEST_WITH(test_not_finite_and_cut, temp_dir_make, tear_down)
     assert_true(has("1 line of metrics.jsonl could not be read"));
     assert_true(has("step <b>4</b> of <b>9</b>"));
     assert_int_equal(points("loss_inf"), 0); // a flag
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":null,\"loss_nan\":true}\n");
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":null,\"loss_nan\":true}\n");
     make();
     assert_true(has("The training loss of 1 step was not finite."));
 }
@@ -513,7 +465,7 @@ TEST_WITH(test_not_finite_and_cut, temp_dir_make, tear_down)
 // Whole lines only, but a last one without its newline counts.
 TEST_WITH(test_last_line, temp_dir_make, tear_down)
 {
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
     make();
     assert_int_equal(points("loss"), 2);
     assert_true(in_series("loss", 1, 1) == 2.75);
@@ -523,7 +475,7 @@ TEST_WITH(test_few, temp_dir_make, tear_down)
 {
     make(); // no file
     assert_true(has("class=\"state empty\"") && has("No training step yet."));
-    put("metrics.jsonl", "");
+    put_text("metrics.jsonl", "");
     make();
     assert_true(has("class=\"state empty\""));
     Metrics *m = begin("one", 1);
@@ -533,12 +485,12 @@ TEST_WITH(test_few, temp_dir_make, tear_down)
     metrics_close(m);
     make();
     assert_int_equal(points("loss"), 1);
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"tokens\":8,\"loss\":3,\"dt_ms\":4,\"tok_s\":2000}\n");
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"tokens\":8,\"loss\":3,\"dt_ms\":4,\"tok_s\":2000}\n");
     make();
     assert_true(has("This run has not recorded its phases.") && has("<b>4.000 ms</b>"));
     assert_false(has("Memory of rank 0"));
     assert_true(has("style=\"width:0.00%\"")); // of an unknown number of steps
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":4,\"data_ms\":1,\"save_ms\":2}\n");
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":4,\"data_ms\":1,\"save_ms\":2}\n");
     make();
     assert_true(has("<td>saving, between steps</td><td class=\"n\">2.000</td><td class=\"n\">50.0%</td>"));
 }
@@ -576,7 +528,7 @@ TEST_WITH(test_states, temp_dir_make, tear_down)
     disk_lock_release(lock);
     make();
     assert_true(has("class=\"state failed\""));
-    put("lock", "host, process 1, since then\n"); // a killed run leaves it
+    put_text("lock", "host, process 1, since then\n"); // a killed run leaves it
     make();
     assert_true(has("class=\"state failed\""));
     metrics_write(m, &(MetricsRow){.event = METRICS_END, .step = 2, .val_loss = NAN, .val_bpb = NAN, .val_ppl = NAN});
@@ -628,7 +580,7 @@ TEST_WITH(test_long, temp_dir_make, tear_down)
     char *nan = strstr(text, "\"loss\":nan"); // as metrics_write has it
     assert_non_null(nan);
     memcpy(nan, "\"loss\":0.5", 10);
-    put("metrics.jsonl", text);
+    put_text("metrics.jsonl", text);
     free(text);
     make();
     assert_true(strlen(page) < 2000000);
@@ -665,10 +617,10 @@ TEST_WITH(test_long, temp_dir_make, tear_down)
 TEST_WITH(test_files, temp_dir_make, tear_down)
 {
     char a[10];
-    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
     assert_false(page_write(dir, in_dir("missing/a.html")));
     assert_int_equal(errno, ENOENT);
-    put("elsewhere.html", "x");
+    put_text("elsewhere.html", "x");
     assert_int_equal(symlink("elsewhere.html", in_dir("report.html")), 0);
     make();
     assert_true(readlink(in_dir("report.html"), a, sizeof a) > 0); // a link is followed

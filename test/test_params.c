@@ -176,8 +176,7 @@ TEST(test_dies)
 TEST(test_init_formula)
 {
     Params params = small_table();
-    float *flat = malloc(params.n_elems * sizeof *flat);
-    assert_non_null(flat);
+    float *flat = zeroed(params.n_elems * sizeof *flat);
     for (size_t i = 0; i < params.n_elems; i++) flat[i] = NAN; // whatever init leaves out stays NaN
     params_init(&params, 42, flat);
     for (int r = 0; r < params.n_rows; r++) {
@@ -238,8 +237,7 @@ TEST(test_init_moments)
     enum { N = 200 * 300 };
     Params params = {0};
     params_add(&params, 0, "w", 2, 200, 300, 0.5f, 0.02f, true, 0);
-    float *w = malloc(N * sizeof *w);
-    assert_non_null(w);
+    float *w = zeroed(N * sizeof *w);
     params_init(&params, 3, w);
     double sum = 0, squares = 0;
     for (size_t i = 0; i < N; i++) {

@@ -1,6 +1,5 @@
 // pipeline_draw and build/pipeline: the grid, letter by letter; every mark of the picture is at its time;
 // the trace has the shape that Perfetto opens; the program's summary, files and refusals.
-#include "base/disk.h"
 #include "dev/draw/pipeline_draw.h"
 
 #include <jansson.h>
@@ -26,12 +25,7 @@ static PipelineTimeline play(PipelineSchedule schedule, int p, int m, int v, con
 
 static void draws(PipelineTimeline line, const char *expected)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_non_null(f);
-    pipeline_draw_text(&line, f);
-    assert_int_equal(fclose(f), 0);
+    char *text = PRINTED(f, pipeline_draw_text(&line, f));
     assert_string_equal(text, expected);
     assert_int_equal(strcspn(text, "\n"), pipeline_draw_columns(&line));
     free(text);
@@ -51,12 +45,7 @@ TEST(test_text)
     // A chunk of three lasts 1/3 and 2/3, which no sum of doubles hits; the drawing is that of 1 and 2.
     PipelineTimeline thirds = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 0});
     PipelineTimeline whole = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1, 1, 1, 0, 0});
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_non_null(f);
-    pipeline_draw_text(&whole, f);
-    assert_int_equal(fclose(f), 0);
+    char *text = PRINTED(f, pipeline_draw_text(&whole, f));
     draws(thirds, text);
     free(text);
     pipeline_time_free(&whole);
@@ -68,42 +57,20 @@ TEST(test_measured)
     PipelineSpan span[3] = {{0, {PIPELINE_F, 0, 0, 0}, 5.01, 6.07, 0}, {0, {PIPELINE_F, 1, 0, 1}, 6.08, 7.131, 0},
                             {0, {PIPELINE_B, 0, 0, 2}, 9.2, 11.3007, 0}};
     PipelineTimeline line = {.p = 1, .span = span, .begin = {0, 3}};
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert_non_null(f);
-    pipeline_draw_text(&line, f);
-    assert_int_equal(fclose(f), 0);
+    char *text = PRINTED(f, pipeline_draw_text(&line, f));
     assert_string_equal(text, "stage 0   |F0 F1       B0--- |\n");
     free(text);
-}
-
-static char *file(const char *name, size_t *n)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    char *text = disk_read_file(path, n, 1 << 24);
-    assert_non_null(text);
-    return text;
-}
-
-static int count(const char *text, const char *word)
-{
-    int n = 0;
-    for (; (text = strstr(text, word)); text += strlen(word)) n++;
-    return n;
 }
 
 TEST(test_picture)
 {
     PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){1, 2, 1, 0, 0});
     char path[400];
-    size_t n;
     snprintf(path, sizeof path, "%s/one.svg", dir);
     pipeline_draw_svg(&(PipelineDrawing){"a<b", NULL, &line}, 1, "ms", path);
-    char *text = file("one.svg", &n);
-    assert_int_equal(count(text, "<rect"), 1 + 6 + (int)line.begin[2]); // page, legend, actions
-    assert_int_equal(count(text, "a&lt;b"), 1);
+    char *text = take_file("one.svg", NULL);
+    assert_int_equal(count_of(text, "<rect"), 1 + 6 + (int)line.begin[2]); // page, legend, actions
+    assert_int_equal(count_of(text, "a&lt;b"), 1);
     // The actions in the order of their spans: 864 pixels are the whole length, the first one stands at 76.
     const char *at = text;
     for (int skip = 0; skip < 7; skip++) at = strstr(at, "<rect") + 5;
@@ -134,7 +101,7 @@ TEST(test_trace)
     size_t n, spans = line.begin[2], k = 0, names = 0;
     snprintf(path, sizeof path, "%s/trace.json", dir);
     pipeline_draw_trace(&line, 1000, path);
-    char *text = file("trace.json", &n);
+    char *text = take_file("trace.json", &n);
     json_error_t error;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error), *event;
     assert_non_null(root);
@@ -169,35 +136,25 @@ TEST(test_trace)
 
 // ---- the program
 
-static bool says(const char *words)
-{
-    if (strstr(output, words)) return true;
-    printf("no '%s' in: %s\n", words, output);
-    return false;
-}
-
 TEST(test_program)
 {
-    assert_int_equal(run("1f1b --stages 4 --micro 8"), 0);
-    assert_true(says("\n1f1b: 4 stages, 8 micro-batches, 1 chunk: length 33 (formula 33), bubble 0.2727 (formula "
-                     "0.2727), between a stage's first and last action 0.2727, activations 4 (formula 4)\n"));
-    assert_true(says("stage 3   |         F0 B0--- F1 B1---"));
-    assert_int_equal(run("interleaved --stages 4 --micro 8 --chunks 4 --times 1,1,1"), 0);
-    assert_true(says("length 26.25 (formula 26.25), bubble 0.08571 (formula 0.08571)")); // 3 / (32 + 3)
-    assert_int_equal(run("zb-v --stages 4 --micro 8 --check --csv v.csv"), 0);
-    assert_true(says("proved: 192 actions, each once, in an order that ends\n"));
-    assert_true(says("    3  3,4                48        8        8       16   0.0588"));
-    assert_true(says("first and last action 0, activations 4 (formula 4)"));
+    expect_run("1f1b --stages 4 --micro 8", 0,
+               "\n1f1b: 4 stages, 8 micro-batches, 1 chunk: length 33 (formula 33), bubble 0.2727 (formula "
+               "0.2727), between a stage's first and last action 0.2727, activations 4 (formula 4)\n");
+    says("stage 3   |         F0 B0--- F1 B1---");
+    expect_run("interleaved --stages 4 --micro 8 --chunks 4 --times 1,1,1", 0,
+               "length 26.25 (formula 26.25), bubble 0.08571 (formula 0.08571)"); // 3 / (32 + 3)
+    expect_run("zb-v --stages 4 --micro 8 --check --csv v.csv", 0,
+               "proved: 192 actions, each once, in an order that ends\n");
+    says("    3  3,4                48        8        8       16   0.0588");
+    says("first and last action 0, activations 4 (formula 4)");
     assert_int_equal(run("zb-v --stages 2 --micro 3 --csv mine.csv >a && sed -i /formula/d a"), 0);
     assert_int_equal(run("mine.csv --stages 2 --micro 3 --svg b.svg --trace b.json >b"), 0);
     assert_int_equal(run("compare --stages 4 --micro 6"), 0); // 6 is no multiple of 4: interleaved is left out
-    assert_true(says("| zb-h1 | 1 | 21 | 0.1429 | 0.1429 | 0.1429 | 4 | 4 | 36 |"));
+    says("| zb-h1 | 1 | 21 | 0.1429 | 0.1429 | 0.1429 | 4 | 4 | 36 |");
     assert_true(!strstr(output, "interleaved"));
-    assert_int_equal(run("gpipe --stages 8 --micro 500"), 0);
-    assert_true(says("columns wide: --svg FILE draws it"));
-    char *a, *b;
-    size_t n;
-    a = file("a", &n), b = file("b", &n);
+    expect_run("gpipe --stages 8 --micro 500", 0, "columns wide: --svg FILE draws it");
+    char *a = take_file("a", NULL), *b = take_file("b", NULL);
     assert_memory_equal(a, b, strlen(a)); // the same grid from the file
     assert_non_null(strstr(b, "mine.csv: 2 stages, 3 micro-batches, 2 chunks: length 9.5, bubble"));
     free(a), free(b);
@@ -220,8 +177,7 @@ TEST(test_program_formulas)
         char arguments[100];
         double x = 0, formula = -1;
         snprintf(arguments, sizeof arguments, "%s --stages %d --micro %d", is[i].schedule, is[i].p, is[i].m);
-        assert_int_equal(run(arguments), 0);
-        assert_true(says("bubble "));
+        expect_run(arguments, 0, "bubble ");
         bool known = sscanf(strstr(output, ": length ") + 9, "%lf (formula %lf)", &x, &formula) == 2;
         if (known != is[i].known || (known && x != formula)) fail_msg("%s: %s", arguments, output);
         known = sscanf(strstr(output, ", bubble ") + 9, "%lf (formula %lf)", &x, &formula) == 2;
@@ -238,13 +194,12 @@ TEST(test_program_formulas)
 // for, and the last B's exchange; the others run beside the next F or B.
 TEST(test_program_exchange)
 {
-    assert_int_equal(run("exchange --stages 2 --micro 2 --exchange 1"), 0);
-    assert_true(says("| gpipe | 2 | 9 | 15 | 12 | 3 | 50% |"));
-    assert_true(says("| v-min | 2 |"));
+    expect_run("exchange --stages 2 --micro 2 --exchange 1", 0, "| gpipe | 2 | 9 | 15 | 12 | 3 | 50% |");
+    says("| v-min | 2 |");
     assert_int_equal(run("exchange --stages 4 --micro 6 --exchange 0.5 --times 1,1,1"), 0); // 6 is no multiple of 4
     assert_true(!strstr(output, "interleaved"));
     assert_int_equal(run("v-min --stages 4 --micro 8 --exchange 1"), 0); // the formulas are for none
-    assert_true(says("length 56, bubble 0.5714, "));
+    says("length 56, bubble 0.5714, ");
 }
 
 TEST(test_program_refuses)
@@ -276,17 +231,11 @@ TEST(test_program_refuses)
         {"wrong.csv", 1, "wrong.csv: stage 0 slot 0: B of micro-batch 0, chunk 0: before its F, which is in slot 1"},
         {"1f1b --stages 2 --micro 2 --svg no/such.svg", 1, "no/such.svg"},
     };
-    char path[400];
-    snprintf(path, sizeof path, "%s/wrong.csv", dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("stage,slot,action,micro,chunk\n0,0,B,0,0\n0,1,F,0,0\n", f);
-    assert_int_equal(fclose(f), 0);
+    put_text("wrong.csv", "stage,slot,action,micro,chunk\n0,0,B,0,0\n0,1,F,0,0\n");
     assert_int_equal(run("zb-v --stages 4 --micro 8 --csv v.csv"), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(run(bad[i].arguments), bad[i].status);
-        assert_true(says(bad[i].words));
-        assert_true(says("error: "));
+        expect_run(bad[i].arguments, bad[i].status, bad[i].words);
+        says("error: ");
     }
 }
 

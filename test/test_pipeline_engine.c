@@ -1,22 +1,96 @@
-// test_pipeline_engine: what the engine of a pipeline does against what the table says: times, messages, activations;
-// which layers are where, and what is refused.
-// deeper: every schedule with every way to recompute
-#include "deeper.h"
-#include "expect_die.h"
+// test_pipeline_engine: the engine of a pipeline does what the table says, when the table says it; which layers are
+// where, and what is refused. (Bits, bytes held and bytes sent: test_layouts.)
+#include "test/test.h"
+
+#include "base/rng.h"
+#include "dev/check/comm_threads.h"
 #include "dev/draw/pipeline_draw.h"
-#include "pipeline_run.h"
+#include "expect_die.h"
+#include "ops/dev_cpu.h"
+#include "parallel/pipeline.h"
+#include "parallel/pipeline_check.h"
 #include "temp_dir.h"
 
 // ---- time
 
-static PipelineTable *table_of(int k, size_t samples)
+enum { T = 8, SAMPLES = 8, MAX_RANKS = 4 };
+
+static const ModelShape llama = {
+    .layers = 8, .channels = 6, .heads = 4, .kv_heads = 2, .head_size = 4, .ffn = 10, .vocab = 23, .context = T,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+
+static const struct {
+    const char *schedule;
+    int p, v;
+    size_t micro;
+} layouts[] = {
+    {"gpipe", 2, 1, 2},       {"1f1b", 2, 1, 2},        {"1f1b", 3, 1, 2},        {"1f1b", 4, 1, 1},
+    {"interleaved", 2, 2, 2}, {"interleaved", 2, 3, 1}, {"interleaved", 4, 2, 2}, {"zb-h1", 2, 1, 2},
+    {"zb-h1", 3, 1, 1},       {"zb-v", 2, 2, 2},        {"zb-v", 3, 2, 2},        {"zb-v", 4, 2, 1},
+    {"v-half", 2, 2, 1},      {"v-half", 3, 2, 2},      {"v-min", 3, 2, 1},       {"v-min", 4, 2, 1},
+    {"interleaved", 1, 3, 2}, {"1f1b", 1, 1, 2},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+typedef struct {
+    PipelineTable *table;
+    size_t micro;
+    const PipelineTimes *times; // NULL: by the clock
+    PipelineTimeline line;
+    int in_flight[MAX_RANKS];
+} Play;
+
+// Two steps on the stages, which are threads; the second one's times.
+static void play_stage(Comm *world, void *arg)
 {
+    Play *p = arg;
+    int stage = world->rank, m = p->table->m;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Comm *pp = comm_split(world, 0, stage, "pp");
+    Comm *ends = comm_split(world, stage == 0 || stage == world->size - 1 ? 0 : -1, stage, "ends");
+    ModelStage have = pipeline_stage(p->table, stage, llama.layers, NULL);
+    ModelOptions options = {.sequences = SAMPLES, .stage = &have};
+    Model *model = model_allocate_with(&llama, dev, &mem, p->micro, T, true, options);
+    params_init(&model->params, 1, model->weights);
+    Pipeline *pipe = pipeline_create(model, p->table, stage, pp, ends);
+    int32_t token[SAMPLES * T];
+    float loss[SAMPLES * T];
+    PipelineMicro micro[SAMPLES];
+    for (int i = 0; i < SAMPLES * T; i++) token[i] = i % 23;
+    for (int i = 0; i < m; i++) {
+        size_t at = (size_t)i * p->micro * T;
+        micro[i] = (PipelineMicro){.token = token + at, .target = token + at, .B = p->micro, .T = T, .loss = loss + at};
+    }
+    pipeline_share_tied(pipe);
+    pipeline_record(pipe, p->times);
+    for (int k = 0; k < 2; k++) pipeline_step(pipe, micro, 1);
+    p->in_flight[stage] = pipe->most_in_flight;
+    PipelineTimeline line = pipeline_timeline(pipe);
+    if (stage == 0) p->line = line;
+    else pipeline_time_free(&line);
+    pipeline_free(pipe);
+    end_model(model, &mem, dev);
+}
+
+static Play play(int k, const PipelineTimes *times)
+{
+    size_t micro = layouts[k].micro;
     PipelineSchedule schedule = pipeline_table_find(layouts[k].schedule);
-    return pipeline_table_make(schedule, layouts[k].p, (int)(samples / layouts[k].micro), layouts[k].v);
+    Play p = {.micro = micro, .times = times,
+              .table = pipeline_table_make(schedule, layouts[k].p, (int)(SAMPLES / micro), layouts[k].v)};
+    comm_threads_run(layouts[k].p, play_stage, &p);
+    return p;
+}
+
+static void release(Play *p)
+{
+    pipeline_time_free(&p->line);
+    pipeline_table_free(p->table);
 }
 
 // The engine's own actions, on a clock that the messages carry, begin and end when the simulator says: so its order is
-// the table's, every action waits for its input, and for nothing else.
+// the table's, every action waits for its input, and for nothing else. As many activations are in flight as is proved.
 TEST(test_made_up_times)
 {
     const PipelineTimes all[] = {{1, 1, 1, 0, 0}, {1, 1.5, 0.75, 0.125, 0}};
@@ -24,19 +98,20 @@ TEST(test_made_up_times)
         for (int i = 0; i < 2; i++) {
             char why[512];
             PipelineTimeline paper;
-            PipelineTable *t = table_of(k, 8);
-            Case c = {.shape = &llama, .times = &all[i], .steps = 2};
-            lay_out(&c, k);
-            Outcome r = run(c);
+            PipelineProof proof;
+            Play r = play(k, &all[i]);
+            const PipelineTable *t = r.table;
             assert_true(pipeline_time_run(&paper, t, &all[i], why, sizeof why));
             assert_int_equal(r.line.begin[t->p], paper.begin[t->p]);
             for (size_t j = 0; j < paper.begin[t->p]; j++)
                 if (r.line.span[j].start != paper.span[j].start || r.line.span[j].end != paper.span[j].end)
-                    fail_msg("%s: stage %d, action %zu: from %g to %g, by the table from %g to %g", c.schedule,
+                    fail_msg("%s: stage %d, action %zu: from %g to %g, by the table from %g to %g", layouts[k].schedule,
                              paper.span[j].stage, j, r.line.span[j].start, r.line.span[j].end, paper.span[j].start,
                              paper.span[j].end);
+            assert_true(pipeline_check(t, &proof, why, sizeof why));
+            for (int s = 0; s < t->p; s++)
+                assert_int_equal(r.in_flight[s], t->split ? proof.held[s] : proof.active[s]);
             pipeline_time_free(&paper);
-            pipeline_table_free(t);
             release(&r);
         }
 }
@@ -45,10 +120,8 @@ TEST(test_made_up_times)
 TEST_IN_DIR(test_trace)
 {
     for (int k = 4; k < LAYOUTS; k += 3) {
-        PipelineTable *t = table_of(k, 8);
-        Case c = {.shape = &llama, .clock = true};
-        lay_out(&c, k);
-        Outcome r = run(c);
+        Play r = play(k, NULL);
+        const PipelineTable *t = r.table;
         int *index = pipeline_table_index(t);
         for (int s = 0; s < t->p; s++)
             for (size_t i = r.line.begin[s]; i < r.line.begin[s + 1]; i++) {
@@ -62,36 +135,11 @@ TEST_IN_DIR(test_trace)
         pipeline_draw_trace(&r.line, 1e6, in_dir("trace.json"));
         assert_int_equal(unlink(in_dir("trace.json")), 0);
         free(index);
-        pipeline_table_free(t);
         release(&r);
     }
 }
 
 // ---- bytes
-
-TEST(test_messages)
-{
-    for (int f = 0; f < 2; f++)
-        for (int k = 0; k < LAYOUTS; k++) {
-            Case c = {.shape = families[f]};
-            lay_out(&c, k);
-            Outcome r = run(c);
-            PipelineTable *t = table_of(k, 8);
-            size_t P = (size_t)(t->p * t->v), stream = 4 * c.micro * T * c.shape->channels, sum = 0, borders = P - 1;
-            size_t tied = 4 * c.shape->vocab * c.shape->channels;
-            if (pipeline_table_is_vee(t->schedule)) borders--; // where the V turns
-            if (t->p == 1) borders = 0;
-            for (int s = 0; s < t->p; s++) {
-                assert_int_equal(r.sent[s], r.formula_sent[s]);
-                bool last = !pipeline_table_is_vee(t->schedule) && t->p > 1 && s == t->p - 1;
-                assert_int_equal(r.tied_sent[s], c.shape->tie && last ? tied : 0);
-                sum += r.sent[s];
-            }
-            assert_int_equal(sum, 2 * borders * (size_t)t->m * stream); // each micro-batch there and back
-            pipeline_table_free(t);
-            release(&r);
-        }
-}
 
 static void *nowhere(size_t n_bytes)
 {
@@ -105,43 +153,33 @@ static void forget(void *ptr)
     (void)ptr;
 }
 
-// Activations: as many in flight as the table proves, in as many bytes as the formula says, for which the door was
-// asked; and a door that hands out nothing is asked for the same without any ranks.
+// The formula for activations, for every schedule and way to recompute, against what a model asks for.
 TEST(test_activations)
 {
     Dev *dev = dev_cpu_create(1);
-    for (int k = 0; k < LAYOUTS; k++)
-        for (int mode = deeper() ? 0 : k % 3; mode < 9; mode += deeper() ? 1 : 3) {
-            Case c = {.shape = families[k % 2]};
-            lay_out(&c, k);
-            c.recompute = (RecomputePolicy){.mode = (RecomputeMode)(mode % 6), .every = 2, .compress = mode == 6,
-                                            .offload = mode > 6}; // with the modes after `none`
-            Outcome r = run(c);
-            PipelineTable *t = table_of(k, 8);
-            PipelineProof proof;
-            char why[512];
-            assert_true(pipeline_check(t, &proof, why, sizeof why));
-            for (int s = 0; s < t->p; s++) {
-                size_t held;
-                size_t bytes = pipeline_bytes(t, s, NULL, c.shape, dev, c.recompute, c.micro, T, &held);
-                assert_int_equal(r.in_flight[s], t->split ? proof.held[s] : proof.active[s]);
-                assert_int_equal(r.acts[s], bytes);
-                assert_true(held <= bytes);
-                if (t->v == 1 && !t->split && mode == 0) assert_int_equal(held, bytes); // nothing else is there
-                Mem door = {.raw_alloc = nowhere, .raw_free = forget};
-                ModelStage have = pipeline_stage(t, s, c.shape->layers, NULL);
-                Model *m = model_allocate_with(c.shape, dev, &door, c.micro, T, true,
-                                               (ModelOptions){.recompute = c.recompute, .stage = &have});
-                Pipeline *pipe = pipeline_create(m, t, s, NULL, NULL);
-                assert_int_equal(door.tag_bytes[MEM_ACTS], bytes);
-                assert_int_equal(door.tag_bytes[MEM_COMM], r.comm[s]);
-                pipeline_free(pipe);
-                model_free(m);
-                mem_free_all(&door);
-            }
-            pipeline_table_free(t);
-            release(&r);
+    for (int i = 0; i < LAYOUTS * 9; i++) {
+        int k = i / 9, mode = i % 9;
+        RecomputePolicy policy = {.mode = (RecomputeMode)(mode % 6), .every = 2, .compress = mode == 6,
+                                  .offload = mode > 6};
+        size_t micro = layouts[k].micro;
+        PipelineSchedule schedule = pipeline_table_find(layouts[k].schedule);
+        PipelineTable *t = pipeline_table_make(schedule, layouts[k].p, (int)(SAMPLES / micro), layouts[k].v);
+        for (int s = 0; s < t->p; s++) {
+            size_t held, bytes = pipeline_bytes(t, s, NULL, &llama, dev, policy, micro, T, &held);
+            Mem door = {.raw_alloc = nowhere, .raw_free = forget};
+            ModelStage have = pipeline_stage(t, s, llama.layers, NULL);
+            Model *m = model_allocate_with(&llama, dev, &door, micro, T, true,
+                                           (ModelOptions){.recompute = policy, .stage = &have});
+            Pipeline *pipe = pipeline_create(m, t, s, NULL, NULL);
+            assert_int_equal(door.tag_bytes[MEM_ACTS], bytes);
+            assert_true(held <= bytes);
+            if (t->v == 1 && !t->split && mode == 0) assert_int_equal(held, bytes); // nothing else is there
+            pipeline_free(pipe);
+            model_free(m);
+            mem_free_all(&door);
         }
+        pipeline_table_free(t);
+    }
     dev_cpu_free(dev);
 }
 

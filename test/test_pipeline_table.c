@@ -23,40 +23,36 @@ static void stage_is(const PipelineTable *t, int stage, const char *expected)
 
 TEST(test_by_hand)
 {
-    PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 3, 0);
-    stage_is(t, 0, "F0 F1 F2 B0 B1 B2");
-    stage_is(t, 1, "F0 F1 F2 B0 B1 B2");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_1F1B, 2, 3, 0);
-    stage_is(t, 0, "F0 F1 B0 F2 B1 B2");
-    stage_is(t, 1, "F0 B0 F1 B1 F2 B2");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_1F1B, 4, 2, 0); // fewer micro-batches than stages
-    stage_is(t, 0, "F0 F1 B0 B1");
-    stage_is(t, 2, "F0 F1 B0 B1");
-    stage_is(t, 3, "F0 B0 F1 B1");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_INTERLEAVED, 2, 4, 2);
-    stage_is(t, 0, "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a");
-    stage_is(t, 1, "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_ZB_H1, 2, 3, 0);
-    stage_is(t, 0, "F0 F1 B0 W0 F2 B1 W1 B2 W2");
-    stage_is(t, 1, "F0 B0 F1 B1 W0 F2 B2 W1 W2");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_ZB_V, 2, 3, 0);
-    stage_is(t, 0, "F0a F1a F2a F0b B0b W0b F1b B1b B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a");
-    stage_is(t, 1, "F0a F0b F1a F1b B0b B0a W0b W0a F2a F2b B1b B1a B2b B2a W1b W1a W2b W2a");
-    pipeline_table_free(t);
-    // The building block has F0a F0b B0b B0a at 0 4 5 13 on stage 0 and at 2 3 7 12 on stage 1.
-    t = pipeline_table_make(PIPELINE_V_HALF, 2, 3, 0);
-    stage_is(t, 0, "F0a F0b B0b F1a W0b F1b B1b F2a B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a");
-    stage_is(t, 1, "F0a F0b B0b F1a F1b B0a W0b B1b W0a F2a F2b B1a W1b B2b B2a W1a W2b W2a");
-    pipeline_table_free(t);
-    t = pipeline_table_make(PIPELINE_V_MIN, 2, 3, 0);
-    stage_is(t, 0, "F0a F0b B0b F1a W0b B0a W0a F1b B1b F2a W1b B1a W1a F2b B2b W2b B2a W2a");
-    stage_is(t, 1, "F0a F0b B0b B0a F1a F1b W0b W0a B1b B1a F2a F2b W1b W1a B2b B2a W2b W2a");
-    pipeline_table_free(t);
+    static const struct {
+        PipelineSchedule schedule;
+        int p, m, v, stage;
+        const char *words;
+    } rows[] = {
+        {PIPELINE_GPIPE, 2, 3, 0, 0, "F0 F1 F2 B0 B1 B2"},
+        {PIPELINE_GPIPE, 2, 3, 0, 1, "F0 F1 F2 B0 B1 B2"},
+        {PIPELINE_1F1B, 2, 3, 0, 0, "F0 F1 B0 F2 B1 B2"},
+        {PIPELINE_1F1B, 2, 3, 0, 1, "F0 B0 F1 B1 F2 B2"},
+        // fewer micro-batches than stages
+        {PIPELINE_1F1B, 4, 2, 0, 0, "F0 F1 B0 B1"},
+        {PIPELINE_1F1B, 4, 2, 0, 2, "F0 F1 B0 B1"},
+        {PIPELINE_1F1B, 4, 2, 0, 3, "F0 B0 F1 B1"},
+        {PIPELINE_INTERLEAVED, 2, 4, 2, 0, "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a"},
+        {PIPELINE_INTERLEAVED, 2, 4, 2, 1, "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a"},
+        {PIPELINE_ZB_H1, 2, 3, 0, 0, "F0 F1 B0 W0 F2 B1 W1 B2 W2"},
+        {PIPELINE_ZB_H1, 2, 3, 0, 1, "F0 B0 F1 B1 W0 F2 B2 W1 W2"},
+        {PIPELINE_ZB_V, 2, 3, 0, 0, "F0a F1a F2a F0b B0b W0b F1b B1b B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a"},
+        {PIPELINE_ZB_V, 2, 3, 0, 1, "F0a F0b F1a F1b B0b B0a W0b W0a F2a F2b B1b B1a B2b B2a W1b W1a W2b W2a"},
+        // The building block has F0a F0b B0b B0a at 0 4 5 13 on stage 0 and at 2 3 7 12 on stage 1.
+        {PIPELINE_V_HALF, 2, 3, 0, 0, "F0a F0b B0b F1a W0b F1b B1b F2a B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a"},
+        {PIPELINE_V_HALF, 2, 3, 0, 1, "F0a F0b B0b F1a F1b B0a W0b B1b W0a F2a F2b B1a W1b B2b B2a W1a W2b W2a"},
+        {PIPELINE_V_MIN, 2, 3, 0, 0, "F0a F0b B0b F1a W0b B0a W0a F1b B1b F2a W1b B1a W1a F2b B2b W2b B2a W2a"},
+        {PIPELINE_V_MIN, 2, 3, 0, 1, "F0a F0b B0b B0a F1a F1b W0b W0a B1b B1a F2a F2b W1b W1a B2b B2a W2b W2a"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        PipelineTable *t = pipeline_table_make(rows[i].schedule, rows[i].p, rows[i].m, rows[i].v);
+        stage_is(t, rows[i].stage, rows[i].words);
+        pipeline_table_free(t);
+    }
 }
 
 // Who holds what, and who talks to whom: around the loop, and down and up the V.
@@ -158,18 +154,10 @@ TEST(test_there_and_back)
         }
 }
 
-static void put(const char *text)
-{
-    FILE *f = fopen(in_dir("table.csv"), "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
 // As a person writes it: comments, blanks, Windows line ends, any order of lines, gaps between slots.
 TEST(test_by_a_person)
 {
-    put("# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
+    put_text("table.csv", "# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
         "1,10,F,0,0\r\n 1 , 20 , B , 0 , 0\r\n0,900,B,0,0\n0,5,F,0,0");
     PipelineTable *t = pipeline_table_read(in_dir("table.csv"));
     assert_true(t->p == 2 && t->m == 1 && t->v == 1 && !t->split);
@@ -177,7 +165,7 @@ TEST(test_by_a_person)
     stage_is(t, 1, "F0 B0");
     assert_true(t->action[0][1].slot == 900 && t->action[1][0].slot == 10);
     pipeline_table_free(t);
-    put("stage,slot,action,micro,chunk\n0,0,F,0,0\n0,1,B,0,0\n0,2,W,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
+    put_text("table.csv", "stage,slot,action,micro,chunk\n0,0,F,0,0\n0,1,B,0,0\n0,2,W,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
     t = pipeline_table_read(in_dir("table.csv")); // one W anywhere: it splits, and the checker will miss the other
     assert_true(t->split);
     pipeline_table_free(t);
@@ -219,7 +207,7 @@ TEST(test_bad_files)
          "table.csv:3: piece: 1, but stage 0 has piece 0 as its chunk 0"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        put(bad[i][0]);
+        put_text("table.csv", bad[i][0]);
         expect_die(read_file, in_dir("table.csv"), bad[i][1]);
     }
     unlink(in_dir("table.csv"));

@@ -4,11 +4,8 @@
 //
 // (test_account.sh and test_dump.sh do the same from outside: build/plan against runs' account.json.)
 // deeper: every number format with every optimizer and every recomputation, not one in eleven
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "test/test.h"
 
 #include "deeper.h"
 #include "dev/plan/account.h"
@@ -107,9 +104,8 @@ static void run_one_step(void)
     model_step_finish(real.model);
 }
 
-static void test_plan_is_the_run(void **state)
+TEST(test_plan_is_the_run)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(1);
     for (int i = 0; i < N_CASES; i++) {
         configure(cases[i]);
@@ -130,9 +126,8 @@ static void test_plan_is_the_run(void **state)
 // Every numerics.dtype with every optim.name and every memory.recompute; compression, document masks, deterministic
 // sums, the family, tied heads and grouped queries change with the count, at different paces, so that each meets all.
 // A run with such buffers makes an update, behind a sealed door.
-static void test_every_combination(void **state)
+TEST(test_every_combination)
 {
-    (void)state;
     static const char *const options[18] = {"--model.vocab=400", "--model.channels=40", "--model.heads=4",
                                             "--model.context=6", "--model.layers=5", "--batch.micro=2",
                                             "--batch.tokens=36"};
@@ -177,9 +172,8 @@ static void test_every_combination(void **state)
 }
 
 // run_allocate makes all that the parts make, and leaves them usable: the same numbers once the weights are set.
-static void test_run_allocates_what_was_planned(void **state)
+TEST(test_run_allocates_what_was_planned)
 {
-    (void)state;
     Dev *dev = dev_cpu_create(1);
     configure(cases[5]);
     plan_open(&planned, &cfg, dev, 0);
@@ -201,9 +195,8 @@ static void test_run_allocates_what_was_planned(void **state)
 }
 
 // A plan of 3 TB on this machine: nothing behind it is touched.
-static void test_a_plan_costs_nothing(void **state)
+TEST(test_a_plan_costs_nothing)
 {
-    (void)state;
     const char *const options[18] = {"--model.preset=gpt3-175b", "--batch.tokens=2048", "--batch.micro=1"};
     struct rusage before, after;
     FILE *out = fopen("/dev/null", "w");
@@ -228,9 +221,8 @@ static void test_a_plan_costs_nothing(void **state)
 
 // ---- formulas
 
-static void test_formulas_are_read_as_written(void **state)
+TEST(test_formulas_are_read_as_written)
 {
-    (void)state;
     const PlanLetters l = {
         .n = 3, .letter = {{.name = "L", .value = 7}, {.name = "P8", .value = 11}, {.name = "P", .value = 5}}};
     static const struct {
@@ -261,9 +253,8 @@ static int evaluate(void *text)
     return 0;
 }
 
-static void test_what_is_no_formula(void **state)
+TEST(test_what_is_no_formula)
 {
-    (void)state;
     expect_die(evaluate, "2 Q", "no formula at 'Q'");
     expect_die(evaluate, "2 L)", "no formula at ')'");
     expect_die(evaluate, "(2 L", "should be ')'");
@@ -286,9 +277,8 @@ static int one_byte_more(void *unused)
     return 0;
 }
 
-static void test_a_byte_is_noticed(void **state)
+TEST(test_a_byte_is_noticed)
 {
-    (void)state;
     expect_die(one_byte_more, NULL, "plan: activations: the formula N ");
 }
 
@@ -301,9 +291,8 @@ static int resolve_without_vocab(void *tokenizer)
     return 0;
 }
 
-static void test_vocabulary_is_needed(void **state)
+TEST(test_vocabulary_is_needed)
 {
-    (void)state;
     expect_die(resolve_without_vocab, NULL, "model.vocab is not known");
     expect_die(resolve_without_vocab, "no/such/folder", "no/such/folder is not there");
 }
@@ -317,9 +306,8 @@ static size_t number_at(json_t *object, const char *a, const char *b)
     return (size_t)json_integer_value(value);
 }
 
-static void test_account_is_the_counters(void **state)
+TEST_IN_DIR(test_account_is_the_counters)
 {
-    (void)state;
     char *path = in_dir("account.json");
     Mem mem = {0};
     mem_alloc(&mem, MEM_GRADS, 1000, "a");
@@ -359,16 +347,5 @@ static void test_account_is_the_counters(void **state)
 int main(void)
 {
     omp_set_num_threads(1); // hundreds of tiny models: waiting for a second thread would be most of the time
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_is_the_run),
-        cmocka_unit_test(test_every_combination),
-        cmocka_unit_test(test_formulas_are_read_as_written),
-        cmocka_unit_test(test_what_is_no_formula),
-        cmocka_unit_test(test_a_byte_is_noticed),
-        cmocka_unit_test(test_run_allocates_what_was_planned),
-        cmocka_unit_test(test_a_plan_costs_nothing),
-        cmocka_unit_test(test_vocabulary_is_needed),
-        IN_DIR(test_account_is_the_counters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(NULL, NULL);
 }

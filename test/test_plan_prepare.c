@@ -27,16 +27,6 @@ static const char log_text[] =
     "val                    1000         4000000         1000000\n"
     "\n4 bytes a token. To train on it:\nall stages: 2 ranks took 286.00 s of processors, the busiest 53% of it\n";
 
-static void write_log(const char *text)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/log", dir);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void is(double value, double wanted)
 {
     if (fabs(value - wanted) > 1e-9 * fabs(wanted)) fail_msg("%.12g, not %.12g", value, wanted);
@@ -61,7 +51,7 @@ static double number(json_t *root, const char *section, const char *key)
 // of. Of each stage cores take work * 250 / 100 seconds.
 TEST(test_by_hand)
 {
-    write_log(log_text);
+    put_text("log", log_text);
     assert_int_equal(run("prepare --log log --tokens 300e9 --hosts 10 --cores 10 --io 1 --parts 4 --mtbf 1e15 "
                          "--bands 9 --price 2 --json"), 0);
     json_t *a = json_loads(output, JSON_REJECT_DUPLICATES, NULL);
@@ -93,10 +83,8 @@ TEST(test_by_hand)
     is(number(a, "all parts", "days without failures"), files * 1000 / 10e6 / 86400);
     json_decref(a);
     // 500 million documents take 6.5 GB: more than 2, and 4 parts are enough.
-    assert_int_equal(run("prepare --log log --tokens 300e9 --ram 2"), 0);
-    assert_non_null(strstr(output, "does not fit into 2 GB: --parts 4 would"));
-    assert_int_equal(run("prepare --log log --tokens 300e9 --ram 2 --parts 4"), 0);
-    assert_non_null(strstr(output, "fits into 2 GB"));
+    expect_run("prepare --log log --tokens 300e9 --ram 2", 0, "does not fit into 2 GB: --parts 4 would");
+    expect_run("prepare --log log --tokens 300e9 --ram 2 --parts 4", 0, "fits into 2 GB");
 }
 
 // A renewal process: failures at rate 1 / M; played here with 200,000 stages.
@@ -137,7 +125,7 @@ TEST(test_nonsense)
         {"time tiny --hosts 3", log_text, "--hosts: has no effect on plan time"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        write_log(bad[i].text);
+        put_text("log", bad[i].text);
         assert_int_not_equal(run(bad[i].arguments), 0);
         if (!strstr(output, bad[i].line) || strchr(output, '\n') != output + strlen(output) - 1)
             fail_msg("%s: %s", bad[i].arguments, output);

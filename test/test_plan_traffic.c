@@ -1,14 +1,30 @@
-// test_plan_traffic: the plan's bytes of tensor parallelism against what threads count when they run the model, for
-// layouts drawn at random; those of context, pipeline and data parallelism against the formulas and tables of their
-// modules; and seconds against the alpha-beta model by hand. (test_layouts.sh does the first for all groups.)
-#include "tp_case.h"
+// test_plan_traffic: the plan's bytes of tensor, context, pipeline and data parallelism and of experts against the
+// formulas and tables of their modules; and seconds against the alpha-beta model by hand. (What runs send:
+// test_layouts.)
+#include "test/test.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
 #include "comm/collectives.h"
+#include "dev/plan/plan_traffic.h"
+#include "dev/plan/roofline.h"
 #include "parallel/cp.h"
 #include "parallel/pipeline_check.h"
-#include "dev/plan/plan_traffic.h"
-#include "base/rng.h"
-#include "dev/plan/roofline.h"
+
+enum { T = 8 };
+
+static const ModelShape gpt = { // a vocabulary that no number of ranks divides
+    .layers = 2, .channels = 12, .heads = 4, .kv_heads = 4, .head_size = 4, .ffn = 24, .vocab = 31, .context = T,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
+static const ModelShape llama = { // 4 ranks: two of them to a key/value head
+    .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 20, .vocab = 33, .context = T,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+static const ModelShape wide = { // for 8 ranks
+    .layers = 1, .channels = 10, .heads = 8, .kv_heads = 8, .head_size = 2, .ffn = 16, .vocab = 53, .context = T,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
 
 static PlanJob job_of(const ModelShape *shape, size_t tokens, int tp, int pp, int cp, int dp)
 {
@@ -25,37 +41,6 @@ static size_t sent(const PlanTraffic *t, const char *group, CommKind kind)
     for (int i = 0; i < t->n; i++)
         if (!strcmp(t->flow[i].group, group) && t->flow[i].kind == kind) sum += t->flow[i].all;
     return sum;
-}
-
-// A step of SAMPLES sequences in micro-batches, on ranks of one tp group. To the byte.
-TEST(test_tensor_bytes_are_counted)
-{
-    const ModelShape *const shapes[] = {&gpt, &llama, &wide, &biased};
-    const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL,
-                                   RECOMPUTE_ATTENTION};
-    Rng rng = rng_make(7, "layouts", 0);
-    for (uint64_t i = 0; i < 20; i++) {
-        const ModelShape *s = shapes[rng_below(rng, 4 * i, 4)];
-        int ranks = rng_below(rng, 4 * i + 1, 2) ? 2 : s == &wide ? 8 : 4;
-        size_t micro = (size_t)1 << rng_below(rng, 4 * i + 2, 3);
-        ModelShape deep = *s;
-        deep.layers = 1 + i % 4;
-        Case c = {.shape = &deep, .ranks = ranks, .micro = micro, .sequence = rng_below(rng, 4 * i + 3, 2),
-                  .recompute = {.mode = modes[i % 5]}};
-        Outcome r = run(c);
-        PlanJob job = job_of(&deep, T, ranks, 1, 1, 1);
-        job.batch = SAMPLES, job.layout.micro = (long)micro, job.layout.sp = c.sequence;
-        job.layout.recompute = modes[i % 5];
-        PlanTraffic t = plan_traffic(&job);
-        for (int k = 0; k < COMM_KINDS; k++) {
-            if (sent(&t, "tp", (CommKind)k) != r.count[k].sent)
-                fail_msg("layout %d: %d ranks, %zu layers, micro %zu, %s, mode %d: %s: planned %zu, counted %zu",
-                         (int)i,
-                         ranks, deep.layers, micro, c.sequence ? "sp" : "no sp", (int)modes[i % 5],
-                         comm_kind_name((CommKind)k), sent(&t, "tp", (CommKind)k), r.count[k].sent);
-        }
-        release(&r);
-    }
 }
 
 // In two bytes, on several replicas: the streams halve, the numbers of the loss stay fp32, and replicas add up.

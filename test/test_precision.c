@@ -299,8 +299,7 @@ TEST(test_fp16_overflow_is_skipped)
     LossScaler scaler = grads_scaler_create(0x1p24f, 1000);
     open_case(&c, D_FP16, false, (RecomputePolicy){0}, NULL);
     size_t n_bytes = c.m->params.n_elems * sizeof(float);
-    float *before = malloc(n_bytes);
-    assert_non_null(before);
+    float *before = zeroed(n_bytes);
     memcpy(before, c.m->weights, n_bytes);
     train(&c, 1, &scaler, &first, &skips);
     assert_int_equal(skips, 1);

@@ -11,14 +11,6 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
-static void write_file(const char *name, const char *text, size_t n)
-{
-    FILE *f = fopen(in_dir(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 // A command line: words separated by spaces, @ stands for the test's folder (whose own name may have spaces); stdout
 // goes to @/stdout.
 static int run_words(void *arg)
@@ -89,7 +81,7 @@ TEST_IN_DIR(test_one_document)
 {
     char text[201] = "", want[210];
     for (int i = 0; i < 4; i++) memcpy(text + i * 50, prose, 50);
-    write_file("in.txt", text, 200);
+    put_bytes("in.txt", text, 200);
     expect_ok("prepare tokens --input @/in.txt --out @/new/out --vocab 270 --val 0.1");
     snprintf(want, sizeof want, "#%.180s", text);
     expect_part("new/out", "train_*.bin", want);
@@ -116,7 +108,7 @@ TEST_IN_DIR(test_one_document)
     snprintf(command, sizeof command, "diff -r '%s' '%s'", in_dir("new/out"), in_dir("again"));
     assert_int_equal(system(command), 0);
     memset(text + 180, 'q', 20);
-    write_file("in.txt", text, 200);
+    put_bytes("in.txt", text, 200);
     expect_ok("prepare tokens --input @/in.txt --out @/other --vocab 270 --val 0.1");
     snprintf(command, sizeof command, "cmp '%s' '%s'", in_dir("other/tokenizer.json"),
              in_dir("again/tokenizer.json"));
@@ -126,7 +118,7 @@ TEST_IN_DIR(test_one_document)
 // The cut does not go through a character.
 TEST_IN_DIR(test_cut_in_character)
 {
-    write_file("in.txt", "aaaaaaa\xF0\x9F\x98\x80z", 12); // 12 * 0.75 = 9 is inside the four bytes at 7..10
+    put_bytes("in.txt", "aaaaaaa\xF0\x9F\x98\x80z", 12); // 12 * 0.75 = 9 is inside the four bytes at 7..10
     expect_ok("prepare tokens --input @/in.txt --out @/out --vocab 257 --val 0.25");
     expect_part("out", "train_*.bin", "#aaaaaaa");
     expect_part("out", "val_*.bin", "#\xF0\x9F\x98\x80z");
@@ -135,7 +127,7 @@ TEST_IN_DIR(test_cut_in_character)
 // Documents from separators and from the files of a folder; the cut goes to a border when one is near.
 TEST_IN_DIR(test_documents)
 {
-    write_file("in.txt", "one one<|endoftext|>two<|endoftext|>\n \n<|endoftext|>three", 57);
+    put_bytes("in.txt", "one one<|endoftext|>two<|endoftext|>\n \n<|endoftext|>three", 57);
     expect_ok("prepare tokens --input @/in.txt --out @/a --vocab 257 --val 0");
     expect_part("a", "train_*.bin", "#one one#two#three");
     assert_int_equal(access(in_dir("a/val_000000.bin"), F_OK), -1);
@@ -153,17 +145,17 @@ TEST_IN_DIR(test_documents)
     assert_int_equal(access(in_dir("a/val_000000.bin"), F_OK), -1); // the old one would have been found by a
                                                                     // pattern
     // 40 bytes, cut 20: the nearer border, at 7, would change the part of 20 by 13.
-    write_file("far.txt", "aaaaaaa<|endoftext|>bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", 53);
+    put_bytes("far.txt", "aaaaaaa<|endoftext|>bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", 53);
     expect_ok("prepare tokens --input @/far.txt --out @/a --vocab 257 --val 0.5");
     expect_part("a", "train_*.bin", "#aaaaaaa#bbbbbbbbbbbbb");
     expect_part("a", "val_*.bin", "#bbbbbbbbbbbbbbbbbbbb");
     assert_int_equal(mkdir(in_dir("folder"), 0777), 0);
     assert_int_equal(mkdir(in_dir("folder/inner"), 0777), 0);
-    write_file("folder/b.txt", "bee", 3);
-    write_file("folder/B.txt", "Bee", 3);
-    write_file("folder/a.txt", "a", 1);
-    write_file("folder/.hidden", "x", 1);
-    write_file("folder/empty", "", 0);
+    put_bytes("folder/b.txt", "bee", 3);
+    put_bytes("folder/B.txt", "Bee", 3);
+    put_bytes("folder/a.txt", "a", 1);
+    put_bytes("folder/.hidden", "x", 1);
+    put_bytes("folder/empty", "", 0);
     expect_ok("prepare tokens --input @/folder @/in.txt --out @/b --vocab 257 --val 0");
     expect_part("b", "train_*.bin", "#Bee#a#bee#one one#two#three");
 }
@@ -171,8 +163,8 @@ TEST_IN_DIR(test_documents)
 // A split given by files, a tokenizer that exists, several shards, uint32.
 TEST_IN_DIR(test_given)
 {
-    write_file("train.txt", prose, sizeof prose - 1);
-    write_file("val.txt", "the mat", 7);
+    put_bytes("train.txt", prose, sizeof prose - 1);
+    put_bytes("val.txt", "the mat", 7);
     expect_ok("prepare train-tokenizer --input @/train.txt --out @/tok --vocab 262 --pattern cl100k");
     expect_ok(
         "prepare tokens --train @/train.txt --val-file @/val.txt --out @/a --tokenizer @/tok --dtype uint32 "
@@ -195,26 +187,26 @@ TEST_IN_DIR(test_given)
 
 TEST_IN_DIR(test_encode_decode)
 {
-    write_file("in.txt", "aaabdaaabac", 11);
+    put_bytes("in.txt", "aaabdaaabac", 11);
     expect_ok("prepare train-tokenizer --input @/in.txt --out @/tok --vocab 261"); // ids: see
                                                                                    // test_tokenizer.c
-    write_file("x.txt", "aaabd ac<|endoftext|>ab", 23);
+    put_bytes("x.txt", "aaabd ac<|endoftext|>ab", 23);
     expect_ok("prepare encode --tokenizer @/tok @/x.txt");
     expect_stdout("258 67 220 259 27 91 68 77 67 78 69 83 68 87 83 91 29 257\n");
     expect_ok("prepare encode @/x.txt --special --tokenizer=@/tok");
     expect_stdout("258 67 220 259 260 257\n");
-    write_file("ids", "258 67\n220\t259 260 257\n", 23);
+    put_bytes("ids", "258 67\n220\t259 260 257\n", 23);
     expect_ok("prepare decode --tokenizer @/tok @/ids");
     expect_stdout("aaabd ac<|endoftext|>ab");
-    write_file("empty", "", 0);
+    put_bytes("empty", "", 0);
     expect_ok("prepare encode --tokenizer @/tok @/empty");
     expect_stdout("\n");
     expect_ok("prepare decode --tokenizer @/tok @/empty");
     expect_stdout("");
     expect_ok("prepare --help");
-    write_file("ids", "258 261", 7);
+    put_bytes("ids", "258 261", 7);
     expect_error("prepare decode --tokenizer @/tok @/ids", 1, "number 2, '261': not a token id (0 to 260");
-    write_file("ids", "1 2x", 4);
+    put_bytes("ids", "1 2x", 4);
     expect_error("prepare decode --tokenizer @/tok @/ids", 1, "number 2, '2x'");
 }
 
@@ -241,7 +233,7 @@ static void make_wide_tokenizer(const char *out, int n)
 
 TEST_IN_DIR(test_wide_vocabulary)
 {
-    write_file("in.txt", prose, sizeof prose - 1);
+    put_bytes("in.txt", prose, sizeof prose - 1);
     expect_ok("prepare train-tokenizer --input @/in.txt --out @/tok --vocab 257");
     make_wide_tokenizer("tok", 65535);
     expect_ok("prepare tokens --input @/in.txt --out @/a --tokenizer @/tok --dtype uint16");
@@ -272,15 +264,15 @@ TEST_IN_DIR(test_errors_at_once)
         {"prepare tokens --out @/o --input @/in.txt --threads -1", "--threads: '-1'"},
         {"prepare train-tokenizer --out @/o --input @/in.txt @/no", "/no: cannot read: No such file"},
     };
-    write_file("in.txt", prose, sizeof prose - 1);
+    put_bytes("in.txt", prose, sizeof prose - 1);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_die(run_words, (void *)rows[i].command, rows[i].words);
 }
 
 TEST_IN_DIR(test_errors)
 {
-    write_file("in.txt", prose, sizeof prose - 1);
-    write_file("empty", " \n", 2);
+    put_bytes("in.txt", prose, sizeof prose - 1);
+    put_bytes("empty", " \n", 2);
     assert_int_equal(mkdir(in_dir("folder"), 0777), 0);
     expect_error("prepare", 2, "no command");
     expect_error("prepare token", 2, "'token': not a command");

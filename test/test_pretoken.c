@@ -190,8 +190,7 @@ static void expect_twins(Pretoken *fast, Pretoken *slow, const char *text, size_
 TEST(test_twins)
 {
     enum { N = 1 << 20 };
-    char *text = malloc(N + 8);
-    assert_non_null(text);
+    char *text = zeroed(N + 8);
     for (int k = 0; k < N_NAMES; k++) {
         Pretoken *fast = pretoken_new(names[k]), *slow = pretoken_new(pretoken_regex(names[k]));
         Rng rng = rng_make(11, "twins", (uint32_t)k);
@@ -215,8 +214,7 @@ TEST(test_twins)
 // Every character there is, between two letters: its class is PCRE2's.
 TEST(test_every_character)
 {
-    char *text = malloc(0x110000 * 6);
-    assert_non_null(text);
+    char *text = zeroed(0x110000 * 6);
     size_t n = 0;
     for (uint32_t code = 0x80; code < 0x110000; code++) {
         uint32_t c = code;
@@ -239,8 +237,7 @@ TEST(test_every_character)
 TEST(test_spaces)
 {
     enum { N = 1 << 20 };
-    char *text = malloc(N + 1);
-    assert_non_null(text);
+    char *text = zeroed(N + 1);
     memset(text, ' ', N);
     text[N] = 'a';
     for (int k = 0; k < N_NAMES; k++) {

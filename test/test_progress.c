@@ -18,24 +18,6 @@
 #include <termios.h>
 #include <unistd.h>
 
-static char *slurp(const char *name)
-{
-    FILE *file = fopen(in_dir(name), "r");
-    assert_non_null(file);
-    char *text = calloc(1, 1 << 18);
-    size_t n = fread(text, 1, (1 << 18) - 1, file);
-    fclose(file);
-    assert_true(n < (1 << 18) - 1);
-    return text;
-}
-
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *s = text; (s = strstr(s, what)); s++) n++;
-    return n;
-}
-
 // Columns of a terminal: UTF-8 characters, escape sequences left out.
 static int columns_of(const char *s)
 {
@@ -206,29 +188,29 @@ static void run_to_file(int first, int last, int steps, double floor)
 TEST_IN_DIR(test_plain_output)
 {
     run_to_file(0, 100, 100, 2.0);
-    char *out = slurp("stdout"), *log = slurp("log.txt");
+    char *out = take_file("stdout", NULL), *log = take_file("log.txt", NULL);
     assert_string_equal(out, log);
     assert_null(strpbrk(out, "\x1b\r"));
-    assert_int_equal(count(out, "\nstep "), 51); // every 2nd, and the first
-    assert_int_equal(count(out, "\nstep   4/100 "), 1);
-    assert_int_equal(count(out, "\nstep   5/100 "), 0);
-    assert_int_equal(count(out,
+    assert_int_equal(count_of(out, "\nstep "), 51); // every 2nd, and the first
+    assert_int_equal(count_of(out, "\nstep   4/100 "), 1);
+    assert_int_equal(count_of(out, "\nstep   5/100 "), 0);
+    assert_int_equal(count_of(out,
         "\nstep   1/100   1%  loss 3.9900  floor 2.0000  |g| 0.500  lr 1.00e-03  6.40k tok/s"), 1);
-    assert_int_equal(count(out,
+    assert_int_equal(count_of(out,
         "val      step 40: 3.0000 nats/token = 1.5000 bits/byte, 50.0% above the floor\n"), 1);
-    assert_int_equal(count(out, "Once upon\na ?[31mtime\n"), 1);
-    assert_int_equal(count(out,
+    assert_int_equal(count_of(out, "Once upon\na ?[31mtime\n"), 1);
+    assert_int_equal(count_of(out,
         "trained     100 steps, 6.40k tokens in 1m30s of training (71 tokens/s)\n"), 1);
     // the mean of 4 - i/100 for i = 51 .. 100 is 4 - 0.755
-    assert_int_equal(count(out, "train loss  3.2450 nats/token (mean of the last 50 steps)\n"), 1);
-    assert_int_equal(count(out,
+    assert_int_equal(count_of(out, "train loss  3.2450 nats/token (mean of the last 50 steps)\n"), 1);
+    assert_int_equal(count_of(out,
         "validation  2.5000 nats/token = 1.2500 bits/byte, 25.0% above the floor\n"), 1);
-    assert_int_equal(count(out, "floor       2.0000 nats/token = 1.0000 bits/byte: the corpus' entropy"), 1);
-    assert_int_equal(count(out, "checkpoint  ") * count(out, "/checkpoints/step_00000080\n"), 2);
-    assert_int_equal(count(out, "/loss.svg\n"), 1);
-    assert_int_equal(count(out, "report      "), 1);
-    assert_int_equal(count(out, "/report.html\n"), 1);
-    assert_int_equal(count(out, "samples "), 0); // there is no such file
+    assert_int_equal(count_of(out, "floor       2.0000 nats/token = 1.0000 bits/byte: the corpus' entropy"), 1);
+    assert_int_equal(count_of(out, "checkpoint  ") * count_of(out, "/checkpoints/step_00000080\n"), 2);
+    assert_int_equal(count_of(out, "/loss.svg\n"), 1);
+    assert_int_equal(count_of(out, "report      "), 1);
+    assert_int_equal(count_of(out, "/report.html\n"), 1);
+    assert_int_equal(count_of(out, "samples "), 0); // there is no such file
     free(out);
     free(log);
     MetricsLog metrics = metrics_read(in_dir("metrics.jsonl"));
@@ -237,7 +219,7 @@ TEST_IN_DIR(test_plain_output)
         && metrics.row[metrics.n_rows - 1].event == METRICS_END);
     assert_true(metrics.row[metrics.n_rows - 1].floor_loss == 2.0);
     metrics_log_free(&metrics);
-    char *svg = slurp("loss.svg"), *page = slurp("report.html");
+    char *svg = take_file("loss.svg", NULL), *page = take_file("report.html", NULL);
     assert_non_null(strstr(svg, "</svg>"));
     assert_non_null(strstr(page, "class=\"state finished\"")); // the last one, after the end line
     assert_non_null(strstr(page, ">2.5000<"));
@@ -248,17 +230,17 @@ TEST_IN_DIR(test_plain_output)
 TEST_IN_DIR(test_stop_and_resume)
 {
     run_to_file(0, 50, 100, 0.25);
-    char *out = slurp("stdout");
-    assert_int_equal(count(out, "trained     50 of 100 steps"), 1);
-    assert_int_equal(count(out, "above the upper bound of the floor\n"), 2);
-    assert_int_equal(count(out, ": an upper bound of the corpus' entropy\n"), 1);
+    char *out = take_file("stdout", NULL);
+    assert_int_equal(count_of(out, "trained     50 of 100 steps"), 1);
+    assert_int_equal(count_of(out, "above the upper bound of the floor\n"), 2);
+    assert_int_equal(count_of(out, ": an upper bound of the corpus' entropy\n"), 1);
     free(out);
     run_to_file(40, 100, 100, 0);
-    out = slurp("stdout");
-    assert_int_equal(count(out, "floor"), 0); // not known: not a word of it
+    out = take_file("stdout", NULL);
+    assert_int_equal(count_of(out, "floor"), 0); // not known: not a word of it
     free(out);
-    char *log = slurp("log.txt");
-    assert_int_equal(count(log, "a note before"), 2); // both runs
+    char *log = take_file("log.txt", NULL);
+    assert_int_equal(count_of(log, "a note before"), 2); // both runs
     free(log);
     MetricsLog metrics = metrics_read(in_dir("metrics.jsonl"));
     int64_t step = 0, ends = 0;
@@ -276,9 +258,9 @@ TEST_IN_DIR(test_no_page)
 {
     assert_int_equal(mkdir(in_dir("report.html"), 0700), 0);
     run_to_file(0, 100, 100, 0);
-    char *out = slurp("stdout");
-    assert_int_equal(count(out, "report.html NOT written: Is a directory; the run goes on\n"), 1);
-    assert_int_equal(count(out, "trained     100 steps"), 1);
+    char *out = take_file("stdout", NULL);
+    assert_int_equal(count_of(out, "report.html NOT written: Is a directory; the run goes on\n"), 1);
+    assert_int_equal(count_of(out, "trained     100 steps"), 1);
     free(out);
 }
 
@@ -354,21 +336,21 @@ TEST_IN_DIR(test_terminal)
     assert_non_null(strstr(text, "\x1b[K"));
     assert_non_null(strstr(text, "\x1b[1m"));
     assert_non_null(strstr(text, "100/100"));
-    assert_int_equal(count(text, "%  loss"), 0); // no plain lines
+    assert_int_equal(count_of(text, "%  loss"), 0); // no plain lines
     assert_non_null(strstr(text, "a note before"));
     // what a model writes does not reach the terminal as an escape
     assert_null(strstr(text, "a \x1b[31mtime"));
     free(text);
-    char *log = slurp("log.txt");
+    char *log = take_file("log.txt", NULL);
     assert_null(strpbrk(log, "\x1b\r"));
-    assert_int_equal(count(log, "\nstep "), 51);
-    assert_int_equal(count(log, "validation  2.5000"), 1);
+    assert_int_equal(count_of(log, "\nstep "), 51);
+    assert_int_equal(count_of(log, "validation  2.5000"), 1);
     free(log);
 
     setenv("NO_COLOR", "1", 1);
     text = run_on_terminal(40);
     unsetenv("NO_COLOR");
-    assert_int_equal(count(text, "\x1b["), count(text, "\x1b[K")); // erasing is no colour
+    assert_int_equal(count_of(text, "\x1b["), count_of(text, "\x1b[K")); // erasing is no colour
     char *save, *copy = text;
     for (char *part = strtok_r(copy, "\r\n", &save); part; part = strtok_r(NULL, "\r\n", &save)) {
         if (part[0] != '#' && part[0] != '-') continue; // live lines begin with the bar

@@ -10,20 +10,12 @@
 #include "base/disk.h"
 #include "data/prep/recipe.h"
 
-static void write_file(const char *name, const char *text)
-{
-    FILE *f = fopen(in_dir(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-}
-
 static const char head[] = "[recipe]\nout = \"out\"\n[source.a]\npath = \"a.txt\"\n";
 
 TEST(test_reading)
 {
     char *options[] = {"--recipe.threads=3", "--filter.rules=guide,c4"};
-    write_file("r.toml", "# comment\n[recipe]\nout = \"out\" # here\nunit = 0.5\nseed = 1_000\n"
+    put_text("r.toml", "# comment\n[recipe]\nout = \"out\" # here\nunit = 0.5\nseed = 1_000\n"
                          "[source.a-b]\npath = \"a.txt\"\nweight = 2.5\nfield = \"body\"\n"
                          "[dedup]\nnear = true\nthreshold = 0.7\n[source.c]\npath = \"/x/c.txt\"\n"
                          "[contamination]\nevaluation = \"test\"\n[shards]\ndtype = uint32\n");
@@ -97,15 +89,15 @@ TEST(test_refused)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[1024];
         snprintf(text, sizeof text, "%s%s", head, rows[i].text);
-        write_file("r.toml", text);
+        put_text("r.toml", text);
         expect_die(load_it, in_dir("r.toml"), rows[i].words);
     }
-    write_file("r.toml", "[source.a]\npath = \"a.txt\"\n");
+    put_text("r.toml", "[source.a]\npath = \"a.txt\"\n");
     expect_die(load_it, in_dir("r.toml"), "recipe.out is not set");
-    write_file("r.toml", "[recipe]\nout = \"out\"\n");
+    put_text("r.toml", "[recipe]\nout = \"out\"\n");
     expect_die(load_it, in_dir("r.toml"), "no source in it");
     expect_die(load_it, in_dir("none.toml"), "none.toml: cannot read");
-    write_file("r.toml", head);
+    put_text("r.toml", head);
     expect_die(load_with, "--dedup.naer=true", "--dedup.naer=true: unknown key 'dedup.naer'");
     expect_die(load_with, "--recipe.threads=-1", "recipe.threads is -1");
     assert_true(ends_with_error(load_with, "--threads", 2, "'--threads': not an option of a recipe", true));
@@ -123,10 +115,10 @@ static int run_it(void *arg)
 // Before the first document is read: somebody else's folder, another run, no input, output inside the input.
 TEST(test_folder)
 {
-    write_file("r.toml", head);
+    put_text("r.toml", head);
     expect_die(run_it, NULL, "a.txt: cannot read");
     assert_int_equal(access(in_dir("out"), F_OK), -1); // nothing is made for a recipe that is refused
-    write_file("a.txt", "text");
+    put_text("a.txt", "text");
     assert_int_equal(mkdir(in_dir("out"), 0777), 0);
     int other = open(in_dir("out"), O_RDONLY | O_DIRECTORY);
     assert_true(other >= 0);
@@ -141,15 +133,15 @@ TEST(test_folder)
     expect_die(run_it, NULL, "out: another preparation is at work there");
     close(second);
     mkdir(in_dir("out/documents"), 0777);
-    write_file("out/documents/thesis.txt", "text");
+    put_text("out/documents/thesis.txt", "text");
     expect_die(run_it, NULL, "out/documents: not made by this program");
     assert_int_equal(access(in_dir("out/documents/thesis.txt"), F_OK), 0);
     assert_int_equal(unlink(in_dir("out/documents/thesis.txt")), 0);
     // One document goes to one of the two parts, and the other is empty.
     assert_true(ends_with_error(run_it, NULL, 1, "none fell to validation", false));
     mkdir(in_dir("data"), 0777);
-    write_file("data/a.txt", "text");
-    write_file("r.toml", "[recipe]\nout = \"data/out\"\n[source.a]\npath = \"data\"\n");
+    put_text("data/a.txt", "text");
+    put_text("r.toml", "[recipe]\nout = \"data/out\"\n[source.a]\npath = \"data\"\n");
     expect_die(run_it, NULL, "data/out: lies in the input folder");
 }
 

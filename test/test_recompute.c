@@ -219,9 +219,7 @@ static Counter count(const ModelShape *shape, RecomputePolicy policy, Params *pa
     Model *m = model_allocate_with(shape, &c.dev, &mem, B, T, true, (ModelOptions){.recompute = policy});
     run_batch(m, &(Step){0}, 0, B, T);
     model_describe(shape, params, unit);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(c.inner);
+    end_model(m, &mem, c.inner);
     return c;
 }
 
@@ -400,12 +398,7 @@ TEST(test_table)
                       .vocab = 50257, .context = 2048};
     Mem counting = {.raw_alloc = no_memory, .raw_free = free_nothing};
     Dev *dev = dev_cpu_create(1);
-    char *text = NULL;
-    size_t n_text = 0;
-    FILE *out = open_memstream(&text, &n_text);
-    assert_non_null(out);
-    recompute_print(&big, dev, &counting, 4, 2048, out);
-    assert_int_equal(fclose(out), 0);
+    char *text = PRINTED(out, recompute_print(&big, dev, &counting, 4, 2048, out));
     const char *rows[] = {"\nnone ", "\nselective ", "\nattention ", "\nevery 2 ",
                           "\nsqrt ", "\nfull ", "\nint8 ", "\nfull, int8 "};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_non_null(strstr(text, rows[i]));
@@ -482,15 +475,16 @@ static void check_slope(const ModelShape *shape)
         fail_msg("the slope is %g, the gradient says %g (truncation %g, rounding %g)", slope[0], norm, truncation,
                  rounding);
     free(weights);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 TEST(test_gradients_with_dropout)
 {
     check_slope(&gpt);
     check_slope(&llama);
+    ModelShape squares = gpt;
+    squares.relu2 = true;
+    check_slope(&squares);
 }
 
 TESTS(NULL, NULL)

@@ -1,6 +1,6 @@
 // test_replicas: one process alone, as a training step sees it: all sequences, sums and answers are its own; its units'
 // ranges, and the pieces of its checkpoint, which are every element of the weights and of the optimizer's arrays once.
-// (Several processes: test_ddp, test_zero and the tests of parallel runs.)
+// (Several processes: test_layouts.)
 #include "optim_case.h"
 
 #include "train/replicas.h"
@@ -37,8 +37,7 @@ TEST(test_ranges)
     Replicas r = replicas_alone(NULL);
     r.model = &c.model, r.optim = &c.optim;
     size_t next = 0;
-    float *copy = malloc(c.n * sizeof *copy);
-    assert_non_null(copy);
+    float *copy = zeroed(c.n * sizeof *copy);
     for (int unit = 0; unit < c.model.params.n_units; unit++) {
         OptimRange range;
         assert_true(replicas_range(&r, unit, &range));
@@ -74,8 +73,7 @@ TEST(test_pieces)
             for (int row = -1; k < part.n && part.piece[k].array == a; k++) {
                 const CkptPiece *piece = &part.piece[k];
                 size_t bytes = ckpt_piece_bytes(&part, piece);
-                unsigned char *out = malloc(bytes);
-                assert_non_null(out);
+                unsigned char *out = zeroed(bytes);
                 assert_true(piece->row > row && piece->unit == c.model.params.row[piece->row].unit);
                 row = piece->row;
                 assert_true(piece->slice.cut == -1 && piece->slice.from == 0);

@@ -188,8 +188,7 @@ TEST(test_permute_is_a_bijection)
         uint64_t n = sizes[s];
         for (uint32_t step = 0; step < 3; step++) {
             Rng rng = rng_make(5, "epoch", step);
-            unsigned char *hit = calloc(n, 1);
-            assert_non_null(hit);
+            unsigned char *hit = zeroed(n * 1);
             for (uint64_t i = 0; i < n; i++) {
                 uint64_t image = rng_permute(rng, i, n);
                 assert_true(image < n);

@@ -5,19 +5,10 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/rooms.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-failed=0
 export TREE=$work/tree
 
-passes() { # NAME FUNCTION
-    (set -eE; trap 'echo "failed: $BASH_COMMAND (line $LINENO)"' ERR; "$2") >"$work/log" 2>&1
-    local status=$? # not of an `if`: in its condition bash ignores set -e
-    if [ $status = 0 ]; then echo "ok $1"
-    else
-        echo "not ok $1"
-        tail -n 20 "$work/log" | sed 's/^/  /'
-        failed=1
-    fi
-}
+# shellcheck source=test/passes_common.sh
+. test/passes_common.sh
 
 # base <- ops <- net, data/prep, dev/plan; programs on top. dev/fuzz is no room.
 mkdir -p "$TREE"/{src/base,src/ops,src/net,data/prep,dev/plan,dev/fuzz}

@@ -160,9 +160,7 @@ static int teardown(void **state)
 {
     Case *c = *state;
     tokenizer_free(c->tokenizer);
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
+    end_model(c->model, &c->mem, c->dev);
     free(c);
     return 0;
 }
@@ -397,8 +395,7 @@ static void each_as_alone(const ModelShape *shape, bool bf16, int threads, bool 
     if (bf16) model_weights_changed(m);
     KvCache cache[FEW_ROWS], *list[FEW_ROWS];
     int32_t token[FEW_ROWS][20];
-    float *alone = malloc(2 * FEW_ROWS * V * sizeof *alone), *each = malloc(FEW_ROWS * V * sizeof *each);
-    assert_true(alone && each);
+    float *alone = zeroed(2 * FEW_ROWS * V * sizeof *alone), *each = zeroed(FEW_ROWS * V * sizeof *each);
     for (size_t b = 0; b < FEW_ROWS; b++) {
         cache[b] = model_cache_for(m, 20);
         list[b] = &cache[b];
@@ -497,8 +494,7 @@ TEST_WITH(test_documents_side_by_side, setup, teardown)
 static Tokenizer *without_bos(bool has_eot)
 {
     Vocab v = vocab_new("gpt2");
-    v.special = calloc(256, sizeof *v.special);
-    assert_non_null(v.special);
+    v.special = zeroed(256 * sizeof *v.special);
     v.eot = has_eot ? 255 : -1;
     return tokenizer_new(v);
 }

@@ -18,12 +18,7 @@ static Ramp ramp(void)
 
 static char *print(const Schedule *s, const Ramp *r, long steps)
 {
-    char *text = NULL;
-    size_t n_bytes;
-    FILE *out = open_memstream(&text, &n_bytes);
-    assert_non_null(out);
-    schedule_print(s, r, steps, out);
-    assert_int_equal(fclose(out), 0);
+    char *text = PRINTED(out, schedule_print(s, r, steps, out));
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     return text;
@@ -146,12 +141,9 @@ TEST(test_odd_runs)
 
 static char *read_svg(const char *path)
 {
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    char *text = calloc(1, 1 << 20);
-    size_t n = fread(text, 1, (1 << 20) - 1, f);
-    fclose(f);
-    assert_true(n > 500 && n < (1 << 20) - 1);
+    size_t n;
+    char *text = whole_file(path, &n);
+    assert_true(text && n > 500);
     assert_int_equal(strncmp(text, "<svg ", 5), 0);
     assert_string_equal(text + n - 7, "</svg>\n");
     assert_null(strstr(text, "nan"));

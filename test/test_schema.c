@@ -7,11 +7,8 @@
 // object without duplicate keys; its event is known and has every key that its kind needs, of the right type; a number
 // may be null only beside its NAME_nan flag; the first line is `start`; train lines have strictly rising steps, and
 // tokens are step times batch_tokens; an `end` line is the last.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -135,18 +132,16 @@ static int faults_in(const char *text)
     return faults;
 }
 
-static void test_good_files(void **state)
+TEST(test_good_files)
 {
-    (void)state;
     const char *whole = START TRAIN("1", "8", "2.5") TRAIN("2", "16", "null,\"loss_nan\":true") SAVE("2") END;
     assert_int_equal(faults_in(whole), 0);
     assert_int_equal(faults_in(START), 0);
     assert_int_equal(faults_in(START TRAIN("2", "16", "1") SAVE("1")), 0); // committed while training went on
 }
 
-static void test_each_fault_is_found(void **state)
+TEST(test_each_fault_is_found)
 {
-    (void)state;
     static const char *const bad[] = {
         START "{\"event\":\"train\"\n",                           // cut
         START "{\"event\":\"save\",\"step\":1,\"step\":1,\"text\":\"x\",\"t\":1}\n", // duplicate key
@@ -178,15 +173,11 @@ static void test_each_fault_is_found(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_files),
-        cmocka_unit_test(test_each_fault_is_found),
-    };
     int faults = 0;
     for (int i = 1; i < argc; i++) {
         FILE *file = fopen(argv[i], "r");
         faults += check_file(argv[i], file, false);
         if (file) fclose(file);
     }
-    return argc > 1 ? faults > 0 : cmocka_run_group_tests_name("schema", tests, NULL, NULL);
+    return argc > 1 ? faults > 0 : RUN_TESTS(NULL, NULL);
 }

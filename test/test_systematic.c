@@ -8,11 +8,8 @@
 // clusters cannot show, is left out, and the chance of a false alarm set to 1 in 100 of all tests, so that it can be
 // counted.
 // deeper: 150 tensors of each kind and shape, not 30
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "test/test.h"
 
 #include "deeper.h"
 #include "base/formats.h"
@@ -91,9 +88,8 @@ static bool alarms(const Systematic *s, int k)
 
 // Of all tests at most 1 in 100 says that rounding is not rounding; none does at the promised 1e-6. A count that is
 // expected to be m is below m + 4 sqrt(m) + 4.
-static void test_rounding_is_left_in_peace(void **state)
+TEST(test_rounding_is_left_in_peace)
 {
-    (void)state;
     enum { MOST = 48 * 40 + 16 * 120 };
     double *d = malloc(2 * MOST * sizeof *d), *b = d + MOST;
     assert_non_null(d);
@@ -141,9 +137,8 @@ static void fill(double *d, double *b)
 }
 
 // Each pattern is found at a tenth of the size of a single element's rounding, and named; without it nothing is.
-static void test_each_pattern_is_found(void **state)
+TEST(test_each_pattern_is_found)
 {
-    (void)state;
     double d[N], b[N];
     for (int kind = -1; kind < SYSTEMATIC_KINDS; kind++) {
         fill(d, b);
@@ -160,9 +155,8 @@ static void test_each_pattern_is_found(void **state)
 }
 
 // An error of the size that `seen` says is found, and one of half the limit is not.
-static void test_seen_is_true(void **state)
+TEST(test_seen_is_true)
 {
-    (void)state;
     double d[N], b[N];
     fill(d, b);
     double seen = systematic(d, b, plain()).seen, limit = systematic(d, b, plain()).test[0].limit;
@@ -176,9 +170,8 @@ static void test_seen_is_true(void **state)
 
 // The fewer tokens a gradient is the sum of, the larger a common factor may be; and since the factor makes the
 // difference itself larger, with 16 tokens or fewer none is ever too large.
-static void test_few_terms(void **state)
+TEST(test_few_terms)
 {
-    (void)state;
     double d[N], b[N], before = 0;
     for (int terms = 4096; terms >= 8; terms /= 2) {
         SystematicModel m = plain();
@@ -200,9 +193,8 @@ static void test_few_terms(void **state)
 }
 
 // Where one row has all the weight, its error is that of the whole: nothing can be told, and nothing is said.
-static void test_too_few_clusters(void **state)
+TEST(test_too_few_clusters)
 {
-    (void)state;
     double d[N], b[N];
     fill(d, b);
     for (size_t i = 0; i < N; i++) b[i] = i / C == 3 ? 1 : 1e-6, d[i] = i / C == 3 ? 1e-3 : 0;
@@ -212,9 +204,8 @@ static void test_too_few_clusters(void **state)
     assert_int_equal(systematic_worst(&s), -1);
 }
 
-static void test_no_numbers(void **state)
+TEST(test_no_numbers)
 {
-    (void)state;
     double d[N], b[N];
     fill(d, b);
     d[5] = NAN;
@@ -228,9 +219,8 @@ static void test_no_numbers(void **state)
 }
 
 // Against tables of Student's distribution: never less, and little more.
-static void test_student(void **state)
+TEST(test_student)
 {
-    (void)state;
     const double rows[][3] = {{0.01, 5, 4.0321}, {0.01, 30, 2.7500}, {1e-6, 10, 10.5165}, {1e-6, 100, 5.21373},
                               {4e-10, 30, 9.09214}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -242,11 +232,5 @@ static void test_student(void **state)
 int main(int argc, char **argv)
 {
     trials = argc > 1 ? atoi(argv[1]) : deeper() ? 150 : 30;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounding_is_left_in_peace), cmocka_unit_test(test_each_pattern_is_found),
-        cmocka_unit_test(test_seen_is_true),              cmocka_unit_test(test_few_terms),
-        cmocka_unit_test(test_too_few_clusters),          cmocka_unit_test(test_no_numbers),
-        cmocka_unit_test(test_student),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(NULL, NULL);
 }

@@ -13,23 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *file(const char *name, const char *text, size_t n)
-{
-    const char *path = in_dir(name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-    return path;
-}
-
 // JSON with ' in place of ".
 static const char *named_file(const char *name, const char *text)
 {
     char *json = strdup(text);
     assert_non_null(json);
     for (char *c = json; (c = strchr(c, '\''));) *c = '"';
-    const char *path = file(name, json, strlen(json));
+    const char *path = put_bytes(name, json, strlen(json));
     free(json);
     return path;
 }
@@ -185,7 +175,7 @@ TEST_IN_DIR(test_llmc)
     uint16_t token[] = EXAMPLES;
     char bytes[2000];
     size_t n = llmc_file(bytes, token, sizeof token / 2);
-    Tasks *t = tasks_open(file("hellaswag.bin", bytes, n), (TasksOptions){0});
+    Tasks *t = tasks_open(put_bytes("hellaswag.bin", bytes, n), (TasksOptions){0});
     assert_string_equal(t->name, "hellaswag");
     assert_int_equal(t->n, 2);
     assert_int_equal(t->item[0].gold, 1);
@@ -331,9 +321,7 @@ TEST_IN_DIR(test_loglik)
         }
     tasks_free(t);
     tokenizer_free(tokenizer);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 // Endings of tokens that the model likes best are greedy; another last, or first, token is not.
@@ -374,9 +362,7 @@ TEST_IN_DIR(test_greedy)
     for (size_t i = 0; i < m->params.n_elems; i++) m->weights[i] = NAN;
     tasks_run(&t, m, NULL, (SampleForward){0}, &cache);
     assert_false(choice[0].greedy);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(m, &mem, dev);
 }
 
 static void one_rank(Comm *ranks, void *arg)
@@ -397,9 +383,7 @@ static void one_rank(Comm *ranks, void *arg)
             c->loglik[ranks->rank][i * t->item[0].n + k] = t->item[i].choice[k].loglik;
     tasks_free(t);
     tokenizer_free(tokenizer);
-    model_free(model);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
+    end_model(model, &mem, dev);
 }
 
 // The same bits on each rank, and for each number of ranks.
@@ -516,7 +500,7 @@ TEST_IN_DIR(test_too_much)
     enum { DEEP = 100000 };
     static char text[4 * DEEP];
     memset(text, '[', DEEP);
-    expect_die(open_file, (void *)file("task.jsonl", text, DEEP), "task.jsonl:1: not JSON: maximum parsing depth");
+    expect_die(open_file, (void *)put_bytes("task.jsonl", text, DEEP), "task.jsonl:1: not JSON: maximum parsing depth");
     for (int n = 1000; n <= 1001; n++) {
         char *to = stpcpy(text, "{'ctx_a': 'a', 'ctx_b': 'b', 'activity_label': 'c', 'label': 0, 'endings': ['x'");
         for (int i = 1; i < n; i++) to = stpcpy(to, ", 'x'");
@@ -592,19 +576,19 @@ TEST_IN_DIR(test_wrong_tokens)
         uint16_t token[] = EXAMPLES;
         token[bad[i].at] = (uint16_t)bad[i].value;
         size_t n = llmc_file(bytes, token, sizeof token / 2);
-        expect_die(open_file, (void *)file("x.bin", bytes, n), bad[i].words);
+        expect_die(open_file, (void *)put_bytes("x.bin", bytes, n), bad[i].words);
     }
     uint16_t token[] = EXAMPLES;
     size_t n = llmc_file(bytes, token, sizeof token / 2);
-    for (size_t less = 1; less < n; less += 7) expect_die(open_file, (void *)file("x.bin", bytes, n - less), "x.bin");
+    for (size_t less = 1; less < n; less += 7) expect_die(open_file, (void *)put_bytes("x.bin", bytes, n - less), "x.bin");
     bytes[n] = 1;
-    expect_die(open_file, (void *)file("x.bin", bytes, n + 1), "1 bytes after");
+    expect_die(open_file, (void *)put_bytes("x.bin", bytes, n + 1), "1 bytes after");
     memcpy(bytes + 8, (int32_t[]){INT32_MAX}, 4);
-    expect_die(open_file, (void *)file("x.bin", bytes, n), "example 2: the file is cut");
+    expect_die(open_file, (void *)put_bytes("x.bin", bytes, n), "example 2: the file is cut");
     memcpy(bytes + 8, (int32_t[]){-1}, 4);
-    expect_die(open_file, (void *)file("x.bin", bytes, n), "after its 0 examples");
+    expect_die(open_file, (void *)put_bytes("x.bin", bytes, n), "after its 0 examples");
     memcpy(bytes + 4, (int32_t[]){2}, 4);
-    expect_die(open_file, (void *)file("x.bin", bytes, n), "version 2");
+    expect_die(open_file, (void *)put_bytes("x.bin", bytes, n), "version 2");
 }
 
 TESTS(NULL, NULL)

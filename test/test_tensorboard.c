@@ -92,24 +92,16 @@ static size_t files(glob_t *found)
     return found->gl_pathc;
 }
 
-static size_t slurp(const char *path, unsigned char *out, size_t room)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    size_t n = fread(out, 1, room, f);
-    fclose(f);
-    return n;
-}
-
 TEST_IN_DIR(test_files)
 {
-    unsigned char want[600], have[600];
+    unsigned char want[600];
     TensorBoardScalar scalar = {"lr", 0.5};
     TensorBoard *b = tensorboard_open(dir, 0);
     tensorboard_write(b, 1, 1700000000, &scalar, 1);
     glob_t found;
     assert_int_equal(files(&found), 1);
-    size_t n = slurp(found.gl_pathv[0], have, sizeof have), record = tensorboard_event(want, 1700000000, 1, &scalar, 1);
+    size_t n, record = tensorboard_event(want, 1700000000, 1, &scalar, 1);
+    char *have = whole_file(found.gl_pathv[0], &n);
     assert_int_equal(n, tensorboard_version(want + record, 0) + record); // at once, not when it is closed
     assert_memory_equal(have + n - record, want, record);
     tensorboard_close(b);
@@ -120,12 +112,14 @@ TEST_IN_DIR(test_files)
     b = tensorboard_open(dir, 7);
     tensorboard_close(b);
     assert_int_equal(files(&found), 2);
-    n = slurp(found.gl_pathv[1], have, sizeof have);
+    free(have);
+    have = whole_file(found.gl_pathv[1], &n);
     size_t version = tensorboard_version(want, 0);
     record = tensorboard_restart(want, 0, 8);
     assert_int_equal(n, version + record);
     assert_memory_equal(have + version + 12 + 9, want + 12 + 9, record - 12 - 9 - 4); // all but the time
     assert_memory_equal(want + 12 + 9, "\x10\x08\x3a\x02\x08\x01", 6); // step 8, session_log {status: START}
+    free(have);
     globfree(&found);
 }
 

@@ -6,10 +6,9 @@
 #include <sys/stat.h>
 
 #include "expect_die.h"
+#include "temp_dir.h"
 #include "base/rng.h"
 #include "text/tokenizer.h"
-
-static char dir[256]; // of this test, under TMPDIR
 
 static Tokenizer *train(const char *text, size_t n, int vocab, const char *pattern)
 {
@@ -103,8 +102,7 @@ TEST(test_round_trip)
 TEST(test_million_spaces)
 {
     enum { N = 1 << 20 };
-    char *text = malloc(N);
-    assert_non_null(text);
+    char *text = zeroed(N);
     memset(text, ' ', N);
     Tokenizer *t = train(text, 1024, 257 + 10, "gpt2");
     TokenIds ids = {0};
@@ -153,27 +151,9 @@ TEST(test_few_merges)
     tokenizer_free(t);
 }
 
-// ---- files ----
-static void path_of(char *path, const char *name)
-{
-    snprintf(path, 512, "%s/%s", dir, name);
-}
-
-static void write_text(const char *name, const char *text)
-{
-    char path[512];
-    path_of(path, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
 static json_t *read_json(const char *name)
 {
-    char path[512];
-    path_of(path, name);
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = json_load_file(in_dir(name), JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(json);
     return json;
 }
@@ -182,32 +162,9 @@ static void write_json(const char *name, json_t *json) // takes it
 {
     char *text = json_dumps(json, 0);
     assert_non_null(text);
-    write_text(name, text);
+    put_text(name, text);
     free(text);
     json_decref(json);
-}
-
-static void remove_file(const char *name)
-{
-    char path[512];
-    path_of(path, name);
-    unlink(path);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/tokenizer.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    const char *names[] = {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) remove_file(names[i]);
-    return rmdir(dir);
 }
 
 static const char sample[] =
@@ -224,7 +181,7 @@ static void expect_same(Tokenizer *a, Tokenizer *b)
     token_ids_free(&x);
 }
 
-TEST_WITH(test_save_load, setup, teardown)
+TEST_IN_DIR(test_save_load)
 {
     for (int k = 0; k < 2; k++) {
         Tokenizer *a = train(sample, sizeof sample - 1, 300, k ? "cl100k" : "gpt2");
@@ -261,23 +218,21 @@ TEST_WITH(test_save_load, setup, teardown)
 }
 
 // GPT-2's layout, made from tokenizer.json; and back.
-TEST_WITH(test_gpt2_layout, setup, teardown)
+TEST_IN_DIR(test_gpt2_layout)
 {
     Tokenizer *a = train(sample, sizeof sample - 1, 300, "gpt2");
     tokenizer_save(a, dir);
     json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model"), *m;
     FILE *f;
-    char path[512];
     size_t i;
-    path_of(path, "merges.txt");
-    assert_non_null(f = fopen(path, "wb"));
+    assert_non_null(f = fopen(in_dir("merges.txt"), "wb"));
     fputs("#version: 0.2\n", f);
     json_array_foreach(json_object_get(model, "merges"), i, m) fprintf(
         f, "%s %s\n", json_string_value(json_array_get(m, 0)), json_string_value(json_array_get(m, 1)));
     assert_int_equal(fclose(f), 0);
     write_json("vocab.json", json_incref(json_object_get(model, "vocab")));
     json_decref(j);
-    remove_file("tokenizer.json");
+    unlink(in_dir("tokenizer.json"));
     Tokenizer *b = tokenizer_load(dir);
     expect_same(a, b);
     tokenizer_save(b, dir);
@@ -290,7 +245,7 @@ TEST_WITH(test_gpt2_layout, setup, teardown)
 
 // A custom pattern survives saving, and a word that is a token wins before merging when ignore_merges says
 // so.
-TEST_WITH(test_custom, setup, teardown)
+TEST_IN_DIR(test_custom)
 {
     Tokenizer *a = train(classic, sizeof classic - 1, 261, "cl100k");
     tokenizer_save(a, dir);
@@ -395,7 +350,7 @@ static void expect_refused(const char *owner, const char *key, const char *value
     expect_die(load, dir, words);
 }
 
-TEST_WITH(test_damaged_files, setup, teardown)
+TEST_IN_DIR(test_damaged_files)
 {
     expect_die(load, "/nowhere/at/all", "/nowhere/at/all: no tokenizer.json");
     expect_refused("vocab", "aa", "999", "ids must have no holes");
@@ -419,16 +374,16 @@ TEST_WITH(test_damaged_files, setup, teardown)
     expect_refused("", "added_tokens", "[{\"id\": 263, \"content\": \"<x>\", \"special\": true}]",
                    "ids must have no holes");
     expect_refused("", "added_tokens", "[{\"id\": 9}]", "has no content");
-    write_text("tokenizer.json", "{\"model\": ");
+    put_text("tokenizer.json", "{\"model\": ");
     expect_die(load, dir, "tokenizer.json:1:");
-    write_text("tokenizer.json", "");
+    put_text("tokenizer.json", "");
     expect_die(load, dir, "tokenizer.json");
-    write_text("tokenizer.json", "[]");
+    put_text("tokenizer.json", "[]");
     expect_die(load, dir, "not a JSON object");
-    remove_file("tokenizer.json");
-    write_text("vocab.json", "{\"a\": 0}");
+    unlink(in_dir("tokenizer.json"));
+    put_text("vocab.json", "{\"a\": 0}");
     expect_die(load, dir, "merges.txt");
-    write_text("merges.txt", "#version: 0.2\nab\n");
+    put_text("merges.txt", "#version: 0.2\nab\n");
     expect_die(load, dir, "merges.txt:2: not two tokens");
 }
 

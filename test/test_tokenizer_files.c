@@ -10,23 +10,6 @@
 #include "temp_dir.h"
 #include "text/tokenizer.h"
 
-static void write_bytes(const char *name, const void *bytes, size_t n)
-{
-    assert_true(disk_write_file(in_dir(name), bytes, n));
-}
-
-static void write_text(const char *name, const char *text)
-{
-    write_bytes(name, text, strlen(text));
-}
-
-static char *read_file(const char *name, size_t *n)
-{
-    char *bytes = disk_read_file(in_dir(name), n, 1 << 26);
-    assert_non_null(bytes);
-    return bytes;
-}
-
 // Words from few letters, so that they repeat and their pairs tie, with bytes of any value between.
 static void fill(char *text, size_t n, uint32_t seed)
 {
@@ -49,8 +32,7 @@ enum { N_TEXT = 700000, N_TEXTS = 9 };
 
 static char *many_texts(TokenizerText *text) // one large, one empty, one of a letter, the others small
 {
-    char *bytes = malloc(N_TEXT);
-    assert_non_null(bytes);
+    char *bytes = zeroed(N_TEXT);
     fill(bytes, N_TEXT, 1);
     const size_t n[N_TEXTS] = {5000, 0, 600000, 1, 20000, 20000, 0, 300, N_TEXT - 645301};
     for (size_t i = 0, at = 0; i < N_TEXTS; at += n[i++]) text[i] = (TokenizerText){bytes + at, n[i]};
@@ -70,7 +52,7 @@ TEST_IN_DIR(test_training_threads)
         assert_int_equal(tokenizer_vocab_size(t), 700);
         tokenizer_save(t, dir);
         size_t n;
-        char *json = read_file("tokenizer.json", &n);
+        char *json = take_file("tokenizer.json", &n);
         if (!threads) first = json, n_first = n;
         assert_int_equal(n, n_first);
         assert_memory_equal(json, first, n);
@@ -111,8 +93,7 @@ TEST(test_encoding_threads)
 TEST(test_huge_words)
 {
     enum { N = 1 << 20 };
-    char *text = malloc(2 * N);
-    assert_non_null(text);
+    char *text = zeroed(2 * N);
     Rng rng = rng_make(22, "huge", 0);
     for (size_t i = 0; i < N; i++) text[i] = "ab"[rng_below(rng, i, 2)], text[N + i] = 'a';
     for (int one = 0; one < 2; one++) {
@@ -164,9 +145,9 @@ TEST_IN_DIR(test_conversions)
     Tokenizer *c = tokenizer_load(dir);
     expect_same(a, c);
     size_t n_first, n_again;
-    char *first = read_file("ranks", &n_first);
+    char *first = take_file("ranks", &n_first);
     tokenizer_save_ranks(c, in_dir("again"));
-    char *again = read_file("again", &n_again);
+    char *again = take_file("again", &n_again);
     assert_int_equal(n_first, n_again);
     assert_memory_equal(first, again, n_first);
     // The first lines by hand: '!' is 0x21, '"' 0x22; the file ends with the last merge, without <|endoftext|>.
@@ -192,7 +173,7 @@ TEST_IN_DIR(test_patterns)
         assert_string_equal(tokenizer_pattern(b), names[i]);
         expect_same(a, b);
         size_t n;
-        char *json = read_file("tokenizer.json", &n);
+        char *json = take_file("tokenizer.json", &n);
         assert_int_equal(strstr(json, "\"Digits\"") != NULL, i == 1);
         assert_int_equal(strstr(json, "\"Split\"") != NULL, i > 1);
         free(json);
@@ -227,7 +208,7 @@ TEST_IN_DIR(test_base64_lengths)
     Tokenizer *a = train(text, sizeof text - 1, 262);
     tokenizer_save_ranks(a, in_dir("ranks"));
     size_t n;
-    char *ranks = read_file("ranks", &n);
+    char *ranks = take_file("ranks", &n);
     assert_non_null(strstr(ranks, "\n+/o= 256\n/Pv6 257\n")); // FB FA, FC FB FA: the smallest left ids first
     free(ranks);
     Tokenizer *b = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
@@ -280,10 +261,10 @@ static void write_ranks(const char *more)
     tokenizer_save_ranks(t, in_dir("ranks"));
     tokenizer_free(t);
     size_t n;
-    char *bytes = read_file("ranks", &n), text[8192];
+    char *bytes = take_file("ranks", &n), text[8192];
     snprintf(text, sizeof text, "%s%s", bytes, more);
     free(bytes);
-    write_text("ranks", text);
+    put_text("ranks", text);
 }
 
 TEST_IN_DIR(test_rank_errors)
@@ -299,7 +280,7 @@ TEST_IN_DIR(test_rank_errors)
         {"IQ== 0\n", "byte 0x00 has no token"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        write_text("ranks", bad[i][0]);
+        put_text("ranks", bad[i][0]);
         expect_die(load_ranks, in_dir("ranks"), bad[i][1]);
     }
     write_ranks("YWJj 256\n"); // abc, without ab or bc before
@@ -339,7 +320,7 @@ TEST_IN_DIR(test_cl100k_base_end)
     tokenizer_save_ranks(bytes, in_dir("ranks"));
     tokenizer_free(bytes);
     size_t n_first;
-    char *first = read_file("ranks", &n_first), *text = malloc(n_first + 16 * BASE), *at = text + n_first;
+    char *first = take_file("ranks", &n_first), *text = malloc(n_first + 16 * BASE), *at = text + n_first;
     assert_non_null(text);
     memcpy(text, first, n_first);
     free(first);
@@ -352,7 +333,7 @@ TEST_IN_DIR(test_cl100k_base_end)
         at = k < PAIRS ? append_base64(at, pair, 2) : append_base64(at, triple, 3);
         at += sprintf(at, " %u\n", rank);
     }
-    write_bytes("ranks", text, (size_t)(at - text));
+    put_bytes("ranks", text, (size_t)(at - text));
     Tokenizer *t = tokenizer_load_ranks(in_dir("ranks"), "cl100k"), *g = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
     assert_int_equal(tokenizer_eot(t), BASE + 1);
     assert_int_equal(tokenizer_vocab_size(t), BASE + 2);
@@ -365,13 +346,13 @@ TEST_IN_DIR(test_cl100k_base_end)
     token_ids_free(&ids);
     tokenizer_save_ranks(t, in_dir("again"));
     size_t n_again;
-    char *again = read_file("again", &n_again);
+    char *again = take_file("again", &n_again);
     assert_int_equal(n_again, at - text);
     assert_memory_equal(again, text, n_again);
     free(again);
     tokenizer_free(t);
     tokenizer_free(g);
-    write_bytes("ranks", text, (size_t)(last - text));
+    put_bytes("ranks", text, (size_t)(last - text));
     t = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
     assert_int_equal(tokenizer_eot(t), BASE - 1);
     tokenizer_free(t);
@@ -388,12 +369,12 @@ TEST_IN_DIR(test_refused_conversions)
     tokenizer_save(t, dir);
     tokenizer_free(t);
     size_t n;
-    char *json = read_file("tokenizer.json", &n), *aa = strstr(json, "\"aa\": 256"), *ab = strstr(json, "\"ab\": 257");
+    char *json = take_file("tokenizer.json", &n), *aa = strstr(json, "\"aa\": 256"), *ab = strstr(json, "\"ab\": 257");
     assert_non_null(aa);
     assert_non_null(ab);
     memcpy(aa, "\"aa\": 257", 9);
     memcpy(ab, "\"ab\": 256", 9);
-    write_bytes("tokenizer.json", json, n);
+    put_bytes("tokenizer.json", json, n);
     free(json);
     t = tokenizer_load(dir);
     expect_die(save_ranks_nowhere, t, "merge 1 makes token 256 after token 257");
@@ -407,20 +388,20 @@ TEST_IN_DIR(test_merges_without_tokens)
     tokenizer_save_gpt2(t, dir);
     tokenizer_free(t);
     size_t n;
-    char *json = read_file("vocab.json", &n), *ab = strstr(json, "\"ab\":"), changed[20000];
+    char *json = take_file("vocab.json", &n), *ab = strstr(json, "\"ab\":"), changed[20000];
     assert_non_null(ab);
     snprintf(changed, sizeof changed, "%.*s\"abc\":%s", (int)(ab - json), json, ab + 5); // abc, and no ab
-    write_text("vocab.json", changed);
+    put_text("vocab.json", changed);
     free(json);
-    write_text("merges.txt", "#version: 0.2\na b\n");
+    put_text("merges.txt", "#version: 0.2\na b\n");
     expect_die(load_dir, dir, "merges.txt: merge 2: 'a' and 'b' do not join to a token");
-    write_text("merges.txt", "ab c\n");
+    put_text("merges.txt", "ab c\n");
     expect_die(load_dir, dir, "merges.txt: merge 1: 'ab' and 'c' do not join to a token");
-    write_text("merges.txt", "a a\n\na bc");
+    put_text("merges.txt", "a a\n\na bc");
     expect_die(load_dir, dir, "merges.txt: merge 3: 'a' and 'bc' do not join to a token");
-    write_text("merges.txt", "a a\nab\n");
+    put_text("merges.txt", "a a\nab\n");
     expect_die(load_dir, dir, "merges.txt:2: not two tokens with a space between: 'ab'");
-    write_text("merges.txt", "a a\n");
+    put_text("merges.txt", "a a\n");
     t = tokenizer_load(dir);
     assert_int_equal(tokenizer_vocab_size(t), 259);
     tokenizer_free(t);
@@ -431,7 +412,7 @@ TEST_IN_DIR(test_merges_without_tokens)
 static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
 {
     size_t n;
-    char *good = read_file(name, &n), *bad = malloc(n + 1), text[4096];
+    char *good = take_file(name, &n), *bad = malloc(n + 1), text[4096];
     assert_non_null(bad);
     int refused = 0;
     for (int round = 0; round < rounds; round++) {
@@ -440,7 +421,7 @@ static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
         size_t left = round % 3 ? n : rng_below(rng, 0, n);
         for (uint64_t k = 0; k < 1 + (uint64_t)round % 4 && left; k++)
             bad[rng_below(rng, 2 * k + 1, left)] = round % 2 ? (char)rng_u64(rng, 2 * k + 2) : " \n\"=0,"[round % 6];
-        write_bytes(name, bad, left);
+        put_bytes(name, bad, left);
         int status = run_child(load, arg, text, sizeof text);
         bool one_line = strncmp(text, "error: ", 7) == 0 && strchr(text, '\n') == strrchr(text, '\n');
         if (status != 0 && (status != 1 || !one_line))
@@ -457,10 +438,10 @@ static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
 // names the file.
 TEST_IN_DIR(test_refused_json)
 {
-    write_text("tokenizer.json", "{}");
+    put_text("tokenizer.json", "{}");
     assert_int_equal(truncate(in_dir("tokenizer.json"), 129 << 20), 0);
     expect_die(load_dir, dir, "at most 128 MiB are read");
-    write_text("tokenizer.json",
+    put_text("tokenizer.json",
                "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
                "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\\\\Kb\"}, \"behavior\": "
                "\"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}}");

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_train.sh: build/train from end to end, on a corpus that it makes: learning, resuming after every kind of
-# stop, thread counts, micro-batches, run.minutes, and what a run leaves in its directory. (What a user can do wrong
+# stop, thread counts, run.minutes, and what a run leaves in its directory. (What a user can do wrong
 # is in test_train_errors.sh.) Equal states are compared byte by byte.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
@@ -116,24 +116,6 @@ packs_documents() {
     cmp <(history packed) <(history packed-half)
     train gpt masked "${packed[@]}" --data.packing=cut
     if cmp <(history packed | head -n 1) <(history masked | head -n 1); then return 1; fi
-}
-
-# The batch in one micro-batch or in four: before the first update, loss and gradient norm agree to rounding.
-# The longest path: 2 layers with sums of 64, 16, 16, 64, 64 and 256 terms and two norms of 64; a last norm and the
-# head, 64 each; there and back; and a sum over 256 tokens: n = 2 (2 (480 + 128) + 128) + 256 = 2944 roundings of
-# u = 2^-24. They add up to at most 6 sqrt(n) u with near certainty (Higham & Mary 2019); cancellation among 256 terms
-# of either sign magnifies that by sqrt(256); and two runs err in opposite directions at worst: 6.2e-4 in all.
-# Averaging wrongly, or dropping one of the micro-batches, moves the gradient norm by more than a tenth.
-micro_batches_agree() { # FAMILY
-    local micro key bound first
-    bound=$(awk 'BEGIN { print 2 * 6 * sqrt(2944) * 2 ^ -24 * sqrt(256) }')
-    for micro in 4 16; do
-        train "$1" "$1-micro$micro" --batch.micro="$micro" --run.stop_at=1
-        for key in loss grad_norm; do
-            first=$(value train "$key" "$runs/$1/metrics.jsonl" | head -n 1)
-            close_to "$(value train "$key" "$runs/$1-micro$micro/metrics.jsonl")" "$first" "$bound"
-        done
-    done
 }
 
 # ---- stopping and going on
@@ -341,7 +323,6 @@ for family in gpt llama; do
     passes "$family: 40 steps" straight $family
     passes "$family: 20 steps + resume + 20 are 40, byte for byte" resumes $family
     passes "$family: threads do not change a bit" threads_agree $family
-    passes "$family: micro-batches agree" micro_batches_agree $family
     passes "$family: learns context" learns $family
 done
 passes 'a run leaves its files' leaves_files

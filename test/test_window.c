@@ -32,8 +32,7 @@ typedef struct {
 // Weights so large that every key changes the output.
 static Case *case_open(ModelShape s, size_t T, bool train)
 {
-    Case *c = calloc(1, sizeof *c);
-    assert_non_null(c);
+    Case *c = zeroed(sizeof *c);
     c->dev = dev_cpu_create(2), c->token = calloc(T + 1, sizeof *c->token), c->T = T;
     assert_non_null(c->token);
     c->model = model_create(&s, c->dev, &c->mem, 1, T, 1, train);
@@ -45,17 +44,14 @@ static Case *case_open(ModelShape s, size_t T, bool train)
 
 static void case_close(Case *c)
 {
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
+    end_model(c->model, &c->mem, c->dev);
     free(c->token);
     free(c);
 }
 
 static float *logits_of(Case *c)
 {
-    float *logits = calloc(c->T * VOCAB, sizeof *logits);
-    assert_non_null(logits);
+    float *logits = zeroed((c->T * VOCAB) * sizeof *logits);
     model_set_batch(c->model, c->token, NULL, c->token + 1, 1, c->T);
     model_logits(c->model, logits);
     return logits;

@@ -8,31 +8,15 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/train.XXXXXX") || exit 1
-runs=$work/runs failed=0
+runs=$work/runs
 unset OMP_NUM_THREADS
 export LC_ALL=C # awk and bash write 0.5, not 0,5; test_locale.sh is about the programs
 export OMP_WAIT_POLICY=passive # waiting threads leave the cores to others, as the machine may be busy
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-passes() { # NAME FUNCTION [ARGUMENT...]
-    local name=$1 status
-    shift
-    (
-        set -eE
-        trap 'jobs -p | xargs -r kill -KILL 2>/dev/null || :' EXIT
-        trap 'echo "failed: $BASH_COMMAND (line ${BASH_LINENO[0]} of ${BASH_SOURCE[1]:-?}, status $?)"' ERR
-        "$@"
-    ) >"$work/log" 2>&1
-    status=$?
-    if [ $status = 0 ]; then
-        echo "ok $name"
-    else
-        echo "not ok $name"
-        tail -n 30 "$work/log" | sed 's/^/  /'
-        failed=1
-    fi
-}
+# shellcheck source=test/passes_common.sh
+. test/passes_common.sh
 
 # What only `make test-long` runs (it sets TEST_LONG).
 deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }

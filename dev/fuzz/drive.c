@@ -191,6 +191,7 @@ int main(int argc, char **argv)
         else files++;
     }
     if (!(d.input.bytes = malloc(d.max_len + 1))) return 1;
+    LLVMFuzzerInitialize(&argc, &argv);
     catch_the_end(&d);
     fuzz_each_seed(add_seed, &d);
     if (d.folder || !d.n) return d.folder ? 0 : 1;

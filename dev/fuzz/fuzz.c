@@ -82,6 +82,28 @@ void fuzz_fail(const char *what)
     abort();
 }
 
+// ---- targets
+
+__attribute__((noreturn)) void __real_exit(int status);
+static FuzzTarget list[64], target;
+static int n_listed;
+
+void fuzz_target(FuzzTarget t)
+{
+    list[n_listed++] = t;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    const char *slash = strrchr(**argv, '/'), *name = slash ? slash + 1 : **argv;
+    for (int i = 0; i < n_listed; i++)
+        if (!strcmp(list[i].name, name)) target = list[i];
+    if (target.name) return 0;
+    fprintf(stderr, "error: no target %s (they are in dev/fuzz)\n", name);
+    __real_exit(1);
+}
+
 // ---- memory
 
 static size_t slot_of(const void *p)
@@ -193,7 +215,6 @@ static void sweep(bool taken)
 
 FILE *__real_fopen(const char *path, const char *mode);
 int __real_fclose(FILE *f);
-__attribute__((noreturn)) void __real_exit(int status);
 
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
@@ -298,7 +319,7 @@ static void get_ready(void)
 #pragma omp parallel
     {
     }
-    if (fuzz_begin) fuzz_begin();
+    if (target.begin) target.begin();
 }
 
 static double processor_seconds(void)
@@ -345,7 +366,7 @@ static bool attempt(const uint8_t *data, size_t n, size_t *left, bool last)
     if (setjmp(guard.back) == 0) {
         guard.must_take = false;
         guard.active = true;
-        fuzz_one(data, n);
+        target.one(data, n);
         guard.active = false;
         taken = true;
     }
@@ -401,12 +422,17 @@ void fuzz_each_seed(void (*add)(void *arg, const char *name, const void *data, s
     get_ready();
     seeding.add = add;
     seeding.arg = arg;
-    fuzz_seeds();
+    target.seeds();
 }
 
 void fuzz_seed(const char *name, const void *data, size_t n)
 {
     seeding.add(seeding.arg, name, data, n);
+}
+
+void fuzz_seed_texts(const char *const *text, int n)
+{
+    for (int i = 0; i < n; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
 }
 
 void fuzz_seed_file(const char *path)

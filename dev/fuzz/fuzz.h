@@ -1,7 +1,8 @@
 // fuzz: what the fuzzing targets of this folder share. See doc/fuzz.md.
 //
-// A target is a file that defines fuzz_seeds() and fuzz_one(). Linked with drive.c it is a program that mutates its
-// seeds; linked with clang's libFuzzer it is one of those. Both call LLVMFuzzerTestOneInput, which is in fuzz.c.
+// A target is two functions and a line FUZZ in a file of this folder. All of them are one program with a link for each
+// target, whose name chooses. Linked with drive.c it mutates the target's seeds; linked with clang's libFuzzer it is one
+// of those. Both call LLVMFuzzerInitialize and LLVMFuzzerTestOneInput, which are in fuzz.c.
 #ifndef FUZZ_H
 #define FUZZ_H
 #include <stdbool.h>
@@ -9,14 +10,23 @@
 #include <stdint.h>
 
 // ---- what a target defines
-// Gives good inputs, by fuzz_seed: the writers of the program are at hand.
-void fuzz_seeds(void);
-// Gives one input to the parser and frees what it made of it. The parser may die(), with status 1 and one line; then
-// what it held is freed by the guard, and fuzz_one does not come back.
-void fuzz_one(const uint8_t *data, size_t n);
+typedef struct {
+    const char *name;
+    // Called once before seeds and inputs, or NULL: what is made here outlives the inputs.
+    void (*begin)(void);
+    // Gives good inputs, by fuzz_seed: the writers of the program are at hand.
+    void (*seeds)(void);
+    // Gives one input to the parser and frees what it made of it. The parser may die(), with status 1 and one line; then
+    // what it held is freed by the guard, and this does not come back.
+    void (*one)(const uint8_t *data, size_t n);
+} FuzzTarget;
 
-// Called once before the first input, where a target has one: what is made here outlives the inputs.
-void fuzz_begin(void) __attribute__((weak));
+void fuzz_target(FuzzTarget target);
+#define FUZZ(name, begin)                                                                                              \
+    __attribute__((constructor)) static void list_##name(void)                                                         \
+    {                                                                                                                  \
+        fuzz_target((FuzzTarget){#name, begin, name##_seeds, name##_one});                                             \
+    }
 
 // ---- what it may call
 // So many bytes more than usual may be allocated for this input.
@@ -24,6 +34,7 @@ void fuzz_allow(size_t n_bytes);
 // From here on the parser must not refuse: it is about to read what it has written itself.
 void fuzz_must_take(void);
 void fuzz_seed(const char *name, const void *data, size_t n);
+void fuzz_seed_texts(const char *const *text, int n);
 // Adds the file as a seed; a file that is not there is passed over.
 void fuzz_seed_file(const char *path);
 // Writes a file in a scratch folder of this process, in memory where there is /dev/shm, and returns its path, which
@@ -38,6 +49,8 @@ double fuzz_seconds_left(void); // of processor time, for this input
 __attribute__((noreturn)) void fuzz_fail(const char *what);
 
 // ---- what drives it
+// Chooses the target that the program's name says.
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 // Calls `add` for each seed of the target.
 void fuzz_each_seed(void (*add)(void *arg, const char *name, const void *data, size_t n), void *arg);

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 
-void fuzz_seeds(void)
+static void guard_seeds(void)
 {
     fuzz_seed("fine", "k", 1);
 }
@@ -21,7 +21,7 @@ static void spin(void)
     while (fuzz_seconds_left() > 0) {}
 }
 
-void fuzz_one(const uint8_t *data, size_t n)
+static void guard_one(const uint8_t *data, size_t n)
 {
     static void *map;
     unsigned char resident;
@@ -55,3 +55,5 @@ void fuzz_one(const uint8_t *data, size_t n)
     }
     free(held);
 }
+
+FUZZ(guard, NULL)

@@ -25,9 +25,8 @@ static size_t read_file(void *arg, void *out, size_t n)
     return k;
 }
 
-void fuzz_begin(void) {}
 
-void fuzz_seeds(void)
+static void warc_seeds(void)
 {
     static const char *const block[] = {"just text", "WARC/1.0\r\n\r\nin a text", "\xFF\r\n\r\n", "", "software: x"};
     static const char *const type[] = {"conversion", "warcinfo", "Conversion", "revisit", "response"};
@@ -60,7 +59,7 @@ static uint64_t read_all(const uint8_t *data, size_t n, size_t step, size_t most
     return about;
 }
 
-void fuzz_one(const uint8_t *data, size_t n)
+static void warc_one(const uint8_t *data, size_t n)
 {
     if (!n) return;
     size_t most = data[0] & 1 ? 1 << 16 : 200;
@@ -68,3 +67,5 @@ void fuzz_one(const uint8_t *data, size_t n)
     fuzz_must_take();
     fuzz_check(read_all(data + 1, n - 1, 1 + data[0] / 2 % 32, most) == once);
 }
+
+FUZZ(warc, NULL)
