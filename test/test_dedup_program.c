@@ -43,11 +43,10 @@ TEST(test_files)
     assert_int_equal(run("empty.txt"), 0);
     expect_run("--threshold 0.8 --curve curve.svg", 0, "9 bands of 13 rows");
     says("   0.80      0.3988");
-    char link[300], end[20];
-    snprintf(link, sizeof link, "%s/link.svg", dir);
-    assert_int_equal(symlink("curve.svg", link), 0);
+    char end[20];
+    assert_int_equal(symlink("curve.svg", in_dir("link.svg")), 0);
     assert_int_equal(run("--threshold 0.8 --curve link.svg"), 0); // goes where the link leads
-    assert_int_equal(readlink(link, end, sizeof end), strlen("curve.svg"));
+    assert_int_equal(readlink(in_dir("link.svg"), end, sizeof end), strlen("curve.svg"));
 }
 
 // A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.
@@ -123,9 +122,7 @@ TEST(test_nothing_looked_for)
     int status = run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl");
     assert_int_equal(status, 1);
     says("eval.jsonl: no example to look for: all 2 have fewer than 13 words");
-    char path[300];
-    snprintf(path, sizeof path, "%s/clean.jsonl", dir);
-    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(access(in_dir("clean.jsonl"), F_OK), -1);
 }
 
 TEST(test_errors)

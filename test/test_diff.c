@@ -144,17 +144,14 @@ TEST(test_dtypes)
 TEST(test_names_shapes_order)
 {
     float x[4] = {1, 2, 3, 4}, y[4] = {1, 2, 3, 5};
-    char path[300];
     SafeTensor a[] = {
         {.name = "layers.2", .dtype = ST_F32, .ndim = 2, .shape = (size_t[]){2, 2}, .data = x},
         {.name = "layers.10", .dtype = ST_F32, .ndim = 2, .shape = (size_t[]){2, 2}, .data = x},
         {.name = "last", .dtype = ST_F32, .ndim = 1, .shape = (size_t[]){4}, .data = x}};
     SafeTensor b[] = {a[0], a[1], a[2]};
     b[0].data = b[1].data = y;
-    snprintf(path, sizeof path, "%s/a", dir);
-    assert_true(safetensors_write(path, a, 3, NULL, 0, NULL, NULL, NULL, 0));
-    snprintf(path, sizeof path, "%s/b", dir);
-    assert_true(safetensors_write(path, b, 3, NULL, 0, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("a"), a, 3, NULL, 0, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("b"), b, 3, NULL, 0, NULL, NULL, NULL, 0));
     expect_run("a b", 1, "");
     // Not layers.10, which stands first in the file.
     says("first out of bound: layers.2 (2,2), 1 of 4 elements");
@@ -163,13 +160,13 @@ TEST(test_names_shapes_order)
     expect_run("a b --atol 1", 0,
                "within: 2 of 3 tensors differ, 2 of 12 elements; at most 1 of the bound, at layers.2");
     b[1].shape = (size_t[]){4, 1};
-    assert_true(safetensors_write(path, b, 2, NULL, 0, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("b"), b, 2, NULL, 0, NULL, NULL, NULL, 0));
     expect_run("a b --atol 9", 1, "shape is (4,1) in B");
     says("not in B");
     expect_run("b a --atol 9", 1, "not in A");
     says("first out of bound: layers.10 (4,1)\n");
     // Something against nothing, and nothing against nothing: neither is agreement.
-    assert_true(safetensors_write(path, b, 0, NULL, 0, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("b"), b, 0, NULL, 0, NULL, NULL, NULL, 0));
     expect_run("b a", 1, "");
     expect_run("a b", 1, "");
     expect_run("b b", 1, "no tensor in either");
@@ -235,11 +232,8 @@ static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtyp
         at[k] = bt[k] = (SafeTensor){.name = theirs[k].name, .dtype = ST_F32, .ndim = 3, .shape = shape, .data = x};
         bt[k].data = y;
     }
-    char path[300];
-    snprintf(path, sizeof path, "%s/a", dir);
-    assert_true(safetensors_write(path, at, n, &meta, dtype != NULL, NULL, NULL, NULL, 0));
-    snprintf(path, sizeof path, "%s/b", dir);
-    assert_true(safetensors_write(path, bt, only_a, NULL, 0, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("a"), at, n, &meta, dtype != NULL, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("b"), bt, only_a, NULL, 0, NULL, NULL, NULL, 0));
     free(a);
     free(b);
 }

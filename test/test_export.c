@@ -331,15 +331,11 @@ TEST(test_refusals)
     expect_run("plain --to safetensors --out nowhere/x", 1, "cannot create: No such file");
     expect_run("plain --to safetensors --out plain", 1, ""); // a directory: nothing is left beside it
     says("cannot rename: ");
-    char path[400];
-    snprintf(path, sizeof path, "%s/plain.tmp", dir);
-    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_not_equal(access(in_dir("plain.tmp"), F_OK), 0);
     // A damaged checkpoint is not exported.
-    snprintf(path, sizeof path, "%s/plain/checkpoints/step_00000012/model.safetensors", dir);
-    assert_int_equal(truncate(path, 700), 0);
+    assert_int_equal(truncate(in_dir("plain/checkpoints/step_00000012/model.safetensors"), 700), 0);
     expect_run("plain/checkpoints/step_00000012 --to safetensors --out y", 1, "model.safetensors: ");
-    snprintf(path, sizeof path, "%s/y", dir);
-    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_not_equal(access(in_dir("y"), F_OK), 0);
 }
 
 TESTS(program_set_up, temp_dir_remove)

@@ -136,8 +136,7 @@ TEST(test_corpus)
     GrammarText text = {0};
     char path[300], line[200], *next;
     assert_int_equal(run("--gossip --bytes 20000 --val-bytes 5000 --seed 8 --out new"), 0);
-    snprintf(path, sizeof path, "%s/new/floor.json", dir);
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = json_load_file(in_dir("new/floor.json"), JSON_REJECT_DUPLICATES, NULL);
     for (int f = 0; f < 2; f++) {
         static char file[1 << 17];
         double nats = 0;

@@ -66,14 +66,12 @@ static void lay_out(void)
 
 static void write_state(int32_t version, long more)
 {
-    char path[300];
     int32_t header[256] = {20240327, version, B, T};
     float *gradients = calloc(n_floats, sizeof *gradients);
     static char zeros[2 * B * T * 4 + B * T * V * 4 + 4];
     assert_non_null(gradients);
     for (int i = 0; i < n_tensors; i++) memcpy(gradients + tensor[i].at, tensor[i].data, tensor[i].n * sizeof(float));
-    snprintf(path, sizeof path, "%s/state.bin", dir);
-    FILE *f = fopen(path, "wb");
+    FILE *f = fopen(in_dir("state.bin"), "wb");
     assert_non_null(f);
     fwrite(header, sizeof header, 1, f);
     fwrite(zeros, sizeof zeros, 1, f);
@@ -87,12 +85,10 @@ static void write_state(int32_t version, long more)
 static void write_ours(void)
 {
     SafeTensor t[MOST];
-    char path[300];
     for (int i = 0; i < n_tensors; i++)
         t[i] = (SafeTensor){.name = tensor[i].name, .dtype = ST_F32, .ndim = tensor[i].ndim, .shape = tensor[i].shape,
                             .data = tensor[i].data};
-    snprintf(path, sizeof path, "%s/ours", dir);
-    assert_true(safetensors_write(path, t, n_tensors, NULL, 0, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("ours"), t, n_tensors, NULL, 0, NULL, NULL, NULL, 0));
 }
 
 static void expect(int status, const char *text)

@@ -65,9 +65,7 @@ TEST(test_measured)
 TEST(test_picture)
 {
     PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){1, 2, 1, 0, 0});
-    char path[400];
-    snprintf(path, sizeof path, "%s/one.svg", dir);
-    pipeline_draw_svg(&(PipelineDrawing){"a<b", NULL, &line}, 1, "ms", path);
+    pipeline_draw_svg(&(PipelineDrawing){"a<b", NULL, &line}, 1, "ms", in_dir("one.svg"));
     char *text = take_file("one.svg", NULL);
     assert_int_equal(count_of(text, "<rect"), 1 + 6 + (int)line.begin[2]); // page, legend, actions
     assert_int_equal(count_of(text, "a&lt;b"), 1);
@@ -97,10 +95,8 @@ static double real_of(const json_t *event, const char *key)
 TEST(test_trace)
 {
     PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){0.33305, 2, 1, 0, 0}); // 333.050 us
-    char path[400];
     size_t n, spans = line.begin[2], k = 0, names = 0;
-    snprintf(path, sizeof path, "%s/trace.json", dir);
-    pipeline_draw_trace(&line, 1000, path);
+    pipeline_draw_trace(&line, 1000, in_dir("trace.json"));
     char *text = take_file("trace.json", &n);
     json_error_t error;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error), *event;

@@ -302,7 +302,7 @@ static void check_sums(const json_t *part, Sums sums)
 static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
 {
     size_t n, pos = 0;
-    char *file = take_file("new/corpus/train.txt", &n), path[300];
+    char *file = take_file("new/corpus/train.txt", &n);
     Sums primer = check_part(file, n, &pos, STORIES_RHYMES, STORIES_RHYME_FIRST, primer_bytes);
     Sums tales = check_part(file, n, &pos, STORIES_TALES, 0, bytes > primer.bytes ? bytes - primer.bytes : 0);
     assert_int_equal(pos, n);
@@ -311,8 +311,7 @@ static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
     Sums val = check_part(file, n, &pos, STORIES_TALES, STORIES_VAL_FIRST, val_bytes);
     assert_int_equal(pos, n);
     free(file);
-    snprintf(path, sizeof path, "%s/new/corpus/floor.json", dir);
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = json_load_file(in_dir("new/corpus/floor.json"), JSON_REJECT_DUPLICATES, NULL);
     json_t *train = json_object_get(json, "train");
     Sums both = {primer.stories + tales.stories, primer.bytes + tales.bytes, primer.nats + tales.nats};
     check_sums(train, both);
