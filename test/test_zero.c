@@ -9,6 +9,10 @@
 static const ModelShape wide = { // matrices of several blocks of 2048, the last one partial
     .layers = 2, .channels = 60, .heads = 4, .kv_heads = 4, .head_size = 15, .ffn = 100, .vocab = 101, .context = 10,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
+static const ModelShape uneven = { // blocks of two sizes, the first a small one
+    .layers = 5, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 30, .vocab = 31, .context = 10,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true,
+    .experts = {.n = 3, .k = 2, .ffn = 50, .dense = 1, .every = 2, .renorm = true, .scale = 1}};
 static const ModelShape *const families[] = {&gpt, &llama, &wide}; // tied, and not
 
 // Every stage on 2, 3 and 4 ranks, in one micro-batch and in several: the bits of one rank, where a rank's samples are
@@ -208,7 +212,7 @@ TEST(test_prefetch_and_keep)
                {-1, 500, true, 3, OFFLOAD_CPU}, {1, 0, true, 3, OFFLOAD_NONE}, {2, 10000, true, 2, OFFLOAD_CPU}};
     for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
         size_t k = i / 2, kept, unused;
-        Case c = {.ranks = 3, .shape = families[i % 2], .samples = 12, .micro = 2, .stage = 3, .reshard = true,
+        Case c = {.ranks = 3, .shape = i % 2 ? &uneven : &gpt, .samples = 12, .micro = 2, .stage = 3, .reshard = true,
                   .optim = OPTIM_ADAMW, .clip = 0.5f, .steps = STEPS};
         Outcome plain = run(c);
         c.deeper = row[k].deeper, c.keep = row[k].keep, c.overlap = row[k].overlap, c.offload = row[k].offload;
