@@ -111,30 +111,25 @@ same_bytes() {
     rm -r "$work/out"
 }
 
-# The busiest of two ranks has little more than half of what both took, in each stage that reads texts; and four take
-# not twice what two take, as where each does everything. Seconds depend on the machine's other work, so it may be tried
-# five times: with one rank that does it all, or ranks that all do it, it would fail each time.
+# The busiest of two ranks has little more than half of what both took, in each stage that reads texts. Seconds depend
+# on the machine's other work, so it may be tried five times: with one rank that does it all it would fail each time.
 evenly() {
     local stage
     for stage in documents exact near runs 'all stages'; do
         [ "$(sed -n "s/^$stage: 2 ranks took .* the busiest \([0-9]*\)% of it/\1/p" "$work/err.2")" -le 65 ] || return 1
     done
-    awk -v two="$(took documents 2)" -v four="$(took documents 4)" 'BEGIN { exit !(four < 1.5 * two) }'
 }
 dealt() {
-    local try n
+    local try
     for try in 1 2 3 4 5; do
-        cat "$work/err.2" "$work/err.4"
+        cat "$work/err.2"
         if evenly; then return 0; fi
-        for n in 2 4; do
-            ranks $n
-            mv "$work/err" "$work/err.$n"
-            rm -r "$work/out"
-        done
+        ranks 2
+        mv "$work/err" "$work/err.2"
+        rm -r "$work/out"
     done
     return 1
 }
-took() { sed -n "s/^$1: $2 ranks took \([0-9.]*\) s of processors.*/\1/p" "$work/err.$2"; }
 
 # Whatever one number of ranks left, another goes on with.
 other_numbers() {

@@ -1,6 +1,6 @@
-// waiting_ranks: MPICH that sleeps where it would spin, for LD_PRELOAD. Where tests share the cores, ranks that spin in a
-// blocking call (MPI_Init, MPI_Comm_split, MPI_Finalize) keep those from working that they wait for: starting 4 ranks
-// on 2 cores took 1.9 s of processors, and takes 0.3. Of use where MPICH sends by UCX. (run.sh)
+// waiting_ranks: MPICH that sleeps where it would spin, for LD_PRELOAD (run.sh). Where tests share the cores, ranks
+// that spin in a blocking call (MPI_Init, MPI_Comm_split, MPI_Finalize) keep those from working that they wait for:
+// starting 4 ranks on 2 cores took 1.9 s of processors, and takes 0.3. Of use where MPICH sends by UCX.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <time.h>

@@ -1,33 +1,16 @@
-// supervisor: names the rank that failed first, how, where and when; and ends a job that hangs.
-//
-// A process that dies by a signal (out of memory, kill -9, a crash) cannot report it; one that a library ends with
-// exit(0) reports nothing; one that hangs is never noticed by MPI. The launcher knows only that a process ended, and
-// may name a rank that it killed itself. So each rank is the child of a process that only waits:
+// supervisor: names the rank that failed first, how, where and when; and ends a job that hangs (doc/supervisor.md).
 //
 //     launcher -> supervisor (this process, before MPI)  -> rank (MPI, threads, training)
 //
-// The supervisor forks before MPI_Init, because MPI forbids it later. It keeps copies of the rank's pipes and of its
-// socket to the launcher, so the launcher learns of a death only by the supervisor's exit, after the report is written.
-// When the launcher kills a job, it kills the supervisors; the kernel then kills the ranks (PR_SET_PDEATHSIG), so no
-// process is left. Signals to the supervisor are forwarded to the rank, which has a process group of its own, so that
-// it gets each of them once.
-//
-// The board. The supervisors of one machine map one small file in /dev/shm, named after the launcher's process number
+// The board: the supervisors of one machine map one small file in /dev/shm, named after the launcher's process number
 // and start time; the last to attach removes the name. It holds the heartbeats of the machine's ranks and one word, the
-// speaker: the first supervisor that sets it prints the report; the others, whose ranks the launcher then kills, print
-// nothing. Without /dev/shm each supervisor knows its own rank only. On several machines each machine has a board.
+// speaker: the first supervisor that sets it prints the report, and appends it to RUN/failure.jsonl; the others, whose
+// ranks the launcher then kills, print nothing. Without /dev/shm each supervisor knows its own rank only.
 //
 // A hang, on the monotonic clock:
 //
 //     progress   calls of groups that begin or end, phases of a step          none for T seconds: the job hangs
 //     pulse      the same, and each test by a rank that waits for others      none for a second: this rank is the cause
-//
-// A rank that waits still has a pulse; one that is stopped, loops or blocks in a system call has none. Its own
-// supervisor reports it after T seconds, and names the call in which the others wait. If that supervisor is stopped
-// too, another one reports it after T + 2 seconds.
-//
-// The speaker also writes the report as a JSON object into a file that the rank has named (RUN/failure.jsonl), for the
-// program that starts the job again (scripts/elastic.sh).
 //
 // The invariant: a rank never answers requests. A supervisor reads shared memory and the child's status, so the
 // training program gets no additional lock, signal handler or thread.
