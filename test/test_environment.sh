@@ -69,18 +69,18 @@ each_program_under() { # KB...
 
 stacks() {
     limit='-s 128'
-    says 'ulimit -s 128: the stack needs 512 KiB|^$' "${trains[@]}" || [ $status = 0 ] # who may raise it does
+    says 'ulimit -s 128: the stack needs 1024 KiB|^$' "${trains[@]}" || [ $status = 0 ] # who may raise it does
     limit='-S -s 128'
     works_or_says nothing "${trains[@]}" --numerics.deterministic=true
     [ $status = 0 ]
     limit='-S -s 8192'
-    OMP_STACKSIZE=200K says 'OMP_STACKSIZE = 200K: a thread needs 512 KiB' "${trains[@]}" --numerics.deterministic=true
+    OMP_STACKSIZE=200K says 'OMP_STACKSIZE = 200K: a thread needs 1024 KiB' "${trains[@]}" --numerics.deterministic=true
     OMP_STACKSIZE=65536B says 'OMP_STACKSIZE = 65536B: a thread needs' "${trains[@]}"
 }
 
 enough_stack() { # of the threads, for the deepest call
     limit='-S -s 8192'
-    OMP_STACKSIZE=512 works_or_says nothing "${trains[@]}" --numerics.deterministic=true
+    OMP_STACKSIZE=1024 works_or_says nothing "${trains[@]}" --numerics.deterministic=true
     [ $status = 0 ]
 }
 

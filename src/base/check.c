@@ -1,10 +1,14 @@
 // check: die() and its kin. See check.h for the contract.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // pthread_setattr_default_np
+#endif
 #include "base/check.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <omp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -170,14 +174,15 @@ __attribute__((constructor)) static void outlive_long_files(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
-// Stacks and threads that the environment sets. Our deepest call has 300 KB on its stack (gemm.c). The program's own
-// stack grows up to `ulimit -s`, which may be raised until then; a thread's is as large, or as OMP_STACKSIZE says, in
-// KiB when it has no unit. OpenMP puts a list of its threads on the stack, which a million of them overflow.
+// Stacks and threads that the environment sets. Our deepest calls have 450 KB on their stack (gemm.c in attention.c).
+// The program's own stack grows up to `ulimit -s`, which may be raised until then; a thread's is as large as that was
+// when the program began, or as OMP_STACKSIZE says, in KiB when it has no unit. OpenMP puts a list of its threads on the
+// stack, which a million of them overflow.
 #pragma weak omp_get_max_threads // tests of kernels are linked without OpenMP
 #pragma weak omp_set_num_threads
 __attribute__((constructor)) static void bound_stacks_and_threads(void)
 {
-    enum { LEAST = 512, MOST = 1024 }; // KiB, threads
+    enum { LEAST = 1024, MOST = 1024 }; // KiB, threads
     char *unit = "", *size = getenv("OMP_STACKSIZE");
     long long n = size ? strtoll(size, &unit, 10) : 0;
     if (n > 0 && n < (strpbrk(unit, "bB") ? LEAST << 10 : LEAST) && !strpbrk(unit, "mMgG"))
@@ -186,6 +191,15 @@ __attribute__((constructor)) static void bound_stacks_and_threads(void)
     if (!getrlimit(RLIMIT_STACK, &now) && now.rlim_cur < LEAST << 10 &&
         setrlimit(RLIMIT_STACK, &(struct rlimit){LEAST << 10, now.rlim_max < LEAST << 10 ? LEAST << 10 : now.rlim_max}))
         die("ulimit -s %llu: the stack needs %d KiB (try ulimit -s 8192)", now.rlim_cur / 1024ull, LEAST);
+#ifdef __GLIBC__
+    pthread_attr_t of_thread;
+    size_t room;
+    if (!pthread_getattr_default_np(&of_thread)) {
+        if (!pthread_attr_getstacksize(&of_thread, &room) && room < LEAST << 10 &&
+            !pthread_attr_setstacksize(&of_thread, LEAST << 10)) pthread_setattr_default_np(&of_thread);
+        pthread_attr_destroy(&of_thread);
+    }
+#endif
     if (!omp_get_max_threads || omp_get_max_threads() <= MOST) return;
     fprintf(stderr, "warning: OMP_NUM_THREADS = %s: %d threads are used\n", getenv("OMP_NUM_THREADS"), MOST);
     omp_set_num_threads(MOST), setenv("OMP_NUM_THREADS", "1024", 1); // the latter for a restart (dev_cpu.c)
