@@ -70,12 +70,13 @@ cut_and_joined() {
 
 dies() {
     hosts_up 2
-    elastic 10.77.0.1,10.77.0.2 dead --run.save_every=5
+    elastic 10.77.0.1,10.77.0.2 dead --run.save_every=20
     trains dead 1
+    until [ -e "$runs/dead/checkpoints/step_00000020" ]; do kill -0 "$pid" && sleep 0.1; done
     hosts_kill 2
     trains dead 2
     [ "$(events dead start hosts | tail -n 1)" = 10.77.0.1 ]
-    [ "$(value resume step "$runs/dead/metrics.jsonl")" -ge 5 ]
+    [ "$(value resume step "$runs/dead/metrics.jsonl")" -ge 20 ]
     ends_right dead
     hosts_down || true # a host that is dead already is no error
 }
