@@ -194,8 +194,8 @@ void norm_backward_launch(DevCuda *d, unsigned blocks, E *dinp, float *partial, 
 {
     size_t bytes = 2 * C * sizeof(float); // the kernel has static shared memory too, so 48 KiB may be passed earlier
     GPU_CHECK(cudaFuncSetAttribute(norm_backward_kernel<E, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    LAUNCH((norm_backward_kernel<E, W>), blocks, threads_for(C / W, d->threads), bytes, d->stream, dinp, partial, dout, dresid,
-           inp, mean, rstd, weight, (int)N, (int)C, centred);
+    LAUNCH((norm_backward_kernel<E, W>), blocks, threads_for(C / W, d->threads), bytes, d->stream, dinp, partial, dout,
+           dresid, inp, mean, rstd, weight, (int)N, (int)C, centred);
 }
 
 template <class E>
