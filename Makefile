@@ -40,7 +40,7 @@
 # are appended.
 CC = gcc
 B = build
-CFLAGS = -O3 -g
+CFLAGS = -O3 -g1# lines of a backtrace; for gdb, make B=build/gdb CFLAGS="-O0 -g"
 WERROR = -Werror
 
 ifneq ($(filter aarch64 arm64,$(shell uname -m)),)
@@ -102,6 +102,7 @@ $(B)/setup: scripts/setup.sh $(B)/flags
 # What computes little compiles in half the time: the loop around the ops at -O2, plans (but for fits) and pictures at -O1.
 LITTLE = $(filter-out $(B)/dev/plan/scaling%,$(filter $(B)/dev/plan/% $(B)/dev/draw/%,$(OBJ)))
 $(LITTLE): private FLAGS := $(FLAGS:-O3=-O1)
+$(B)/dev/plan/guides_table.o: private FLAGS := $(FLAGS:-O3=-O0)
 $(filter $(addprefix $(B)/,src/net/% src/train/% src/record/% src/models/% dev/check/% dev/models/%),$(OBJ)): \
     private FLAGS := $(FLAGS:-O3=-O2)
 $(OBJ): $(B)/%.o: %.c $(B)/flags | $(B)/setup

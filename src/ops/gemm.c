@@ -181,16 +181,16 @@ ALWAYS_INLINE void pack_along(float *dst, size_t width, const float *src, size_t
     }
 }
 
-// C (MR, NR) = beta * C + a b over kc terms: the chain, MR * NR of them side by side. Element (r, k) of a is
-// a[r * row + k * step].
+// C (rows, vecs LANES) = beta * C + a b over kc terms: the chain, one for each element, side by side. rows and vecs are
+// constants, at most MR and VECS. Element (r, k) of a is a[r * row + k * step].
 ALWAYS_INLINE void kernel(float *C, size_t ldc, const float *a, size_t row, size_t step, const float *b, size_t kc,
-                          float beta)
+                          float beta, size_t rows, size_t vecs)
 {
     Vec c[MR][VECS];
 #pragma GCC unroll 16
-    for (size_t r = 0; r < MR; r++)
+    for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (size_t v = 0; v < VECS; v++) {
+        for (size_t v = 0; v < vecs; v++) {
             if (beta == 0) c[r][v] = (Vec){0};
             else if (beta == 1) c[r][v] = load(C + r * ldc + v * LANES);
             else c[r][v] = load(C + r * ldc + v * LANES) * beta;
@@ -198,25 +198,31 @@ ALWAYS_INLINE void kernel(float *C, size_t ldc, const float *a, size_t row, size
     for (size_t k = 0; k < kc; k++, a += step, b += NR) {
         Vec of_b[VECS];
 #pragma GCC unroll 4
-        for (size_t v = 0; v < VECS; v++) of_b[v] = load(b + v * LANES);
+        for (size_t v = 0; v < vecs; v++) of_b[v] = load(b + v * LANES);
 #pragma GCC unroll 16
-        for (size_t r = 0; r < MR; r++)
+        for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
-            for (size_t v = 0; v < VECS; v++) c[r][v] = fma_lanes(a[r * row], of_b[v], c[r][v]);
+            for (size_t v = 0; v < vecs; v++) c[r][v] = fma_lanes(a[r * row], of_b[v], c[r][v]);
     }
 #pragma GCC unroll 16
-    for (size_t r = 0; r < MR; r++)
+    for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (size_t v = 0; v < VECS; v++) store(C + r * ldc + v * LANES, c[r][v]);
+        for (size_t v = 0; v < vecs; v++) store(C + r * ldc + v * LANES, c[r][v]);
 }
 
-// A tile of C of which only (rows, cols) exist: the whole kernel on a copy.
+// A tile of C of which only (rows, cols) exist: the kernel on a copy; a third of its height or one vector wide where
+// these hold them.
 static void kernel_edge(float *C, size_t ldc, const float *a, const float *b, size_t kc, float beta, size_t rows,
                         size_t cols)
 {
-    float whole[MR * NR] __attribute__((aligned(64))) = {0};
+    enum { LOW = MR / 3 };
+    float whole[MR * NR] __attribute__((aligned(64)));
+    if (beta != 0) memset(whole, 0, sizeof whole);
     for (size_t r = 0; beta != 0 && r < rows; r++) memcpy(whole + r * NR, C + r * ldc, cols * sizeof *C);
-    kernel(whole, NR, a, 1, MR, b, kc, beta);
+    if (rows <= LOW && cols <= LANES) kernel(whole, NR, a, 1, MR, b, kc, beta, LOW, 1);
+    else if (rows <= LOW) kernel(whole, NR, a, 1, MR, b, kc, beta, LOW, VECS);
+    else if (cols <= LANES) kernel(whole, NR, a, 1, MR, b, kc, beta, MR, 1);
+    else kernel(whole, NR, a, 1, MR, b, kc, beta, MR, VECS);
     for (size_t r = 0; r < rows; r++) memcpy(C + r * ldc, whole + r * NR, cols * sizeof *C);
 }
 
@@ -233,9 +239,9 @@ static void block_times_panel(float *C, size_t ldc, BlockA a, const float *b_pac
     for (size_t i = 0; i < a.m; i += MR, C += MR * ldc) {
         const float *pack = a.pack + i * a.kc;
         bool whole = a.m - i >= MR && n == NR;
-        if (whole && a.at && a.row == 1) kernel(C, ldc, a.at + i, 1, a.step, b_pack, a.kc, beta);
-        else if (whole && a.at) kernel(C, ldc, a.at + i * a.row, a.row, 1, b_pack, a.kc, beta);
-        else if (whole) kernel(C, ldc, pack, 1, MR, b_pack, a.kc, beta);
+        if (whole && a.at && a.row == 1) kernel(C, ldc, a.at + i, 1, a.step, b_pack, a.kc, beta, MR, VECS);
+        else if (whole && a.at) kernel(C, ldc, a.at + i * a.row, a.row, 1, b_pack, a.kc, beta, MR, VECS);
+        else if (whole) kernel(C, ldc, pack, 1, MR, b_pack, a.kc, beta, MR, VECS);
         else kernel_edge(C, ldc, pack, b_pack, a.kc, beta, min_size(a.m - i, MR), n);
     }
 }
