@@ -148,36 +148,48 @@ ALWAYS_INLINE void pack_across(float *dst, size_t width, const float *src, size_
     }
 }
 
-// Element (r, k) is src[r * ld + k]: transposes blocks of LANES x LANES. Zipping row i with row i + LANES / 2,
-// log2(LANES) times, is the transposition. Each store writes LANES numbers, for a narrower panel beyond
-// this k, where the next k is written afterwards (after the last one, the next panel, or spare room).
+// At most LANES numbers, then zeros.
+ALWAYS_INLINE Vec load_some(const float *p, size_t n)
+{
+    float v[LANES];
+    for (size_t l = 0; l < LANES; l++) v[l] = l < n ? p[l] : 0;
+    return load(v);
+}
+
+// A block of LANES x LANES of a panel, of which only (rows, kc) exist. Zipping row i with row i + LANES / 2,
+// log2(LANES) times, is the transposition.
+ALWAYS_INLINE void transpose(float *dst, size_t width, const float *src, size_t ld, size_t rows, size_t kc, float alpha)
+{
+    Vec v[LANES], w[LANES];
+#pragma GCC unroll 16
+    for (size_t r = 0; r < LANES; r++) {
+        v[r] = (Vec){0};
+        if (r < rows) v[r] = (kc == LANES ? load(src + r * ld) : load_some(src + r * ld, kc)) * alpha;
+    }
+#pragma GCC unroll 4
+    for (size_t stage = 1; stage < LANES; stage *= 2) {
+#pragma GCC unroll 16
+        for (size_t r = 0; r < LANES / 2; r++) {
+            w[2 * r] = zip_low(v[r], v[r + LANES / 2]);
+            w[2 * r + 1] = zip_high(v[r], v[r + LANES / 2]);
+        }
+        memcpy(v, w, sizeof v);
+    }
+#pragma GCC unroll 16
+    for (size_t r = 0; r < LANES; r++)
+        if (r < kc) store(dst + r * width, v[r]);
+}
+
+// Element (r, k) is src[r * ld + k]: transposes. Each store writes LANES numbers, for a narrower panel beyond this k,
+// where the next k is written afterwards (after the last one, the next panel, or spare room).
 ALWAYS_INLINE void pack_along(float *dst, size_t width, const float *src, size_t ld, size_t n, size_t kc,
                               float alpha)
 {
     for (size_t r0 = 0; r0 < width; r0 += LANES) {
         size_t k = 0, rows = n > r0 ? min_size(n - r0, LANES) : 0;
-        for (; k + LANES <= kc; k += LANES) {
-            Vec v[LANES], w[LANES];
-#pragma GCC unroll 16
-            for (size_t r = 0; r < LANES; r++) {
-                v[r] = (Vec){0};
-                if (r < rows) v[r] = load(src + (r0 + r) * ld + k) * alpha;
-            }
-#pragma GCC unroll 4
-            for (size_t stage = 1; stage < LANES; stage *= 2) {
-#pragma GCC unroll 16
-                for (size_t r = 0; r < LANES / 2; r++) {
-                    w[2 * r] = zip_low(v[r], v[r + LANES / 2]);
-                    w[2 * r + 1] = zip_high(v[r], v[r + LANES / 2]);
-                }
-                memcpy(v, w, sizeof v);
-            }
-#pragma GCC unroll 16
-            for (size_t r = 0; r < LANES; r++) store(dst + (k + r) * width + r0, v[r]);
-        }
-        for (; k < kc; k++)
-            for (size_t r = r0; r < width && r < r0 + LANES; r++)
-                dst[k * width + r] = r < n ? alpha * src[r * ld + k] : 0;
+        for (; k + LANES <= kc; k += LANES)
+            transpose(dst + k * width + r0, width, src + r0 * ld + k, ld, rows, LANES, alpha);
+        if (k < kc) transpose(dst + k * width + r0, width, src + r0 * ld + k, ld, rows, kc - k, alpha);
     }
 }
 
