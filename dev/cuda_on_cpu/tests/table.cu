@@ -373,7 +373,7 @@ static const Shape SHAPES[] = {
     {2, 23, 23, 6, 2, 10, false, false}, {1, 150, 150, 2, 1, 64, true, false},  {1, 70, 70, 2, 2, 128, false, true},
     {2, 40, 40, 4, 1, 32, true, true},   {1, 75, 75, 1, 1, 18, true, true},     {1, 70, 70, 2, 1, 80, true, true},
     {1, 20, 20, 1, 1, 136, false, false},  {1, 75, 75, 2, 1, 18, true, false, 9},
-    {2, 150, 150, 2, 1, 64, false, true, 70},
+    {1, 150, 150, 2, 1, 64, false, true, 70},
 };
 static AttnShape attn_shape(Env &e, const Shape &s)
 {
@@ -405,7 +405,7 @@ static void attention_forward(Env &e)
         size_t skip = s.Tq == s.Tk ? s.H * s.D : 0, bytes = e.cuda->x_bytes, n = s.B * s.Tq * s.H;
         X *k = (X *)((char *)kv + skip * bytes), *v = (X *)((char *)k + s.G * s.D * bytes);
         e.dev->attention_forward(e.dev, e.out_x(n * s.D), e.out_f(n), q, k, v, a);
-        e.dev->attention_forward(e.dev, e.out_x(n * s.D), nullptr, q, k, v, a);
+        if (s.documents) e.dev->attention_forward(e.dev, e.out_x(n * s.D), nullptr, q, k, v, a);
     }
 }
 static void attention_backward(Env &e)
@@ -428,7 +428,7 @@ static AttnShape piece(Env &e, int rank, int owner, bool more, bool large = fals
     AttnShape a = {};
     size_t half = large ? 75 : 12;
     a.window = window;
-    a.B = large ? 1 : 2, a.Tq = a.Tk = 2 * half, a.H = 4, a.G = 2, a.D = large ? 40 : 16, a.T = 4 * half;
+    a.B = large ? 1 : 2, a.Tq = a.Tk = 2 * half, a.H = large ? 2 : 4, a.G = a.H / 2, a.D = large ? 40 : 16, a.T = 4 * half;
     a.ldq = a.H * a.D, a.ldkv = a.G * a.D;
     a.q_start = (size_t)rank * half, a.q_cut = half, a.q_jump = 2 * (size_t)(1 - rank) * half;
     a.k_start = (size_t)owner * half, a.k_cut = half, a.k_jump = 2 * (size_t)(1 - owner) * half;
@@ -622,6 +622,7 @@ template <class F> static void products(Env &e, F run)
     const size_t sizes[][3] = {{13, 19, 0}, {40, 136, 0}, {136, 40, 0}, {16, 24, 1}}, sources[] = {1, 1, 1, 1, 3, 2};
     for (auto &offset : offsets)
         for (auto &s : sizes) {
+            if (s[0] == 136 && offset.size() != 6) continue; // one list will do
             size_t from = sources[&offset - offsets], n_experts = (offset.size() - 1) / from;
             size_t C = s[0], OC = s[1], skew = s[2], tail = offset.back() == 0 ? 140 : 9;
             DevExperts x = {e.i(offset), n_experts, (size_t)offset.back() + tail, C * OC + 8, from, {}};
