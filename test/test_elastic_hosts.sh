@@ -3,6 +3,7 @@
 # test/test_elastic_hosts.sh: scripts/elastic.sh on hosts (hosts.sh): of four one is cut from the network, two others go on,
 # and all do when its cable is there again; of two one dies, and the other goes on. The bytes are those of a run of one
 # process.
+# disk: a /dev/shm of its own
 # long: about a minute
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # test/test_environment.sh: environments that allow little. Under a limit on addresses, stacks or threads, with a small
 # /dev/shm, and with absurd numbers of threads, a program works or ends soon with one line and a status that is not 0.
+# disk: a /dev/shm of its own
 # deeper: more limits, and every program
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"

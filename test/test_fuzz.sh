@@ -16,11 +16,11 @@ export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 seen=''
 for letter in l m g f a e 2 t q s w c z; do
     printf %s "$letter" >"$tmp/input"
-    { (cd "$tmp" && timeout 600 "$programs/fuzz/guard" input) >"$tmp/log" 2>&1 && seen="$seen $letter"; } 2>/dev/null
+    { (cd "$tmp" && TMPDIR=$tmp timeout 600 "$programs/fuzz/guard" input) >"$tmp/log" 2>&1 && seen="$seen $letter"; } 2>/dev/null
 done
 for letter in k d; do
     printf %s "$letter" >"$tmp/input"
-    (cd "$tmp" && "$programs/fuzz/guard" input input) >"$tmp/log" 2>&1 || seen="$seen $letter"
+    (cd "$tmp" && TMPDIR=$tmp "$programs/fuzz/guard" input input) >"$tmp/log" 2>&1 || seen="$seen $letter"
 done
 if [ -z "$seen" ]; then echo 'ok the guard sees what it must'
 else

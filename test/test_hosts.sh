@@ -3,6 +3,7 @@
 # test/test_hosts.sh: several hosts (hosts.sh): namespaces of this machine that share a folder and nothing else, so that
 # ranks of two of them talk by TCP. The same losses and checkpoints, to the bit, as one process, also over a slow
 # network that loses packets; a rank that is killed, a host that loses power and a pulled cable end the job everywhere.
+# disk: a /dev/shm of its own
 # deeper: more layouts, slow networks, four hosts, everything that fails
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"

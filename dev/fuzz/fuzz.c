@@ -311,7 +311,7 @@ static void get_ready(void)
     if (!guard.sink || setvbuf(guard.sink, guard.text, _IOFBF, TEXT) != 0) abort();
     const char *tmp = getenv("TMPDIR");
     bool shm = access("/dev/shm", W_OK) == 0;
-    snprintf(guard.dir, sizeof guard.dir, "%s/fuzz_XXXXXX", shm ? "/dev/shm" : tmp ? tmp : "/tmp");
+    snprintf(guard.dir, sizeof guard.dir, "%s/fuzz_XXXXXX", tmp ? tmp : shm ? "/dev/shm" : "/tmp");
     if (!mkdtemp(guard.dir)) fuzz_fail("no scratch folder");
     atexit(remove_dir);
     watch_memory();
