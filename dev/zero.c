@@ -227,12 +227,13 @@ static Measured measure(Comm *dp, Comm *control, int threads, ZeroSettings set, 
         comm_set_trace(control, link_busy, line);
     }
     comm_set_slow(control, 0, beta);
-    for (int k = 0; k < WARM + STEPS; k++) {
+    int steps = line ? 1 : STEPS; // the one that is drawn
+    for (int k = 0; k < WARM + steps; k++) {
         CommRequest barrier = comm_barrier(control);
         comm_wait(control, &barrier);
         if (k == WARM) comm_reset_counts(control);
         double begin = clock_seconds();
-        if (line && k == WARM + STEPS - 1) line->on = true, line->start = begin;
+        if (line && k == WARM + steps - 1) line->on = true, line->start = begin;
         zero_micro(zero, true);
         model_set_batch(m, token, NULL, target, MICRO, CONTEXT);
         model_forward_backward(m, 1.0f / (MICRO * CONTEXT));
@@ -242,15 +243,15 @@ static Measured measure(Comm *dp, Comm *control, int threads, ZeroSettings set, 
         optim_step(&optim, m, 1e-4);
         if (line) add_mark(line, UPDATE, -1, update, clock_seconds());
         zero_end(zero);
-        if (k >= WARM) r.step += (clock_seconds() - begin) / STEPS;
+        if (k >= WARM) r.step += (clock_seconds() - begin) / steps;
     }
     if (line) line->end = clock_seconds(), line->on = false;
     comm_set_trace(control, NULL, NULL);
     comm_set_slow(control, 0, 0);
     for (int kind = 0; kind < COMM_KINDS; kind++) {
         const CommCount *count = &dp->count[kind];
-        r.sent += count->sent / STEPS;
-        r.waited += count->waited / STEPS;
+        r.sent += count->sent / (size_t)steps;
+        r.waited += count->waited / steps;
     }
     r.link = beta * (double)r.sent;
     optim_free(&optim);
