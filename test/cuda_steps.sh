@@ -7,6 +7,7 @@ here=dev/cuda_on_cpu
 . $here/twins.sh || exit 1
 cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null 2>&1 || { echo "skip $(basename "$0") (no C++ compiler)"; exit 0; }
+export DEBUG_INFO=${DEBUG_INFO:--g1} # no gdb here
 export BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/cuda.XXXXXX") || exit 1
 trap 'kill $(jobs -rp) 2>/dev/null; wait; rm -rf "$work"' EXIT

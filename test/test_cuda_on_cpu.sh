@@ -5,6 +5,7 @@
 # long: the emulation itself, in all of its modes and with its seeded bugs
 set -u
 cd "$(dirname "$0")/.." || exit 1
+export DEBUG_INFO=-g # an example steps in gdb
 . test/cuda_steps.sh || exit 1
 
 # ---- builds

@@ -3,7 +3,8 @@
 #
 # usage: build.sh plain|asan|checker PROGRAM FILE.cu... [FILE.o FILE.a...] [-- FLAG...]     flags: of compiler and linker
 #
-# plain: -Og -g, for gdb. asan: the same under AddressSanitizer and UBSan. checker: every load and store is looked at.
+# plain: -Og -g, for gdb (DEBUG_INFO=-g1: lines alone, sooner built). asan: the same under AddressSanitizer and UBSan.
+# checker: every load and store is looked at.
 # Objects are kept in $BUILD/cuda_on_cpu/ (BUILD is build unless set): the emulator's own, and those of files that are
 # given by a relative path, until a file that they were made of changes. A PROGRAM that ends in .so becomes a shared
 # library for a program that was built in the same mode: it has no emulator of its own. CXX is g++ unless set, 12 or
@@ -19,7 +20,7 @@ of_compiler=() # what an object depends on
 for flag; do case $flag in -l* | -L* | -Wl,*) ;; *) of_compiler+=("$flag") ;; esac; done
 cxx=${CXX:-g++}
 objects=${BUILD:-build}/cuda_on_cpu/$(basename "$cxx")-$mode
-flags=(-std=gnu++17 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -fno-omit-frame-pointer
+flags=(-std=gnu++17 "${DEBUG_INFO:--g}" -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -fno-omit-frame-pointer
     "-I$here/../../src" "-I$here/../.." "-I$here/include")
 machine=("${flags[@]}" -O2) kernel=("${flags[@]}" -Og) parts=(fiber block warp memory report stream) link=(-ldl -Wl,--export-dynamic)
 # A kernel with large local arrays must touch the page below its stack, not jump over it.
