@@ -1,68 +1,25 @@
-// cp: context parallelism: the tokens of a sequence divided over ranks, and ring attention.
-//
-// Ring attention (Liu et al., arXiv 2310.01889): N ranks; each keeps its queries, and blocks of keys and values go
-// around a ring. In step j rank r has the block of rank r - j; it sends it on and receives the next one while it
-// computes:
+// cp: context parallelism: the tokens of a sequence divided over ranks, and ring attention (Liu et al., arXiv
+// 2310.01889). Each of N ranks keeps its queries, and blocks of keys and values go around a ring. In step j rank r has
+// the block of rank r - j; it sends it on and receives the next one while it computes:
 //
 //   start receive of block r - j - 1, start send of block r - j;  O, lse <- merge with attention(Q, block);  wait
 //
-// attention.c merges two partial softmaxes by their log-sum-exp. After N - 1 sends every rank has seen all blocks.
 // Backward sends K and V around once more. dQ is summed on its own rank. The sums dK and dV of a block go around the
-// ring one step after the block, each rank adds its part, and the last send returns them to the owner. P follows from
-// the lse of the whole row, and dS from rowsum(dO * O) of the whole row. This rank has both, so each block's part can
-// be computed without the others.
+// ring one step after the block, each rank adds its part, and the last send returns them to the owner. P and dS need
+// the lse and rowsum(dO * O) of the whole row, which this rank has.
 //
-// Which tokens a rank has. T tokens are 2 N chunks of T / 2N. Causal attention of chunk a (queries) on chunk c (keys),
-// n tokens each, is n^2 query-key pairs where c < a, n (n + 1) / 2 where c = a, none where c > a. So chunk a costs a
-// n^2 + n (n + 1) / 2, and
-//
-//   contiguous   chunks 2r, 2r + 1       (4r + 1) n^2 + n (n + 1)    from n (2n + 1) to nearly 4N n^2
-//   zig-zag      chunks r, 2N - 1 - r    (2N - 1) n^2 + n (n + 1)    the same on every rank
-//
-// With zig-zag every single step of the ring is balanced too: for another rank's block each rank computes 2 n^2 pairs.
-// Otherwise ranks that wait for each other would all take as long as the slowest. (Brandon et al., arXiv 2311.09431,
-// balance by stripes; Llama 3 pairs head and tail as here, arXiv 2407.21783.) A rank's tokens are in ascending order,
-// so within its own tokens the causal mask is a plain triangle.
-//
-// With a window of W tokens (AttnShape.window) a chunk needs keys of its own and of the W - 1 positions before it. A
-// rank skips the computation of steps none of whose keys its queries see; blocks go around the ring all the same.
-//
-// With `blocks` the order of all sums is that of a tree over ranks (Fold), whatever the order of arrival. A sum that
-// goes around the ring cannot have that order on all ranks. So dK and dV are sent directly to the owner, which joins
-// them: N - 1 messages of the same size.
-//
-// Gradients of weights are sums over tokens, and each rank has its own tokens. Usually each rank adds its own, and the
-// ranks' gradients are added with those of the replicas. That order differs from one rank's, and so do the bits. On a
-// deterministic device the bits must not depend on how a sequence was divided. There (cp_keep_order) rank 0 collects
-// the factors of every such sum, puts the rows into the order of the sequence, and makes the calls that a single rank
-// makes:
-//
-//   dweight += dout^T inp     rows of dout (T, OC) and inp (T, C)
-//   head                      the same, a few rows at a time, since all of dout would be (T, V)
-//   norms, QK-norm            rows of dout and inp, mean, 1 / std
-//   embedding                 rows of dout, tokens, positions
-//   losses                    one number a token
-//
-// The other ranks add nothing, so the code that sums gradients over ranks is unchanged. The price is one rank's time
-// for these products, memory for a whole sequence's rows, and the sending of activations. It is a mode for comparing
-// runs.
-//
-// cp_fill puts all this into the table that units call (linear.h). For the local part it calls the entries that were
-// there before (under_cp).
-//
-// The invariant: a block's buffer belongs to its send and receive until both are waited for. The computation of step j
-// reads only the block of step j, in forward and backward (a typical bug is a stale block in backward). This rank's own
-// keys are read in place. A collected row goes to its position in the sequence (cp_collect), whatever the order of
-// arrival.
+// Which tokens a rank has: T tokens are 2 N chunks; with zig-zag rank r has r and 2 N - 1 - r (Brandon et al., arXiv
+// 2311.09431, and Llama 3, arXiv 2407.21783, balance likewise), so every step of the ring has the same work on every
+// rank. A rank's tokens are in ascending order, so within its own the causal mask is a plain triangle.
 //
 // Gather (Llama 3): all K and V at once, N times the memory, the same bytes; dK, dV by reduce_scatter.
-// Rejected: sending only what later ranks need (with zig-zag only the first rank's second chunk is needed by no other
-// rank: 1 / 2N of the bytes); merging in the storage type (one rounding per step). Single tokens dealt out in turn
-// (stripes): as balanced, but no two neighbours are on one rank, so every tile of attention would have a mask, and
-// documents would be split everywhere. For gradients a tree over blocks of tokens, as in attention.c: each rank could
-// do its part, but a single rank would then hold partial gradients of its largest matrix, one for every level; and
-// norms under sequence parallelism (tp.h), whose rows are divided in another way, would need another tree. Longer sums
-// that are rounded once: they nearly always give the same bits, and so hide the remaining differences.
+//
+// Deterministic mode: with `blocks` all sums of attention have the order of a tree over ranks (Fold), and cp_keep_order
+// has rank 0 compute the gradients of weights from the rows of all ranks. doc/cp.md says why.
+//
+// The invariant: a block's buffer belongs to its send and receive until both are waited for. The computation of step j
+// reads only the block of step j, in forward and backward (a typical bug is a stale block in backward). A collected row
+// goes to its position in the sequence (cp_collect), whatever the order of arrival.
 #include "parallel/parts.h"
 
 #include "base/check.h"

@@ -1,70 +1,27 @@
 // zero: stages 1, 2 and 3 of ZeRO (Rajbhandari et al., arXiv 1910.02054; stage 3 as in PyTorch's FSDP, arXiv
-// 2304.11277).
+// 2304.11277). doc/zero.md explains each part, and what is sent.
 //
-// Data parallelism keeps N copies where one would suffice. A rank needs the state of the elements that it updates; the
-// gradients of those, once they are sums over the ranks; and the weights of a unit while the unit runs. So:
-//
-//   what is sharded   1: optimizer state; 2: gradients too; 3: weights too. By unit, as below
+//   what is sharded   1: optimizer state; 2: gradients too; 3: weights too
 //   when gathered     1, 2: after the update, all units. 3: a unit before its forward, and again before its backward
 //   when reduced      1: after the last micro-batch's backward of a unit. 2, 3: after each micro-batch's
 //
-//                       weights   gradients   optimizer's state     sent, in elements of P, times (N - 1) / N
-//   stage 1             P         P           K P / N               reduce_scatter P + all_gather P
-//   stage 2             P         P / N       K P / N               the same; P for each further micro-batch
-//   stage 3             P / N     P / N       K P / N               all_gather 2 P + reduce_scatter P, each micro-batch
-//
-// The cut. Each unit's elements, in flat order, are cut into N ranges, one a rank, so a unit is gathered by one
-// all_gather of the ranks' ranges, and reduced by one reduce_scatter. A rank's shard is its ranges back to back. The
-// cut would be even, P_u / N and one more for the first P_u % N ranks, if every optimizer could update any range. Some
-// cannot: 8-bit Adam shares a scale in blocks of 2,048 elements; Muon, Adafactor and adaptive clipping need whole
-// matrices. So each border is moved to the nearest legal one. Ranges may then be uneven, or empty. The ranges of all
-// ranks cover every element of a unit exactly once, in order, whatever the sizes: the last range ends where the unit
-// ends. (DeepSpeed and llm.c each lost a remainder.)
+// The cut. Each unit's elements, in flat order, are cut into N ranges, one a rank, so one all_gather gathers a unit and
+// one reduce_scatter reduces it. A rank's shard is its ranges back to back. Each border is moved to the nearest place
+// where the optimizer allows one, so ranges may be uneven, or empty; the last one ends where the unit ends.
 //
 // Gathered weights are in slots: one for the embedding, one for the head, D + 1 in which blocks take turns, block i in
-// slot i modulo D + 1. While unit i runs, the D units after it (in backward before it) are gathered: no two of these
-// D + 1 blocks have the same slot. D is `prefetch`; 0 is one slot, and gathers when a unit begins. A unit that stays
-// gathered until the update has a slot of its own: one with fewer than `keep` parameters, or without reshard any.
-//
-// Gradients during their reduction are in slots too: embedding, head, and two for blocks (odd and even). While the
-// gradients of one block are reduced, those of the next are written to the other.
+// slot i modulo D + 1, where D is `prefetch`. A unit that stays gathered until the update has a slot of its own.
+// Gradients during their reduction are in slots too: embedding, head, and two for blocks (odd and even).
 //
 // The invariants. A unit reads weights only between its gather's end and the next update. A gradient slot is written
 // only when the reduction that reads it has ended. Every element of a gradient is in exactly one reduction for each
 // micro-batch (stage 1: for each step).
 //
-// A lookup in fp32 (numerics.embed_dtype) reads master weights. In stages 1 to 3 a rank has only a range of them, so every
-// rank has the embedding's whole table in 4 bytes besides, gathered after the update; what else is gathered stays.
-//
 // A tied head borrows the embedding's weights, and adds to its gradient. So the embedding's weights stay from its
 // forward to the head's; in backward its gradient is opened by the head and reduced after the embedding's own backward.
 //
-// On a stage of a pipeline the borders of units are those of its actions: F gathers a unit, B gathers it again and
-// reduces it, W (PASS_LATER) reduces it once more. All replicas of a stage have the same list of actions, so they call
-// in the same order; an action waits for the other replicas of its stage and for its own input, and the table orders
-// both, so nothing can wait in a circle. Nothing overlaps there.
-//
-// Hybrid sharding (HYBRID_SHARD of PyTorch, arXiv 2304.11277, section 3.2.2; MiCS, arXiv 2205.00119) makes a grid of
-// the R data-parallel ranks, with N of them in a row: dp, `group` and `cut` are of a row, and a column has C = R / N
-// copies of a shard. Nothing above changes but N, and one sum is added: of each range over its column, once a step,
-// when the row's last sum is in it (to_copies; MiCS calls this two hops). It goes in fp32 whatever the row's sums go
-// in: 8 P / N bytes times (C - 1) / C. All ranks of a column then hold the same bits, so the same update keeps them
-// equal; squares of the norm count on the first row alone, and are added over all rows, so that all clip by the same
-// number.
-//
-// On a deterministic device gradients stay whole until the step's end (the tree of sequences, model_run.c) and are
-// reduced then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
-// A row is a subtree, for N is a power of two, and the column adds the subtrees in the same tree.
-//
-// Recomputation (PASS_AGAIN) gathers the weights that it needs and keeps them for the backward that follows: still 3 P
-// for segments of one or two blocks. The blocks of longer segments replace each other in the slots, and are gathered
-// once more.
-//
-// Rejected: keeping the head's weights from forward to backward, which needs them at once. It would save P_head of the
-// 3 P; reshard = false saves P, and treats all units alike. Padding every unit to a multiple of N, as FlatParameter of
-// PyTorch's FSDP does: it makes all messages equal, but every reader of the memory table has to know the padding; here
-// the bytes add up to P. A sum over the column for every micro-batch, as FSDP has it by default: the slow network would
-// carry it as often as the fast one its own.
+// Hybrid sharding: of the R data-parallel ranks N in a row have a shard each (dp, `group` and `cut` are of a row), and
+// a column has R / N copies of a shard, whose sum is added once a step, in fp32 (to_copies).
 #include "parallel/zero.h"
 
 #include "base/check.h"
