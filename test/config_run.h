@@ -67,6 +67,12 @@ static inline void run_words(const char *words)
     run(argc, argv);
 }
 
+static inline void load_file(const char *path)
+{
+    config_defaults(&cfg);
+    config_load_file(&cfg, path);
+}
+
 // Defaults, then these {key, value} pairs.
 static inline void set_all(const char *const (*pairs)[2], size_t n)
 {
