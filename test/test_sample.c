@@ -49,9 +49,7 @@ static const double five[] = {0.1, 0.4, 0.05, 0.25, 0.2};
 TEST(test_shares_are_probabilities)
 {
     expect_shares(five, 5, plain, five);
-    const double one[] = {1}, sure[] = {1e-30, 1};
-    expect_shares(one, 1, plain, one);
-    expect_shares(sure, 2, plain, (double[]){0, 1});
+    expect_shares((double[]){1e-30, 1}, 2, plain, (double[]){0, 1});
 }
 
 // p^(1/temperature), renormalised
@@ -69,40 +67,25 @@ TEST(test_temperature)
     assert_int_equal(draw(tie, 4, RULE(0, 0, 1), 0.9), 1); // the first of equals
 }
 
-TEST(test_top_k)
+// top_k; top_p: the fewest tokens that hold it, 0.4, 0.65, 0.85, 0.95, 1 are the sums; min_p, of the largest.
+TEST(test_cuts)
 {
-    expect_shares(five, 5, RULE(1, 1, 1), (double[]){0, 1, 0, 0, 0});
-    expect_shares(five, 5, RULE(1, 3, 1), (double[]){0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85});
-    expect_shares(five, 5, RULE(1, 5, 1), five);
-    expect_shares(five, 5, RULE(1, 100, 1), five);
-}
-
-// The fewest tokens that hold top_p: 0.4, 0.65, 0.85, 0.95, 1 are the sums.
-TEST(test_top_p)
-{
-    const double two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0}, three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
-    expect_shares(five, 5, RULE(1, 0, 0.001), (double[]){0, 1, 0, 0, 0});
-    expect_shares(five, 5, RULE(1, 0, 0.399), (double[]){0, 1, 0, 0, 0});
-    expect_shares(five, 5, RULE(1, 0, 0.401), two);
-    expect_shares(five, 5, RULE(1, 0, 0.649), two);
-    expect_shares(five, 5, RULE(1, 0, 0.651), three);
-    expect_shares(five, 5, RULE(1, 0, 0.999), five);
-    // top_k first: of the three likeliest, 0.7 * 0.85 = 0.595 is within the first two
-    expect_shares(five, 5, RULE(1, 3, 0.7), two);
-    expect_shares(five, 5, RULE(1, 2, 0.99), two);
-}
-
-TEST(test_min_p)
-{
-    const double two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0}, three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
+    static const double one[] = {0, 1, 0, 0, 0}, two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0};
+    static const double three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
     const struct {
-        double min_p;
+        size_t top_k;
+        double top_p, min_p;
         const double *share;
-    } rows[] = {{1, (double[]){0, 1, 0, 0, 0}}, {0.63, (double[]){0, 1, 0, 0, 0}}, {0.62, two}, {0.51, two},
-                {0.49, three}, {0.12, five}};
+    } rows[] = {
+        {1, 1, 0, one}, {3, 1, 0, three}, {5, 1, 0, five}, {100, 1, 0, five}, {0, 0.001, 0, one}, {0, 0.399, 0, one},
+        {0, 0.401, 0, two}, {0, 0.649, 0, two}, {0, 0.651, 0, three}, {0, 0.999, 0, five},
+        // top_k first: of the three likeliest, 0.7 * 0.85 = 0.595 is within the first two
+        {3, 0.7, 0, two}, {2, 0.99, 0, two},
+        {0, 1, 1, one}, {0, 1, 0.63, one}, {0, 1, 0.62, two}, {0, 1, 0.51, two}, {0, 1, 0.49, three},
+        {0, 1, 0.12, five},
+    };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        SampleRule rule = plain;
-        rule.min_p = rows[i].min_p;
+        SampleRule rule = {.temperature = 1, .top_k = rows[i].top_k, .top_p = rows[i].top_p, .min_p = rows[i].min_p};
         expect_shares(five, 5, rule, rows[i].share);
     }
     SampleRule after = RULE(2, 0, 1); // of the probabilities after the temperature: sqrt(0.25 / 0.4) = 0.79
@@ -182,6 +165,18 @@ static float *head_row(Case *c, int32_t id)
     return c->model->weights + c->model->params.row[row].offset + (size_t)id * c->model->shape.channels;
 }
 
+static Sampler begin(Case *c, KvCache *cache, const char *prompt, SampleRule rule, uint64_t seed)
+{
+    return sample_begin(c->model, (SampleForward){0}, cache, c->tokenizer, prompt, strlen(prompt), rule,
+                        rng_make(seed, "s", 0));
+}
+
+static char *text_of(Case *c, const char *prompt, size_t n, SampleRule rule, uint64_t seed, uint32_t stream)
+{
+    return sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, prompt, n, rule,
+                       rng_make(seed, "sample", stream));
+}
+
 // A row of zeros in the head has logit 0; the likeliest of 257 is well above that. Such a token is never taken.
 static void never(Case *c, int32_t id)
 {
@@ -196,8 +191,7 @@ static void expect_greedy(Case *c, const char *prompt, size_t n, double repetiti
 {
     SampleRule rule = greedy;
     rule.repetition = repetition;
-    char *text = sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, prompt, n, rule,
-                             rng_make(1, "sample", 0));
+    char *text = text_of(c, prompt, n, rule, 1, 0);
     size_t n_prompt = strlen(prompt), n_ids = 1 + n_prompt, first = 0;
     int32_t ids[1 + PROMPT_MAX + 4 * CONTEXT] = {tokenizer_eot(c->tokenizer)};
     static float logits[CONTEXT * N_TOKENS];
@@ -225,6 +219,7 @@ static void expect_greedy(Case *c, const char *prompt, size_t n, double repetiti
     free(text);
 }
 
+// Within the context, beyond it, and with a penalty for what was there.
 TEST_WITH(test_cache_is_the_model, setup, teardown)
 {
     Case *c = *state;
@@ -232,24 +227,10 @@ TEST_WITH(test_cache_is_the_model, setup, teardown)
     never(c, token_of(c, 0)); // would end the string
     expect_greedy(c, "", 10, 1);
     expect_greedy(c, "abc", 12, 1);
-}
-
-TEST_WITH(test_beyond_the_context, setup, teardown)
-{
-    Case *c = *state;
-    never(c, tokenizer_eot(c->tokenizer));
-    never(c, token_of(c, 0));
     expect_greedy(c, "", 3 * CONTEXT, 1);
     expect_greedy(c, "a prompt of 15 b", CONTEXT, 1);         // with end-of-text: one more than fits
     expect_greedy(c, "a prompt of 15", 2 * CONTEXT, 1);
     expect_greedy(c, "a prompt that is longer than the whole context", 20, 1);
-}
-
-TEST_WITH(test_repetition, setup, teardown)
-{
-    Case *c = *state;
-    never(c, tokenizer_eot(c->tokenizer));
-    never(c, token_of(c, 0));
     expect_greedy(c, "abcabc", CONTEXT, 1.3);
     expect_greedy(c, "", 3 * CONTEXT, 20);
 }
@@ -268,8 +249,7 @@ TEST_WITH(test_repetition_below_zero, setup, teardown)
         for (int penalty = 1; penalty <= 10; penalty += 9) {
             SampleRule rule = greedy;
             rule.repetition = penalty;
-            Sampler s = sample_begin(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "a", 1, rule,
-                                     rng_make(1, "s", 0));
+            Sampler s = begin(c, &c->cache, "a", rule, 1);
             bool again = sample_next(&s, NULL) == a;
             assert_false(again && penalty > 1);
             taken += again;
@@ -287,8 +267,7 @@ TEST_WITH(test_log_probability, setup, teardown)
     SampleRule rule = RULE(0.5, 3, 1);
     rule.repetition = 2;
     never(c, tokenizer_eot(c->tokenizer));
-    Sampler s = sample_begin(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "ab", 2, rule,
-                             rng_make(1, "s", 0));
+    Sampler s = begin(c, &c->cache, "ab", rule, 1);
     double given[CONTEXT];
     for (size_t i = 0; i < CONTEXT - 3; i++) assert_true(sample_next(&s, &given[i]) >= 0);
     model_set_batch(c->model, s.ids.id, NULL, s.ids.id, 1, s.ids.n);
@@ -340,9 +319,7 @@ TEST_WITH(test_text_is_a_function_of_the_seed, setup, teardown)
     Case *c = *state;
     char *text[4];
     const uint64_t seeds[] = {1, 1, 2, 1};
-    for (int i = 0; i < 4; i++)
-        text[i] = sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "ab", 12, RULE(3, 0, 1),
-                              rng_make(seeds[i], "sample", i == 3));
+    for (uint32_t i = 0; i < 4; i++) text[i] = text_of(c, "ab", 12, RULE(3, 0, 1), seeds[i], i == 3);
     assert_string_equal(text[0], text[1]);
     assert_string_not_equal(text[0], text[2]);
     assert_string_not_equal(text[0], text[3]);
@@ -358,8 +335,7 @@ TEST_WITH(test_end_of_text_ends, setup, teardown)
     for (int32_t id = 0; id < N_TOKENS; id++) never(c, id);
     for (int sign = -1; sign <= 1; sign += 2) {
         head_row(c, tokenizer_eot(c->tokenizer))[0] = (float)sign;
-        char *text = sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "ab", 1, greedy,
-                                 rng_make(1, "sample", 0));
+        char *text = text_of(c, "ab", 1, greedy, 1, 0);
         assert_memory_equal(text, "ab", 2);
         if (strlen(text) == 2) ended = true;
         else went_on = strlen(text) == 3;
@@ -453,8 +429,7 @@ TEST_WITH(test_documents_side_by_side, setup, teardown)
     rule.repetition = 1.2;
     for (size_t k = 0; k < c->model->shape.channels; k++) head_row(c, tokenizer_eot(c->tokenizer))[k] *= 2; // some end
     for (size_t b = 0; b < FEW_ROWS; b++) {
-        Sampler s = sample_begin(c->model, (SampleForward){0}, &c->cache, c->tokenizer, prompt[b], strlen(prompt[b]),
-                                 rule, rng_make(b, "s", 0));
+        Sampler s = begin(c, &c->cache, prompt[b], rule, b);
         size_t *n = &n_alone[b];
         for (*n = 0; *n < TOKENS && (alone[b][*n] = sample_next(&s, &given[b][*n])) >= 0;) ++*n;
         n_ended += *n < TOKENS;
@@ -467,8 +442,7 @@ TEST_WITH(test_documents_side_by_side, setup, teardown)
     size_t n_live = FEW_ROWS, which[FEW_ROWS];
     for (size_t b = 0; b < FEW_ROWS; b++) {
         cache[b] = model_cache_create(c->model);
-        all[b] = sample_begin(c->model, (SampleForward){0}, &cache[b], c->tokenizer, prompt[b], strlen(prompt[b]), rule,
-                              rng_make(b, "s", 0));
+        all[b] = begin(c, &cache[b], prompt[b], rule, b);
         live[b] = &all[b], which[b] = b;
     }
     assert_int_equal(sample_batch(c->model), FEW_ROWS);
@@ -515,50 +489,37 @@ static int begin_with_nothing(void *arg)
 TEST_WITH(test_begins_as_the_tokenizer_says, setup, teardown)
 {
     Case *c = *state;
-    Tokenizer *t = without_bos(true);
-    Sampler s = begin_with(c, t, "!");
-    assert_int_equal(s.ids.n, 1);
-    assert_int_equal(s.ids.id[0], 0);
-    sample_end(&s);
-    s = begin_with(c, t, ""); // the end of a text before
-    assert_int_equal(s.ids.n, 1);
-    assert_int_equal(s.ids.id[0], 255);
-    sample_end(&s);
-    tokenizer_free(t);
-    s = begin_with(c, c->tokenizer, "!"); // one that was trained here
-    assert_int_equal(s.ids.n, 2);
-    assert_int_equal(s.ids.id[0], tokenizer_eot(c->tokenizer));
-    sample_end(&s);
+    Tokenizer *own = without_bos(true); // c->tokenizer was trained here
+    const struct {
+        Tokenizer *tokenizer;
+        const char *prompt;
+        size_t n;
+        int32_t first;
+    } rows[] = {{own, "!", 1, 0}, {own, "", 1, 255}, {c->tokenizer, "!", 2, tokenizer_eot(c->tokenizer)}};
+    for (int i = 0; i < 3; i++) {
+        Sampler s = begin_with(c, rows[i].tokenizer, rows[i].prompt);
+        assert_int_equal(s.ids.n, rows[i].n);
+        assert_int_equal(s.ids.id[0], rows[i].first);
+        sample_end(&s);
+    }
+    tokenizer_free(own);
     expect_die(begin_with_nothing, c, "an empty prompt, and no token of the tokenizer begins or ends a text");
 }
 
-static int read_no_token(void *arg)
-{
-    Case *c = arg;
-    float logits[N_TOKENS];
-    model_next_logits(c->model, &c->cache, (const int32_t[1]){0}, 0, logits);
-    return 0;
-}
+typedef struct {
+    Case *c;
+    size_t room, first, then; // tokens that are read, and then
+} Reading;
 
-// One token more than the cache has room for, which is the context.
-static int read_too_many(void *arg)
+static int read_tokens(void *arg)
 {
-    Case *c = arg;
+    Reading *r = arg;
     float logits[N_TOKENS];
     const int32_t token[CONTEXT] = {0};
-    model_next_logits(c->model, &c->cache, token, 1, logits);
-    model_next_logits(c->model, &c->cache, token, CONTEXT, logits);
-    return 0;
-}
-
-static int read_more_than_room(void *arg)
-{
-    Case *c = arg;
-    float logits[N_TOKENS];
-    KvCache cache = model_cache_for(c->model, 3), *list = &cache;
-    const int32_t token[3] = {0};
-    model_next_logits(c->model, &cache, token, 3, logits);
-    model_next_logits_each(c->model, &list, token, 1, logits);
+    KvCache cache = model_cache_for(r->c->model, r->room), *list = &cache;
+    model_next_logits(r->c->model, &cache, token, r->first, logits);
+    if (r->then > 1) model_next_logits(r->c->model, &cache, token, r->then, logits);
+    else model_next_logits_each(r->c->model, &list, token, 1, logits);
     return 0;
 }
 
@@ -575,11 +536,11 @@ TEST_WITH(test_room, setup, teardown)
     assert_int_equal(c->mem.bytes, before);
 }
 
+// No token, and one token more than the cache has room for.
 TEST_WITH(test_cache_has_limits, setup, teardown)
 {
-    expect_die(read_more_than_room, *state, "broken invariant");
-    expect_die(read_no_token, *state, "broken invariant");
-    expect_die(read_too_many, *state, "broken invariant");
+    const Reading rows[] = {{*state, 3, 3, 1}, {*state, CONTEXT, 0, 1}, {*state, CONTEXT, 1, CONTEXT}};
+    for (int i = 0; i < 3; i++) expect_die(read_tokens, (void *)&rows[i], "broken invariant");
 }
 
 TESTS(NULL, NULL)
