@@ -1,6 +1,7 @@
 // test_plan_guides: the table of build/plan guides (guides.h): every row computes, and verdicts follow from values; and
 // some of the guides' formulas against the plan's own counts, to the byte.
-#include "test/test.h"
+#define PROGRAM "plan"
+#include "plan_case.h"
 
 #include "comm/collectives.h"
 #include "dev/plan/guides.h"
@@ -8,17 +9,6 @@
 #include "dev/plan/plan_traffic.h"
 #include "dev/plan/sharding.h"
 
-#include <math.h>
-
-#define PROGRAM "plan"
-#include "program.h"
-
-static const ModelShape gpt3 = {.layers = 96, .channels = 12288, .heads = 96, .kv_heads = 96, .head_size = 128,
-                                .ffn = 49152,
-                                .vocab = 50257, .context = 2048, .bias = true, .tie = true};
-static const ModelShape gpt2 = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64,
-                                .ffn = 3072,
-                                .vocab = 50257, .context = 1024, .bias = true, .tie = true};
 
 // a is b to the digits that the guide prints: within half of its last one.
 static void printed(double a, double b, double half)
@@ -48,10 +38,9 @@ TEST(test_bubble)
         double bubble;
     } guide[] = {{4, 8, 0.2727}, {8, 32, 0.1795}, {16, 64, 0.1899}};
     for (int i = 0; i < 3; i++) {
-        PlanJob job = {.shape = gpt2, .T = 1024, .batch = guide[i].m, .x_bytes = 2, .machine = machines_find("H100"),
-                       .layout = plan_layout_default()};
+        PlanJob job = plan_job(&gpt2_124m, "H100", guide[i].m, 1, 1, 1, guide[i].p);
         job.shape.layers = 16;
-        job.layout.pp = job.layout.gpus = guide[i].p;
+        job.layout.recompute = plan_layout_default().recompute;
         job.machine.inside = job.machine.between = (MachineLink){.alpha = 0, .bandwidth = 1e30};
         printed(plan_time(&job, true).bubble, guide[i].bubble, 5e-5);
     }
@@ -75,9 +64,7 @@ TEST(test_ring)
 // Tensor parallelism: four all-reduces of B T C a layer and micro-batch.
 TEST(test_tensor_parallel)
 {
-    PlanJob job = {.shape = gpt3, .T = 2048, .batch = 1, .x_bytes = 2, .machine = machines_find("A100-80"),
-                   .layout = plan_layout_default()};
-    job.layout.tp = job.layout.gpus = 8, job.layout.recompute = RECOMPUTE_NONE;
+    PlanJob job = plan_job(&gpt3_175b, "A100-80", 1, 1, 8, 1, 1);
     PlanTraffic t = plan_traffic(&job);
     double stream = 2.0 * 2048 * 12288, blocks = 4.0 * 96 + 2; // and the embedding's and the head's
     printed(stream / 1e6, 50.3, 0.05);

@@ -1,29 +1,19 @@
 // test_plan_layout: parts of a layout add up to the whole model; what a rank holds falls as it should; every refusal.
-#include "test/test.h"
+#include "plan_case.h"
 
-#include "parallel/pipeline.h"
-#include "dev/plan/plan.h"
-#include "dev/plan/plan_layout.h"
-#include "dev/plan/sharding.h"
 #include "base/rng.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "dev/plan/plan.h"
+#include "dev/plan/sharding.h"
+#include "parallel/pipeline.h"
 
 static const ModelShape llama = {.layers = 80, .channels = 8192, .heads = 64, .kv_heads = 8, .head_size = 128,
-                                 .ffn = 28672,
-                                 .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM, .swiglu = true, .rope = true};
-static const ModelShape gpt = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
-                               .vocab = 50257, .context = 1024, .bias = true, .tie = true};
+                                 .ffn = 28672, .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM,
+                                 .swiglu = true, .rope = true};
 
 static PlanJob job_of(const ModelShape *s, int dp, int tp, int pp, int chunks)
 {
-    PlanJob job = {.shape = *s, .T = s->context, .batch = 64, .x_bytes = 2, .machine = machines_find("A100-80"),
-                   .layout = plan_layout_default()};
-    PlanLayout *l = &job.layout;
-    l->dp = dp, l->tp = tp, l->pp = pp, l->chunks = chunks, l->gpus = dp * tp * pp;
-    l->schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+    PlanJob job = plan_job_chunks(plan_job(s, "A100-80", 64, dp, tp, 1, pp), chunks);
+    job.layout.recompute = plan_layout_default().recompute;
     return job;
 }
 
@@ -62,7 +52,7 @@ TEST(test_stages_add_up)
             assert_int_equal(plan_layout_tied(&job, cases[i].pp - 1), tie ? s.vocab * s.channels : 0);
         }
     }
-    PlanJob one = job_of(&gpt, 1, 1, 1, 1);
+    PlanJob one = job_of(&gpt2_124m, 1, 1, 1, 1);
     assert_int_equal(plan_layout_params(&one, 0), 124439808); // GPT-2's, and once
 }
 
@@ -74,7 +64,7 @@ TEST(test_slots_are_the_tables)
             for (int m = p; m <= 5 * p; m += p) {
                 PipelineSchedule schedule = v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
                 PipelineTable *t = pipeline_table_make(schedule, p, m, v);
-                PlanJob job = job_of(&gpt, 1, 1, p, v);
+                PlanJob job = job_of(&gpt2_124m, 1, 1, p, v);
                 job.batch = m;
                 for (int stage = 0; stage < p; stage += p - 1) {
                     ModelStage s = pipeline_stage(t, stage, (size_t)(p * v), NULL);

@@ -1,11 +1,7 @@
 // test_plan_traffic: the plan's bytes of tensor, context, pipeline and data parallelism and of experts against the
 // formulas and tables of their modules; and seconds against the alpha-beta model by hand. (What runs send:
 // test_layouts.)
-#include "test/test.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "plan_case.h"
 
 #include "base/rng.h"
 #include "comm/collectives.h"
@@ -28,10 +24,8 @@ static const ModelShape wide = { // for 8 ranks
 
 static PlanJob job_of(const ModelShape *shape, size_t tokens, int tp, int pp, int cp, int dp)
 {
-    PlanJob job = {.shape = *shape, .T = tokens, .batch = dp, .x_bytes = 4, .machine = machines_find("A100-80"),
-                   .layout = plan_layout_default()};
-    job.layout.tp = tp, job.layout.pp = pp, job.layout.cp = cp, job.layout.dp = dp, job.layout.gpus = tp * pp * cp * dp;
-    job.layout.recompute = RECOMPUTE_NONE;
+    PlanJob job = plan_job(shape, "A100-80", dp, dp, tp, cp, pp);
+    job.T = tokens, job.x_bytes = 4;
     return job;
 }
 
@@ -207,11 +201,6 @@ TEST(test_split_blocks_add_twice)
 
 // ---- seconds
 
-static void near(double a, double b)
-{
-    if (!(fabs(a - b) <= 1e-12 * fabs(b))) fail_msg("%.15g is not %.15g", a, b);
-}
-
 TEST(test_seconds_by_hand)
 {
     PlanJob job = job_of(&wide, 64, 8, 1, 1, 16);
@@ -222,10 +211,12 @@ TEST(test_seconds_by_hand)
     assert_int_equal(dp.size, 16);
     const char *way;
     // A ring of 8 in the node: 2 * 7 steps, 7/8 of the bytes twice.
-    near(plan_traffic_seconds(&tp, COMM_ALL_REDUCE, 8e8, &way), 14 * 1.5e-6 + 2 * 0.875 * 8e8 / (300e9 * k.inside));
+    near(plan_traffic_seconds(&tp, COMM_ALL_REDUCE, 8e8, &way),
+         14 * 1.5e-6 + 2 * 0.875 * 8e8 / (300e9 * k.inside), 1e-12);
     assert_string_equal(way, "ring");
     // 16 ranks with a card each: halving has 2 * 4 messages, and the ring's bytes.
-    near(plan_traffic_seconds(&dp, COMM_ALL_REDUCE, 8e8, &way), 8 * 5e-6 + 2 * (15 / 16.0) * 8e8 / (25e9 * k.between));
+    near(plan_traffic_seconds(&dp, COMM_ALL_REDUCE, 8e8, &way),
+         8 * 5e-6 + 2 * (15 / 16.0) * 8e8 / (25e9 * k.between), 1e-12);
     assert_string_equal(way, "halving");
     // All 8 of each of two nodes are replicas: 8 cards between the nodes, as a ring or by the hierarchy.
     PlanJob flat = job_of(&wide, 64, 1, 1, 1, 16);
@@ -233,10 +224,11 @@ TEST(test_seconds_by_hand)
     assert_int_equal(g.inside, 8);
     double ring = 30 * 5e-6 + 2 * (15 / 16.0) * 8e8 / (8 * 25e9 * k.between);
     double tiers = 2 * (7 * 1.5e-6 + 0.875 * 8e8 / (300e9 * k.inside)) + 2 * 5e-6 + 1e8 / (25e9 * k.between);
-    near(plan_traffic_seconds(&g, COMM_ALL_REDUCE, 8e8, &way), fmin(ring, tiers));
+    near(plan_traffic_seconds(&g, COMM_ALL_REDUCE, 8e8, &way), fmin(ring, tiers), 1e-12);
     assert_true(ring < tiers);
     // A few bytes: the fewest messages win.
-    near(plan_traffic_seconds(&dp, COMM_ALL_REDUCE, 16, &way), 8 * 5e-6 + 2 * (15 / 16.0) * 16 / (25e9 * k.between));
+    near(plan_traffic_seconds(&dp, COMM_ALL_REDUCE, 16, &way),
+         8 * 5e-6 + 2 * (15 / 16.0) * 16 / (25e9 * k.between), 1e-12);
     assert_true(plan_traffic_seconds(&tp, COMM_ALL_REDUCE, 0, NULL) == 0);
 }
 
@@ -286,9 +278,9 @@ TEST(test_all_to_all_by_hand)
     RooflineConstants k = roofline_constants();
     PlanGroup g = plan_traffic_group(&job, MESH_EP);
     assert_int_equal(g.inside, 4);
-    near(plan_traffic_seconds(&g, COMM_ALL_TO_ALL, 7e8, NULL), 4 * 5e-6 + 4e8 / (25e9 * k.between));
+    near(plan_traffic_seconds(&g, COMM_ALL_TO_ALL, 7e8, NULL), 4 * 5e-6 + 4e8 / (25e9 * k.between), 1e-12);
     g.out.bandwidth *= 1000;
-    near(plan_traffic_seconds(&g, COMM_ALL_TO_ALL, 7e8, NULL), 3 * 1.5e-6 + 3e8 / (300e9 * k.inside));
+    near(plan_traffic_seconds(&g, COMM_ALL_TO_ALL, 7e8, NULL), 3 * 1.5e-6 + 3e8 / (300e9 * k.inside), 1e-12);
 }
 
 TESTS(NULL, NULL)
