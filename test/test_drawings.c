@@ -1,7 +1,6 @@
 // drawings: what build/collectives, mesh, tp, zero and draw draw is well-formed and has the right
 // marks, counted by hand for small groups. (The programs check their data themselves before they draw.)
-// deeper: the time line of stage 0 too
-#include <ctype.h>
+// deeper: the time lines of two real ranks
 #include <math.h>
 #include <stdbool.h>
 
@@ -31,6 +30,29 @@ static char *picture(const char *arguments)
     return text;
 }
 
+// A text, and how often a picture has it.
+typedef struct {
+    const char *text;
+    int times;
+} Said;
+
+static void check_said(const char *picture, const Said *said)
+{
+    for (; said->text; said++)
+        if (count_of(picture, said->text) != said->times)
+            fail_msg("%s: %d times, should be %d", said->text, count_of(picture, said->text), said->times);
+}
+
+// What the picture of these arguments says.
+static void draws(const char *arguments, const Said *said)
+{
+    char *text = picture(arguments);
+    assert_true(strlen(text) < 60000);
+    check_said(text, said);
+    free(text);
+}
+#define DRAWS(arguments, ...) draws(arguments, (const Said[]){__VA_ARGS__, {NULL, 0}})
+
 TEST(test_collectives)
 {
     // Four ranks with four shards each, one row more than steps. Shards that are whole after each step, and messages:
@@ -43,14 +65,9 @@ TEST(test_collectives)
                 {"draw direct 4", 7, 40, 24},
                 {"draw hierarchical 4", 5, 28, 16}, {"draw ring,halving 4", 12, 68, 40}};
     use("collectives");
-    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
-        char *text = picture(CASE[i].draw);
-        assert_true(strlen(text) < 60000);
-        assert_int_equal(count_of(text, "class=\"whole\""), CASE[i].whole);
-        assert_int_equal(count_of(text, "class=\"part\""), CASE[i].rows * 16 - CASE[i].whole);
-        assert_int_equal(count_of(text, "class=\"arrow\""), CASE[i].messages);
-        free(text);
-    }
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++)
+        DRAWS(CASE[i].draw, {"class=\"whole\"", CASE[i].whole}, {"class=\"arrow\"", CASE[i].messages},
+              {"class=\"part\"", CASE[i].rows * 16 - CASE[i].whole});
     free(picture("draw halving 7")); // three of them lend their vector first
     free(picture("draw tree 8"));
     free(picture("draw ring 2"));
@@ -68,19 +85,12 @@ TEST(test_mesh)
     } CASE[] = {{"16 --pp 2 --cp 2 --tp 2 --svg", 8, 8, 8, 4, 16, 1}, {"12 --pp 3 --tp 2 --svg", 6, 0, 8, 2, 12, 1},
                 {"4 --ep 2 --svg", 4, 0, 0, 3, 4, 2}, {"1 --svg", 1, 0, 0, 0, 1, 1}};
     use("mesh");
-    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
-        char *text = picture(CASE[i].draw);
-        assert_int_equal(count_of(text, "class=\"tp\""), CASE[i].tp);
-        assert_int_equal(count_of(text, "class=\"cp\""), CASE[i].cp);
-        assert_int_equal(count_of(text, "class=\"pp\""), CASE[i].pp);
-        assert_int_equal(count_of(text, "class=\"dp\""), CASE[i].dp);
-        // each rank: one part of the model and two chunks of the sequence; and one box of each in the legend
-        assert_int_equal(count_of(text, "fill=\"#2563a8\"/>"), CASE[i].ranks + 1);
-        assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 2 * CASE[i].ranks + 1);
-        // and, with ep, one part of the experts
-        assert_int_equal(count_of(text, "fill=\"#2f7d4f\"/>"), CASE[i].ep > 1 ? CASE[i].ranks + 1 : 0);
-        free(text);
-    }
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++)
+        DRAWS(CASE[i].draw, {"class=\"tp\"", CASE[i].tp}, {"class=\"cp\"", CASE[i].cp}, {"class=\"pp\"", CASE[i].pp},
+              {"class=\"dp\"", CASE[i].dp},
+              // each rank: one part of the model and two chunks of the sequence; and one box of each in the legend
+              {"fill=\"#2563a8\"/>", CASE[i].ranks + 1}, {"fill=\"#d1571b\"/>", 2 * CASE[i].ranks + 1},
+              {"fill=\"#2f7d4f\"/>", CASE[i].ep > 1 ? CASE[i].ranks + 1 : 0}); // and one part of the experts
     assert_int_equal(run("128 --svg x.svg"), 2);
 }
 
@@ -92,11 +102,8 @@ TEST(test_tp)
     for (int ranks = 2; ranks <= 4; ranks *= 2) {
         char command[40];
         snprintf(command, sizeof command, "tiny %d --svg", ranks);
-        char *text = picture(command);
-        assert_int_equal(count_of(text, "fill=\"none\" stroke=\"#b8c0c8\"/>"), 2 * ranks * (8 + 3)); // two panels
-        assert_int_equal(count_of(text, "opacity=\"0.35\""), 2 * ranks * 2);                       // two norms, whole
-        assert_int_equal(count_of(text, "opacity=\"0.9\""), 2 * ranks * 6);
-        free(text);
+        DRAWS(command, {"fill=\"none\" stroke=\"#b8c0c8\"/>", 2 * ranks * (8 + 3)}, // two panels
+              {"opacity=\"0.35\"", 2 * ranks * 2}, {"opacity=\"0.9\"", 2 * ranks * 6}); // two norms, whole
     }
     assert_int_equal(run("tiny 3 --svg x.svg"), 1); // four heads
     assert_int_equal(run("tiny 1"), 2);
@@ -105,43 +112,27 @@ TEST(test_tp)
 // The time line of real ranks. A model of 8 units: 8 forwards (the head's too) and 8 backwards a step.
 TEST(test_timeline)
 {
-    char command[1200];
-    for (int stage = deeper() ? 0 : 3; stage <= 3; stage += 3) {
+    use("zero");
+    assert_int_equal(run("timeline 4 x.svg"), 2);
+    if (!deeper()) skip();
+    for (int stage = 0; stage <= 3; stage += 3) {
+        char command[1200];
         snprintf(command, sizeof command,
                  "cd '%s' && export OMP_NUM_THREADS=1 && launcher=$(command -v mpiexec.mpich || command -v mpiexec || "
-                 "ls /usr/lib64/mpich/bin/mpiexec) && "
-                 "timeout 300 $launcher -n 2 '%.*s/zero' timeline %d t.svg </dev/null",
-                 dir, (int)(strrchr(program, '/') - program), program, stage);
+                 "ls /usr/lib64/mpich/bin/mpiexec) && timeout 300 $launcher -n 2 '%s' timeline %d t.svg </dev/null",
+                 dir, program, stage);
         assert_int_equal(system(command), 0);
         char *text = take_file("t.svg", NULL);
         check_tags(text);
-        // of the naive twin, of the overlapped step, and in the legend
-        assert_int_equal(count_of(text, "fill=\"#2563a8\"/>"), 2 * 8 + 1);
-        assert_int_equal(count_of(text, "fill=\"#2f7d4f\"/>"), 2 * 8 + 1);
-        assert_int_equal(count_of(text, "fill=\"#66727f\"/>"), 2 * 1 + 1);
-        if (stage == 0) { // naive: one call; overlapped: a call for each of 6 blocks, the head with the block below
-            assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 1 + 7 + 1);
-        } else { // gradients of 8 units; weights of 8 units, forward and again backward
-            assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 2 * 8 + 1);
-            assert_int_equal(count_of(text, "fill=\"#7c52a8\"/>"), 2 * 2 * 8 + 1);
-        }
+        // Forward, backward and update of the naive twin, of the overlapped step, and in the legend. Network: in stage
+        // 0 the naive step has one call, the overlapped one for each of 6 blocks, the head with the block below; in
+        // stage 3 gradients of 8 units, and weights of 8 units, forward and again backward.
+        check_said(text, (Said[]){{"fill=\"#2563a8\"/>", 2 * 8 + 1}, {"fill=\"#2f7d4f\"/>", 2 * 8 + 1},
+                                  {"fill=\"#66727f\"/>", 2 * 1 + 1},
+                                  {"fill=\"#d1571b\"/>", stage ? 2 * 8 + 1 : 1 + 7 + 1},
+                                  {"fill=\"#7c52a8\"/>", stage ? 2 * 2 * 8 + 1 : 0}, {NULL, 0}});
         free(text);
     }
-    use("zero");
-    assert_int_equal(run("timeline 4 x.svg"), 2);
-}
-
-// A text, and how often a picture has it.
-typedef struct {
-    const char *text;
-    int times;
-} Said;
-
-static void check_said(const char *picture, const Said *said)
-{
-    for (; said->text; said++)
-        if (count_of(picture, said->text) != said->times)
-            fail_msg("%s: %d times, should be %d", said->text, count_of(picture, said->text), said->times);
 }
 
 // A GPT block calls 8 ops forward (norm, qkv, attention, out, norm, up, down, add) and 11 backward (four matrices have
@@ -151,15 +142,10 @@ static void check_said(const char *picture, const Said *said)
 TEST(test_block)
 {
     use("draw");
-    char *text = picture("block tiny");
-    check_said(text, (Said[]){{"rotate(-90)", 19}, {"opacity=\"0.28\"", 1 + 1 + 12 + 7 + 3}, {"l6 11h-12z", 6 + 1},
-                              {">3 C</text>", 2}, {">4 C</text>", 3}, {">forward</text>", 1}, {">backward</text>", 1},
-                              {NULL, 0}});
-    free(text);
-    text = picture("block tiny-llama");
-    check_said(text, (Said[]){{"rotate(-90)", 23}, {">rope_backward</text>", 1}, {">swiglu_forward</text>", 1},
-                              {">mean1</text>", 0}, {">rstd1</text>", 1}, {"l6 11h-12z", 6 + 1}, {NULL, 0}});
-    free(text);
+    DRAWS("block tiny", {"rotate(-90)", 19}, {"opacity=\"0.28\"", 1 + 1 + 12 + 7 + 3}, {"l6 11h-12z", 6 + 1},
+          {">3 C</text>", 2}, {">4 C</text>", 3}, {">forward</text>", 1}, {">backward</text>", 1});
+    DRAWS("block tiny-llama", {"rotate(-90)", 23}, {">rope_backward</text>", 1}, {">swiglu_forward</text>", 1},
+          {">mean1</text>", 0}, {">rstd1</text>", 1}, {"l6 11h-12z", 6 + 1});
     assert_int_equal(run("block tiny-moe x.svg"), 1); // ops that the trace does not know
     assert_int_equal(run("block tiny --model.dropout=0.1 --nothing x.svg"), 2);
     assert_int_equal(run("blocks tiny x.svg"), 2);
@@ -173,13 +159,9 @@ TEST(test_block)
 TEST(test_casts)
 {
     use("draw");
-    char *text = picture("casts tiny --numerics.dtype=bf16");
-    check_said(text, (Said[]){{">bf16</text>", 5 + 1}, {">fp32</text>", 6 + 1}, {">adamw</text>", 1},
-                              {"l6 11h-12z", 1 + 1 + 2 + 4 + 1 + 1}, {NULL, 0}});
-    free(text);
-    text = picture("casts tiny --numerics.dtype=fp16");
-    check_said(text, (Said[]){{">fp16</text>", 5 + 1}, {">bf16</text>", 0}, {NULL, 0}});
-    free(text);
+    DRAWS("casts tiny --numerics.dtype=bf16", {">bf16</text>", 5 + 1}, {">fp32</text>", 6 + 1}, {">adamw</text>", 1},
+          {"l6 11h-12z", 1 + 1 + 2 + 4 + 1 + 1});
+    DRAWS("casts tiny --numerics.dtype=fp16", {">fp16</text>", 5 + 1}, {">bf16</text>", 0});
     assert_int_equal(run("casts tiny x.svg"), 1); // all is fp32
 }
 
@@ -187,11 +169,8 @@ TEST(test_casts)
 TEST(test_state)
 {
     use("draw");
-    char *text = picture("state gpt2-124m");
-    check_said(text, (Said[]){{">16 bytes</text>", 1}, {">18 bytes</text>", 2}, {">12.01 bytes</text>", 1},
-                              {">14 bytes</text>", 1}, {">10 bytes</text>", 1}, {">master weights</text>", 7},
-                              {">exp_avg</text>", 4}, {NULL, 0}});
-    free(text);
+    DRAWS("state gpt2-124m", {">16 bytes</text>", 1}, {">18 bytes</text>", 2}, {">12.01 bytes</text>", 1},
+          {">14 bytes</text>", 1}, {">10 bytes</text>", 1}, {">master weights</text>", 7}, {">exp_avg</text>", 4});
 }
 
 // Of 12 blocks: inputs that a block has to itself (none, selective, attention, full: all; every 2: six; sqrt, segments
@@ -200,12 +179,9 @@ TEST(test_state)
 TEST(test_recompute)
 {
     use("draw");
-    char *text = picture("recompute gpt2-124m");
-    check_said(text, (Said[]){{"#1f2933\" stroke=\"#ffffff\"", 12 * 4 + 6 + 3}, {"#2f7d4f\" stroke=\"#ffffff\"", 48},
-                              {"#2563a8\" stroke=\"#ffffff\"", 72}, {"#d1571b\" stroke=\"#ffffff\"", 36},
-                              {">2444 MB, 100%</text>", 1}, {">+15.2% operations</text>", 1},
-                              {">2 sets of buffers</text>", 1}, {">4 sets of buffers</text>", 1}, {NULL, 0}});
-    free(text);
+    DRAWS("recompute gpt2-124m", {"#1f2933\" stroke=\"#ffffff\"", 12 * 4 + 6 + 3}, {"#2f7d4f\" stroke=\"#ffffff\"", 48},
+          {"#2563a8\" stroke=\"#ffffff\"", 72}, {"#d1571b\" stroke=\"#ffffff\"", 36}, {">2444 MB, 100%</text>", 1},
+          {">+15.2% operations</text>", 1}, {">2 sets of buffers</text>", 1}, {">4 sets of buffers</text>", 1});
     assert_int_equal(run("recompute llama3-70b x.svg"), 1); // 80 layers
 }
 
@@ -214,10 +190,8 @@ TEST(test_recompute)
 TEST(test_tiles)
 {
     use("draw");
-    char *text = picture("tiles");
-    check_said(text, (Said[]){{">48 tiles, 52.9% of T x T computed, 50.0% needed</text>", 1},
-                              {" computed, 25.0% needed</text>", 1}, {" computed, 16.8% needed</text>", 1}, {NULL, 0}});
-    free(text);
+    DRAWS("tiles", {">48 tiles, 52.9% of T x T computed, 50.0% needed</text>", 1},
+          {" computed, 25.0% needed</text>", 1}, {" computed, 16.8% needed</text>", 1});
     assert_int_equal(run("tiles tiny x.svg"), 2);
 }
 
@@ -249,19 +223,12 @@ TEST(test_experts)
 TEST(test_slices)
 {
     use("draw");
-    char *text = picture("slices tiny");
-    check_said(text, (Said[]){{">1848 elements</text>", 1}, {">6248 elements</text>", 2}, {">2040 elements</text>", 1},
-                              {">model_00000: 3984 elements</text>", 1}, {">model_00001: 3984 elements</text>", 1},
-                              {">model_00002: 4208 elements</text>", 1}, {">model_00003: 4208 elements</text>", 1},
-                              {NULL, 0}});
-    free(text);
-    text = picture("slices tiny --from ranks=1 --to ranks=4,tp=4"); // column-parallel: a rank reads 64 rows
-    check_said(text, (Said[]){{">model_00000: 16384 elements</text>", 1}, {">4096 elements</text>", 4},
-                              {"height=\"65.00\" fill", 4}, {NULL, 0}});
-    free(text);
-    text = picture("slices tiny --to ranks=2"); // of replicas each writes a half and reads all
-    check_said(text, (Said[]){{">16384 elements</text>", 2}, {NULL, 0}});
-    free(text);
+    DRAWS("slices tiny", {">1848 elements</text>", 1}, {">6248 elements</text>", 2}, {">2040 elements</text>", 1},
+          {">model_00000: 3984 elements</text>", 1}, {">model_00001: 3984 elements</text>", 1},
+          {">model_00002: 4208 elements</text>", 1}, {">model_00003: 4208 elements</text>", 1});
+    DRAWS("slices tiny --from ranks=1 --to ranks=4,tp=4", // column-parallel: a rank reads 64 rows
+          {">model_00000: 16384 elements</text>", 1}, {">4096 elements</text>", 4}, {"height=\"65.00\" fill", 4});
+    DRAWS("slices tiny --to ranks=2", {">16384 elements</text>", 2}); // of replicas each writes a half and reads all
     assert_int_equal(run("slices tiny --tensor nothing x.svg"), 1);
     assert_int_equal(run("slices tiny --from ranks=x x.svg"), 2);
     assert_int_equal(run("slices tiny --to tp x.svg"), 2);

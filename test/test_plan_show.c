@@ -21,9 +21,11 @@ TEST(test_time)
     assert_non_null(json_object_get(json_object_get(b, "run"), "cost: formula"));
     json_decref(a), json_decref(b);
     expect_run("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --explain", 0, "| attention, fused |");
+    says("batch / (dp micro) = 512 / (32 * 1)");
     expect_run("time tiny --model.vocab=4096 --gpu cpu", 0, "1 cpu");
     // In TF32 weights, activations and what is sent have 4 bytes, weights no copy, and the peak is half.
     expect_run("time gpt2-124m --gpu A100 --numerics.dtype=tf32 --explain", 0, "* 1.56e+14)");
+    says("28 bytes a parameter");
     expect_run("traffic gpt2-124m --gpu A100 --gpus 8 --zero 1 --numerics.dtype=tf32", 0, "N = 8: 4 x 1 P (N - 1) / N");
 }
 
@@ -74,7 +76,7 @@ TEST(test_scaling)
     assert_true(number(root, "fit", "parameters") > 6e10 && number(root, "fit", "parameters") < 8e10);
     assert_true(number(root, "served", "saved") > 10);
     json_decref(root);
-    expect_run("scaling --params 7e9 --tokens 2e12", 0, "20 tokens a parameter");
+    expect_run("scaling --params 7e9 --tokens 2e12", 0, "285.71");
     // Two of budget, parameters and tokens say the third, one the others with 20 tokens a parameter.
     static const char *const same[] = {"--params 70e9 --tokens 1.4e12", "--params 70e9", "--tokens 1.4e12",
                                        "--flops 5.88e23 --params 70e9", "--flops 5.88e23 --tokens 1.4e12"};
@@ -120,7 +122,7 @@ TEST(test_questions)
     const char *best = json_string_value(json_object_get(json_array_get(json_object_get(root, "best"), 0), "layout"));
     assert_non_null(strstr(best, "micro 4 recompute selective"));
     json_decref(root);
-    root = json_of("layout llama2-7b --gpus 512 --tokens 2e12 --json");
+    root = json_of("layout llama2-7b --gpus 512 --tp 1 --pp 1 --tokens 2e12 --json");
     double hours = number(root, "run", "accelerator hours");
     near(number(root, "run", "cost"), 3.5 * hours, 1e-9);
     assert_true(hours > number(root, "run", "FLOPs") / 989.4e12 / 3600); // slower than the peak
@@ -176,6 +178,7 @@ TEST(test_presets)
     globfree(&found);
     // GPT-3's ramp: 375 million tokens of warm-up at 5,406 steps, and not 5,406 full batches.
     expect_run("schedule gpt3-175b", 0, "32768 to 3145728 tokens over the first 12000000000 tokens");
+    says("109271 steps, 300002277376 tokens");
     json_t *root = json_of("flops gpt3-175b --json");
     double token = number(root, "FLOPs of a token", "a token");
     near(number(root, "FLOPs of the run", "the run"), 300002277376.0 * token, 1e-9);
@@ -222,6 +225,7 @@ TEST(test_flops)
     assert_true(n > 20 && sum == number(root, "totals", "parameters"));
     json_decref(root);
     expect_run("cluster gpt2-124m --gpus 8 --explain", 0, "h of one accelerator / 8");
+    says("Daly's: near sqrt(2 * save 30 *");
     expect_run("cluster tiny --model.vocab=512 --gpus 1 --mtbf 0.002 --save 0.1 --restart 3 --interval 0.8 "
                "--explain", 0, "--interval; Young's would be sqrt(2 * save 0.1 * 7.2) = 1.2");
     says("= 0.5891, of steps"); // 0.8 / (10.2 (e^(0.9 / 7.2) - 1))
@@ -271,6 +275,7 @@ TEST(test_links)
                       "\"between\": {\"alpha\": 1e-3, \"bandwidth\": 2e7}}");
     put_text("one", "{\"inside\": {\"alpha\": 1e-6, \"bandwidth\": 4e9}}");
     expect_run("traffic gpt2-124m --gpus 16 --links both", 0, "measured inside, measured between");
+    says("| 497759232 | 14932776960 | 3331 | hierarchical |");
     expect_run("time gpt2-124m --gpus 16 --links one --link hdr", 0, "measured inside, hdr between");
     expect_run("time gpt2-124m --gpus 16 --links both --link hdr", 1,
                "--link hdr: --links has a link between hosts too");
