@@ -55,41 +55,6 @@ TEST(test_by_hand)
     }
 }
 
-// Who holds what, and who talks to whom: around the loop, and down and up the V.
-TEST(test_places)
-{
-    PipelineTable *loop = pipeline_table_make(PIPELINE_INTERLEAVED, 3, 3, 2);
-    PipelineTable *v = pipeline_table_make(PIPELINE_ZB_V, 3, 1, 0);
-    const int loop_piece[3][2] = {{0, 3}, {1, 4}, {2, 5}}, v_piece[3][2] = {{0, 5}, {1, 4}, {2, 3}};
-    for (int s = 0; s < 3; s++)
-        for (int c = 0; c < 2; c++) {
-            assert_int_equal(loop->piece[s][c], loop_piece[s][c]);
-            assert_int_equal(v->piece[s][c], v_piece[s][c]);
-            PipelinePlace p = pipeline_table_place(v, v_piece[s][c]);
-            assert_true(p.stage == s && p.chunk == c);
-        }
-    PipelineAction f = {.op = PIPELINE_F, .chunk = 0}, b = {.op = PIPELINE_B, .chunk = 1}, w = {.op = PIPELINE_W};
-    PipelinePlace p = pipeline_table_reader(loop, 2, f);
-    assert_true(p.stage == 0 && p.chunk == 1);
-    p = pipeline_table_reader(v, 2, f); // the bottom: it stays
-    assert_true(p.stage == 2 && p.chunk == 1);
-    p = pipeline_table_reader(v, 2, b);
-    assert_true(p.stage == 2 && p.chunk == 0);
-    p = pipeline_table_source(v, 1, b);
-    assert_true(p.stage == 0 && p.chunk == 1);
-    assert_int_equal(pipeline_table_source(v, 0, f).stage, -1); // the tokens
-    assert_int_equal(pipeline_table_source(v, 0, b).stage, -1); // the loss
-    assert_int_equal(pipeline_table_reader(v, 1, w).stage, -1);
-    pipeline_table_free(loop), pipeline_table_free(v);
-}
-
-TEST(test_names)
-{
-    for (int k = 0; k < PIPELINE_SCHEDULES; k++)
-        assert_int_equal(pipeline_table_find(pipeline_table_name((PipelineSchedule)k)), k);
-    assert_int_equal(pipeline_table_find("2f2b"), PIPELINE_SCHEDULES);
-}
-
 // ---- refusals
 
 typedef struct {

@@ -74,20 +74,6 @@ static void assert_formula(MemTag tag, const Mem *held)
     assert_int_equal(plan_evaluate(&none, f.symbols[0] == '0' ? "0" : f.numbers, NULL, 0), f.n_bytes);
 }
 
-// As the parts of a run ask for it, one by one, from a door that gives memory.
-static void allocate_really(Dev *dev)
-{
-    ModelShape shape = run_shape(&cfg);
-    real = (Run){.cfg = cfg, .dev = dev};
-    real.model = model_create(&shape, dev, &real.mem, (size_t)cfg.batch.micro, shape.context, 1, true);
-    real.optim = optim_create(real.model, (OptimSettings){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                                          .weight_decay = 0.1f, .clip = 1});
-    real.cache = model_cache_create(real.model);
-    size_t n_bytes = 2 * (size_t)cfg.batch.tokens * sizeof *real.data.token;
-    real.data.token = mem_alloc(&real.mem, MEM_SCRATCH, n_bytes, "a step's tokens");
-    real.data.target = real.data.token + cfg.batch.tokens;
-}
-
 static void run_one_step(void)
 {
     size_t B = (size_t)cfg.batch.micro, T = (size_t)cfg.model.context, n = (size_t)cfg.batch.tokens;
@@ -104,28 +90,42 @@ static void run_one_step(void)
     model_step_finish(real.model);
 }
 
+// A planned run and a real one, whose buffers are asked for by run_allocate and which makes an update behind a sealed
+// door.
+static void compare(Dev *dev, Replicas replicas)
+{
+    plan_open(&planned, &cfg, dev, 0);
+    real = (Run){.cfg = cfg, .dev = dev, .replicas = replicas};
+    run_allocate(&real);
+    params_init(&real.model->params, 1, real.model->weights);
+    model_weights_changed(real.model);
+    if (cfg.numerics.dtype == CONFIG_DTYPE_FP8) fp8_set_sites(dev->fp8, &real.model->params, "");
+    mem_seal(&real.mem);
+    run_one_step();
+    assert_true(isfinite(optim_step(&real.optim, real.model, 1e-3)));
+    for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
+    assert_true(planned.mem.bytes == real.mem.bytes && planned.mem.peak == real.mem.peak);
+    assert_true(real.mem.tag_bytes[MEM_ACTS] > 0);
+    PlanMoved moved = plan_moved(&planned);
+    assert_int_equal(moved.out, real.model->pool.bytes_out);
+    assert_int_equal(moved.in, real.model->pool.bytes_in);
+    plan_close(&planned);
+    run_free(&real);
+    ranks_part(&real.replicas);
+}
+
 TEST(test_plan_is_the_run)
 {
     Dev *dev = dev_cpu_create(1);
     for (int i = 0; i < N_CASES; i++) {
         configure(cases[i]);
-        plan_open(&planned, &cfg, dev, 0);
-        allocate_really(dev);
-        run_one_step();
-        optim_step(&real.optim, real.model, 1e-3);
-        for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
-        assert_int_equal(planned.mem.bytes, real.mem.bytes);
-        assert_int_equal(planned.mem.peak, real.mem.peak);
-        assert_true(real.mem.tag_bytes[MEM_ACTS] > 0);
-        plan_close(&planned);
-        run_free(&real);
+        compare(dev, replicas_alone(NULL));
     }
     dev_cpu_free(dev);
 }
 
 // Every numerics.dtype with every optim.name and every memory.recompute; compression, document masks, deterministic
 // sums, the family, tied heads and grouped queries change with the count, at different paces, so that each meets all.
-// A run with such buffers makes an update, behind a sealed door.
 TEST(test_every_combination)
 {
     static const char *const options[18] = {"--model.vocab=400", "--model.channels=40", "--model.heads=4",
@@ -151,47 +151,9 @@ TEST(test_every_combination)
         cfg.data.document_mask = documents;
         cfg.numerics.deterministic = fixed;
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
-        plan_open(&planned, &cfg, dev, 0);
-        real = (Run){.cfg = cfg, .dev = dev, .replicas = fixed ? ranks_join(&cfg, NULL, 0) : replicas_alone(NULL)};
-        run_allocate(&real);
-        params_init(&real.model->params, 1, real.model->weights);
-        model_weights_changed(real.model);
-        if (d == CONFIG_DTYPE_FP8) fp8_set_sites(dev->fp8, &real.model->params, "");
-        mem_seal(&real.mem);
-        run_one_step();
-        assert_true(isfinite(optim_step(&real.optim, real.model, 1e-3)));
-        for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
-        PlanMoved moved = plan_moved(&planned);
-        assert_int_equal(moved.out, real.model->pool.bytes_out);
-        assert_int_equal(moved.in, real.model->pool.bytes_in);
-        plan_close(&planned);
-        run_free(&real);
-        ranks_part(&real.replicas);
+        compare(dev, fixed ? ranks_join(&cfg, NULL, 0) : replicas_alone(NULL));
         run_device_free(dev, cpu);
     }
-}
-
-// run_allocate makes all that the parts make, and leaves them usable: the same numbers once the weights are set.
-TEST(test_run_allocates_what_was_planned)
-{
-    Dev *dev = dev_cpu_create(1);
-    configure(cases[5]);
-    plan_open(&planned, &cfg, dev, 0);
-    real = (Run){.cfg = cfg, .dev = dev, .replicas = replicas_alone(NULL)};
-    run_allocate(&real);
-    assert_int_equal(real.mem.n_blocks, planned.mem.n_blocks);
-    for (size_t i = 0; i < real.mem.n_blocks; i++) {
-        assert_int_equal(real.mem.block[i].n_bytes, planned.mem.block[i].n_bytes);
-        assert_string_equal(real.mem.block[i].what, planned.mem.block[i].what);
-    }
-    params_init(&real.model->params, 1, real.model->weights);
-    mem_seal(&real.mem); // the steps ask for nothing more
-    run_one_step();
-    double norm = optim_step(&real.optim, real.model, 1e-3);
-    assert_true(isfinite(norm) && norm > 0);
-    plan_close(&planned);
-    run_free(&real);
-    dev_cpu_free(dev);
 }
 
 // A plan of 3 TB on this machine: nothing behind it is touched.

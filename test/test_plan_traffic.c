@@ -232,22 +232,10 @@ TEST(test_seconds_by_hand)
     assert_true(plan_traffic_seconds(&tp, COMM_ALL_REDUCE, 0, NULL) == 0);
 }
 
-TEST(test_groups_on_nodes)
-{
-    PlanJob job = job_of(&wide, 64, 2, 2, 1, 4); // two models a node
-    assert_int_equal(plan_traffic_group(&job, MESH_PP).inside, 2);
-    assert_int_equal(plan_traffic_group(&job, MESH_REPLICAS).inside, 2);
-    job = job_of(&wide, 64, 8, 2, 1, 4);
-    assert_int_equal(plan_traffic_group(&job, MESH_PP).inside, 1);
-    job = job_of(&wide, 64, 2, 1, 4, 2); // a model and its sequence fill the node
-    assert_int_equal(plan_traffic_group(&job, MESH_CP).inside, 4);
-    assert_int_equal(plan_traffic_group(&job, MESH_REPLICAS).inside, 4);
-}
-
-// Every group of replicas and experts, on nodes of 8, as the mesh has it: rank 0's members among the first 8 ranks.
+// Every group of replicas, experts and sequences, on nodes of 8, as the mesh has it: rank 0's members among the first 8 ranks.
 TEST(test_groups_are_the_meshs)
 {
-    const MeshGroup groups[] = {MESH_EP, MESH_EXPERT_REPLICAS, MESH_REPLICAS};
+    const MeshGroup groups[] = {MESH_EP, MESH_EXPERT_REPLICAS, MESH_REPLICAS, MESH_CP};
     int tried = 0, split = 0;
     for (int tp = 1; tp <= 8; tp *= 2)
         for (int cp = 1; cp <= 8; cp *= 2)
@@ -258,7 +246,7 @@ TEST(test_groups_are_the_meshs)
                         job.layout.ep = ep;
                         MeshShape mesh = mesh_shape(job.layout.gpus, pp, cp, ep, tp);
                         int members[mesh_size(mesh)];
-                        for (int g = 0; g < 3; g++, tried++) {
+                        for (int g = 0; g < 4; g++, tried++) {
                             PlanGroup where = plan_traffic_group(&job, groups[g]);
                             int n = mesh_members(mesh, 0, groups[g], members), inside = 0;
                             for (int i = 0; i < n; i++) inside += members[i] < 8;
@@ -268,6 +256,9 @@ TEST(test_groups_are_the_meshs)
                         }
                     }
     assert_true(tried > 1000 && split > 50);
+    PlanJob two = job_of(&wide, 64, 2, 2, 1, 4), one = job_of(&wide, 64, 8, 2, 1, 4); // models, or a stage, on a node
+    assert_int_equal(plan_traffic_group(&two, MESH_PP).inside, 2);
+    assert_int_equal(plan_traffic_group(&one, MESH_PP).inside, 1);
 }
 
 // 4 ranks on a node and 4 on another: 3/7 of the bytes by the node's link, meanwhile 4/7 by the card.

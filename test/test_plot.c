@@ -1,7 +1,6 @@
 // plot: the picture is well-formed XML, every mark is at its value, and unusual runs give a picture too.
 #include "test/test.h"
 
-#include "base/svg.h"
 #include "record/metrics.h"
 #include "expect_die.h"
 #include "tags.h"
@@ -112,37 +111,6 @@ TEST_IN_DIR(test_marks_stand_at_their_values)
     assert_non_null(strstr(svg, "training 2.200"));
     assert_non_null(strstr(svg, "123k parameters"));
     assert_non_null(strstr(svg, "from 7.91 at the first step")); // 2.2 + 6 exp(-1/20)
-    free(svg);
-}
-
-// The loss axis is wide enough for the noise of the raw curve: 2.5 times its root mean square around the smoothed one.
-TEST_IN_DIR(test_axis_holds_the_noise)
-{
-    enum { N = 96 };
-    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
-    write_start(metrics, "noise", 0);
-    SvgSeries raw = svg_series(N);
-    for (int i = 1; i <= N; i++, raw.n++) {
-        raw.x[raw.n] = i, raw.y[raw.n] = i % 2 ? 2.1 : 1.9;
-        write_train(metrics, i, raw.y[raw.n]);
-    }
-    metrics_close(metrics);
-    metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
-    SvgSeries mean = svg_smooth(&raw);
-    double from = 1 + 0.05 * (N - 1), low = NAN, high = NAN, sum = 0, count = 0, y0, slope;
-    svg_range(&mean, from, &low, &high);
-    for (size_t i = 0; i < raw.n; i++)
-        if (raw.x[i] >= from) sum += pow(raw.y[i] - mean.y[i], 2), count++;
-    double band = 2.5 * sqrt(sum / count);
-    assert_true(band > high - low && band < low); // then the band is the margin on both sides
-    char *svg = take_file("loss.svg", NULL);
-    loss_axis(svg, &y0, &slope);
-    // Two labels, each off by 0.05 at most, give the map. An edge of the panel is no further from a label than the
-    // labels are apart, so the map is off by at most 3 * 0.05 there, and a label's own 0.05 comes to it: below 0.3.
-    assert_true(fabs((106 - y0) * slope - (high + band)) <= 0.3 * fabs(slope)); // the panel: y from 106, 294 high
-    assert_true(fabs((400 - y0) * slope - (low - band)) <= 0.3 * fabs(slope));
-    svg_series_free(&raw);
-    svg_series_free(&mean);
     free(svg);
 }
 
