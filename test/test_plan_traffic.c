@@ -232,7 +232,7 @@ TEST(test_seconds_by_hand)
     assert_true(plan_traffic_seconds(&tp, COMM_ALL_REDUCE, 0, NULL) == 0);
 }
 
-// Every group of replicas, experts and sequences, on nodes of 8, as the mesh has it: rank 0's members among the first 8 ranks.
+// Every group of replicas, experts and sequences, on nodes of 8, as the mesh has it: rank 0's members among 8 ranks.
 TEST(test_groups_are_the_meshs)
 {
     const MeshGroup groups[] = {MESH_EP, MESH_EXPERT_REPLICAS, MESH_REPLICAS, MESH_CP};
