@@ -3,7 +3,6 @@
 
 #include <glob.h>
 
-#include "base/rng.h"
 #include "train/schedule.h"
 
 // ---- files
@@ -103,30 +102,6 @@ TEST_IN_DIR(test_file_errors)
     run_words(path);
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, ":2: a NUL byte: this is not a text file"));
-}
-
-// Damaged files end in a message or are read; they never crash (nor trip a sanitizer).
-TEST_IN_DIR(test_damaged_files)
-{
-    const char good[] = "[run]\nsteps = 20\n[sample]\nprompt = \"a\\u00e9\\n\" # x\n"
-                        "[model]\nnorm = 'rmsnorm'\nlayers = 1_0\n";
-    char words[400];
-    snprintf(words, sizeof words, "%s", in_dir("a.toml"));
-    for (uint32_t round = 0; round < 150; round++) {
-        char text[sizeof good];
-        memcpy(text, good, sizeof good);
-        Rng rng = rng_make(1, "damage", round);
-        size_t n = sizeof good - 1 - (round % 3 ? 0 : rng_below(rng, 0, sizeof good - 1));
-        for (uint64_t k = 0; k < 1 + round % 4; k++) {
-            const char *special = "\"'\\[]=#\n.;_\t";
-            uint64_t byte = rng_below(rng, 2 + 2 * k, 256), at = rng_below(rng, 1 + 2 * k, sizeof good - 1);
-            text[at] = byte % 2 ? (char)byte : special[byte % strlen(special)];
-        }
-        put_bytes("a.toml", text, n);
-        run_words(words);
-        if (outcome.status > 1) fail_msg("round %u: status %d: %s", round, outcome.status, outcome.err);
-        assert_true(outcome.status == 0 || !strncmp(outcome.err, "error: ", 7));
-    }
 }
 
 // ---- written and printed

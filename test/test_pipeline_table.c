@@ -90,35 +90,6 @@ TEST(test_refusals)
 
 // ---- files
 
-static void same(const PipelineTable *a, const PipelineTable *b)
-{
-    assert_true(a->p == b->p && a->m == b->m && a->v == b->v && a->split == b->split);
-    for (int s = 0; s < a->p; s++) {
-        assert_int_equal(a->n[s], b->n[s]);
-        for (int c = 0; c < a->v; c++) assert_int_equal(a->piece[s][c], b->piece[s][c]);
-        for (int i = 0; i < a->n[s]; i++) {
-            const PipelineAction *x = &a->action[s][i], *y = &b->action[s][i];
-            assert_true(x->op == y->op && x->micro == y->micro && x->chunk == y->chunk && x->slot == y->slot);
-        }
-    }
-}
-
-TEST(test_there_and_back)
-{
-    const int size[][3] = {{1, 1, 0}, {2, 6, 0}, {4, 8, 0}, {3, 12, 3}};
-    for (int k = 0; k < PIPELINE_USER; k++)
-        for (int i = 0; i < 4; i++) {
-            int v = k == PIPELINE_INTERLEAVED ? size[i][2] : 0;
-            PipelineTable *t = pipeline_table_make((PipelineSchedule)k, size[i][0], size[i][1], v);
-            t->action[0][t->n[0] - 1].slot += 7; // need not be dense
-            pipeline_table_write(t, in_dir("table.csv"));
-            PipelineTable *back = pipeline_table_read(in_dir("table.csv"));
-            assert_int_equal(back->schedule, PIPELINE_USER);
-            same(t, back);
-            pipeline_table_free(t), pipeline_table_free(back);
-        }
-}
-
 // As a person writes it: comments, blanks, Windows line ends, any order of lines, gaps between slots.
 TEST(test_by_a_person)
 {

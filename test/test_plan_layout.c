@@ -141,6 +141,35 @@ static void must_be_fullest(const PlanBytes *b, Dev *dev, MeshShape mesh, const 
     }
 }
 
+typedef struct {
+    double state[3], activations, communication; // state: of all replicas
+} Held;
+
+// What the replicas of the last part of the planned stage hold, which must be what was planned.
+static Held hold(const PlanJob *job, const PlanBytes *b, Dev *dev, MeshShape mesh, const char *name)
+{
+    const PlanLayout *l = &job->layout;
+    const double bytes[] = {b->parameters, b->gradients, b->optimizer};
+    const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
+    Held h = {.activations = NAN};
+    for (int rank = 0; rank < l->gpus; rank++) {
+        MeshPlace at = mesh_place(mesh, rank);
+        if (at.pp != b->stage || at.tp != l->tp - 1) continue;
+        plan_open(&planned, &cfg, dev, rank);
+        for (int k = 0; k < 3; k++) h.state[k] += (double)planned.mem.tag_bytes[tags[k]];
+        h.activations = (double)planned.mem.tag_bytes[MEM_ACTS];
+        h.communication = (double)planned.mem.tag_bytes[MEM_COMM];
+        plan_close(&planned);
+        if (b->activations != h.activations)
+            fail_msg("%s: activations: planned %.0f, held %.0f", name, b->activations, h.activations);
+    }
+    for (int k = 0; k < 3; k++) // a quotient of whole numbers, rounded
+        if (!(fabs(bytes[k] * l->dp * l->cp - h.state[k]) <= 1e-9 * h.state[k]))
+            fail_msg("%s: %s: planned %.1f, held %.1f", name, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp,
+                     h.state[k]);
+    return h;
+}
+
 // Layouts drawn at random, on up to 8 ranks: what build/plan memory counts, and a run holds, by tag.
 TEST(test_bytes_are_the_runs)
 {
@@ -168,29 +197,11 @@ TEST(test_bytes_are_the_runs)
         configure(&job);
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
         PlanBytes b = plan_layout_bytes(&job);
-        const double bytes[] = {b.parameters, b.gradients, b.optimizer};
-        const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
         MeshShape mesh = mesh_shape(l->gpus, l->pp, l->cp, 1, l->tp);
-        double held[3] = {0}, activations = 0, communication = 0;
-        for (int rank = 0; rank < l->gpus; rank++) { // the replicas of the last part of that stage
-            MeshPlace at = mesh_place(mesh, rank);
-            if (at.pp != b.stage || at.tp != l->tp - 1) continue;
-            plan_open(&planned, &cfg, dev, rank);
-            for (int k = 0; k < 3; k++) held[k] += (double)planned.mem.tag_bytes[tags[k]];
-            activations = (double)planned.mem.tag_bytes[MEM_ACTS];
-            communication = (double)planned.mem.tag_bytes[MEM_COMM];
-            plan_close(&planned);
-        }
         plan_layout_text(&job, why, sizeof why);
-        for (int k = 0; k < 3; k++)
-            if (!(fabs(bytes[k] * l->dp * l->cp - held[k]) <= 1e-9 * held[k])) // a quotient of whole numbers, rounded
-                fail_msg("%s: %s: planned %.1f, held %.1f",
-                         why, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp, held[k]);
-        if (b.activations != activations)
-            fail_msg("%s, %zu layers, %s: activations: planned %.0f, held %.0f", why, s.layers,
-                     pipeline_table_name(l->schedule), b.activations, activations);
-        if (l->cp == 1 && l->zero < 2 && b.communication != communication)
-            fail_msg("%s: communication: planned %.0f, held %.0f", why, b.communication, communication);
+        Held held = hold(&job, &b, dev, mesh, why);
+        if (l->cp == 1 && l->zero < 2 && b.communication != held.communication)
+            fail_msg("%s: communication: planned %.0f, held %.0f", why, b.communication, held.communication);
         if (pipeline_table_is_vee(l->schedule) && l->cp == 1 && l->zero == 0) must_be_fullest(&b, dev, mesh, l);
         run_device_free(dev, cpu);
         compared++;
@@ -221,21 +232,7 @@ TEST(test_divided_experts_are_the_runs)
         configure(&job);
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
         PlanBytes b = plan_layout_bytes(&job);
-        const double bytes[] = {b.parameters, b.gradients, b.optimizer};
-        const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
-        MeshShape mesh = mesh_shape(l->gpus, l->pp, l->cp, l->ep, 1);
-        double held[3] = {0};
-        for (int rank = 0; rank < l->gpus; rank++) {
-            if (mesh_place(mesh, rank).pp != b.stage) continue;
-            plan_open(&planned, &cfg, dev, rank);
-            for (int k = 0; k < 3; k++) held[k] += (double)planned.mem.tag_bytes[tags[k]];
-            assert_true(b.activations == (double)planned.mem.tag_bytes[MEM_ACTS]);
-            plan_close(&planned);
-        }
-        for (int k = 0; k < 3; k++)
-            if (!(fabs(bytes[k] * l->dp * l->cp - held[k]) <= 1e-9 * held[k]))
-                fail_msg("case %zu: %s: planned %.1f, held %.1f", i, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp,
-                         held[k]);
+        hold(&job, &b, dev, mesh_shape(l->gpus, l->pp, l->cp, l->ep, 1), "experts");
         run_device_free(dev, cpu);
     }
 }

@@ -353,15 +353,4 @@ TEST_IN_DIR(test_log_every)
     metrics_log_free(&log);
 }
 
-TEST_IN_DIR(test_null_is_another_rank)
-{
-    MetricsRow row = {0};
-    progress_step(NULL, &row);
-    progress_val(NULL, &row);
-    progress_event(NULL, METRICS_SAVE, 1, "x");
-    progress_note(NULL, "x");
-    progress_end(NULL, &row);
-    assert_null(progress_log(NULL));
-}
-
 TESTS(NULL, NULL)
