@@ -241,14 +241,11 @@ claims() {
     awk -v tree="$work/tree" -v claims="$work/claims" -v files="$other_files" -v names="$other_names" -f "$work/claims.awk"
 }
 
-verdict() { # NAME FILE: ok when FILE, the list of complaints, is empty
-    if [ -s "$2" ]; then
-        echo "not ok $1"
-        sed 's/^/  /' "$2"
-        failed=1
-    else
-        echo "ok $1"
-    fi
+verdict() { # NAME: ok when $work/log, the list of complaints, is empty
+    if [ ! -s "$work/log" ]; then echo "ok $1"; return; fi
+    echo "not ok $1"
+    sed 's/^/  /' "$work/log"
+    failed=1
 }
 
 # ---- a small tree with right and wrong claims: lines that are wrong end in "wrong"
@@ -291,9 +288,9 @@ MD
 (cd "$work/small" && other_names=x_i && claims) | sed 's/: .*//' | sort -u >"$work/found"
 (cd "$work/small" && grep -rn 'wrong$' . | sed 's/^\.\///; s/^\([^:]*:[0-9]*\):.*/\1/' | sort -u; echo src/base/rng.c:1) | sort -u >"$work/meant"
 diff "$work/meant" "$work/found" >"$work/log"
-verdict 'wrong claims of a small tree are found, and only those' "$work/log"
+verdict 'wrong claims of a small tree are found, and only those'
 
 # ---- this tree
 claims >"$work/log"
-verdict 'what chapters and comments say of the code holds' "$work/log"
+verdict 'what chapters and comments say of the code holds'
 exit $failed

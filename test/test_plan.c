@@ -281,9 +281,10 @@ TEST_IN_DIR(test_account_is_the_counters)
 #define STATE "\"parameters\":0,\"gradients\":1000,\"optimizer\":0,\"activations\":0,"
 #define REST "\"scratch\":7,\"host\":0,\"total\":1007,\"peak\":1507}"
     assert_string_equal(got, "{\"memory\":{\"0\":{" STATE "\"communication\":0," REST ",\"1\":{" STATE
-                             "\"communication\":77," REST "},\"traffic\":{\"0\":{},\"1\":{\"dp\":{\"all_gather\":{\"calls\""
-                             ":3,\"payload\":5,\"sent\":1099511627776,\"received\":9,\"waited\":0.25}},\"control\":{"
-                             "\"all_reduce\":{\"calls\":1,\"payload\":0,\"sent\":8,\"received\":0,\"waited\":0.0}}}}}");
+                             "\"communication\":77," REST "},\"traffic\":{\"0\":{},\"1\":{\"dp\":{\"all_gather\":{"
+                             "\"calls\":3,\"payload\":5,\"sent\":1099511627776,\"received\":9,\"waited\":0.25}},"
+                             "\"control\":{\"all_reduce\":{\"calls\":1,\"payload\":0,\"sent\":8,\"received\":0,"
+                             "\"waited\":0.0}}}}}");
     free(got);
     json_decref(root);
     mem_free_all(&mem);
