@@ -78,11 +78,9 @@ TEST_IN_DIR(test_file_errors)
         {"[run]\n", "name =", "      ^", "no value after = (write \"\" for an empty string)"},
         {"[run]\n", "name", "^~~~", "neither [section], nor key = value, nor # comment"},
         {"[run]\n", "steps: 4", "^~~~~~~~", "neither [section], nor key = value, nor # comment"},
-        {"", "[run", "^~~~", "a section without its closing ]"},
-        {"", "[run] x", "      ^", "text after [section]"},
+        {"", "[run", "^~~~", "a section without its closing ]"}, {"", "[run] x", "      ^", "text after [section]"},
         {"[run]\n", "steps = [4]", "        ^~~", "arrays and tables are no values here"},
-        {"[run]\n", "= 4", "^", "'' is not a key"},
-        {"[run]\n", "; steps = 4", "^~~~~~~", "'; steps' is not a key"},
+        {"[run]\n", "= 4", "^", "'' is not a key"}, {"[run]\n", "; steps = 4", "^~~~~~~", "'; steps' is not a key"},
         {"[batch]\n", "accum = 4", "        ^",
          "batch.accum cannot be set, it is derived (gradient accumulation: tokens / (parallel.dp * micro * "
          "model.context))"},
@@ -124,8 +122,7 @@ TEST_IN_DIR(test_written_file_reads_back)
 {
     static Config again;
     SET({"run.minutes", "0.1"}, {"model.preset", "llama3-8b"}, {"batch.tokens", "65536"}, {"batch.micro", "4"},
-        {"optim.lr", "0.0003"}, {"sample.prompt", "\"a\" \\ #;'\n\t\x01 \xC3\xA9 \\n"},
-        {"data.train", "a b/*.bin"},
+        {"optim.lr", "0.0003"}, {"sample.prompt", "\"a\" \\ #;'\n\t\x01 \xC3\xA9 \\n"}, {"data.train", "a b/*.bin"},
         {"optim.eps", "1.2345678901234567e-9"}, {"model.tie", "true"}, {"run.name", "x y"});
     config_resolve(&cfg);
     config_set_derived(&cfg, "run.steps", 33);

@@ -57,21 +57,13 @@ TEST(test_bounds)
     } rows[] = {
         {1, next, "", 1},
         {1, next, "--rtol 1e-7", 1},  // 2^-23 = 1.19e-7, relative to b
-        {1, next, "--rtol 1.2e-7", 0},
-        {1.5f, 1.25f, "--atol 0.25", 0},
-        {1.5f, 1.25f, "--atol 0.2499", 1},
+        {1, next, "--rtol 1.2e-7", 0}, {1.5f, 1.25f, "--atol 0.25", 0}, {1.5f, 1.25f, "--atol 0.2499", 1},
         {1.5f, 1.25f, "--rtol 0.2", 0}, // 0.25 <= 0.2 * 1.25: B is the reference
         {1.25f, 1.5f, "--rtol 0.16", 1},
         {1.25f, 1.5f, "--rtol 0.1 --atol 0.1", 0}, // 0.25 <= 0.1 + 0.15
-        {0, -0.0f, "", 1},
-        {0, -0.0f, "--atol 0", 0},
-        {NAN, 1, "--rtol 1e30 --atol 1e30", 1},
-        {1, NAN, "--rtol 1e30 --atol 1e30", 1},
-        {NAN, NAN, "", 0},
-        {NAN, -NAN, "--rtol 1e30", 1},
-        {inf, inf, "--rtol 1", 0},
-        {inf, -inf, "--rtol 1e30 --atol 1e30", 1},
-        {inf, 1, "--rtol 1e30 --atol 1e30", 1},
+        {0, -0.0f, "", 1}, {0, -0.0f, "--atol 0", 0}, {NAN, 1, "--rtol 1e30 --atol 1e30", 1},
+        {1, NAN, "--rtol 1e30 --atol 1e30", 1}, {NAN, NAN, "", 0}, {NAN, -NAN, "--rtol 1e30", 1},
+        {inf, inf, "--rtol 1", 0}, {inf, -inf, "--rtol 1e30 --atol 1e30", 1}, {inf, 1, "--rtol 1e30 --atol 1e30", 1},
         {1, inf, "--rtol 1e30", 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -23,8 +23,7 @@ TEST(test_finite)
         }
     const struct { uint16_t bits; bool bf16, fp16; } half[] = {
         {0x7f80, false, false}, {0xff81, false, false}, {0x7f7f, true, false},
-        {0x7c00, true, false}, {0xfc01, true, false},
-        {0x7bff, true, true}, {0, true, true}, {0x8001, true, true},
+        {0x7c00, true, false}, {0xfc01, true, false}, {0x7bff, true, true}, {0, true, true}, {0x8001, true, true},
     };
     for (size_t i = 0; i < sizeof half / sizeof *half; i++) {
         uint16_t x[5] = {0, 0, half[i].bits, 0, 0};

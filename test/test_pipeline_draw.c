@@ -205,11 +205,9 @@ TEST(test_program_refuses)
         int status;
         const char *words;
     } bad[] = {
-        {"", 2, "which schedule? (try --help)"},
-        {"1f1b", 2, "1f1b needs --stages and --micro"},
+        {"", 2, "which schedule? (try --help)"}, {"1f1b", 2, "1f1b needs --stages and --micro"},
         {"2f2b --stages 2 --micro 2", 2, "no schedule '2f2b'"},
-        {"1f1b --stages 65 --micro 2", 2, "--stages 65 (1 to 64)"},
-        {"1f1b --stages 2x --micro 2", 2, "--stages 2x"},
+        {"1f1b --stages 65 --micro 2", 2, "--stages 65 (1 to 64)"}, {"1f1b --stages 2x --micro 2", 2, "--stages 2x"},
         {"1f1b --stages 2 --micros 2", 2, "no option '--micros'"},
         {"1f1b --stages 2 --micro", 2, "--micro: unknown, or without a value"},
         {"1f1b --stages 2 --micro 2 --times 1,1", 2, "--times 1,1 ("},
@@ -222,8 +220,7 @@ TEST(test_program_refuses)
         {"exchange --stages 2 --micro 2 --exchange 1x", 2, "--exchange 1x (a time above 0)"},
         {"exchange --stages 2 --micro 2 --exchange 1 --check", 2, "are for one schedule"},
         {"interleaved --stages 4 --micro 6", 1, "take 4 or 8 micro-batches"},
-        {"none.csv", 1, "none.csv: cannot be read"},
-        {"v.csv --micro 9", 1, "v.csv: the table has 8, not --micro 9"},
+        {"none.csv", 1, "none.csv: cannot be read"}, {"v.csv --micro 9", 1, "v.csv: the table has 8, not --micro 9"},
         {"wrong.csv", 1, "wrong.csv: stage 0 slot 0: B of micro-batch 0, chunk 0: before its F, which is in slot 1"},
         {"1f1b --stages 2 --micro 2 --svg no/such.svg", 1, "no/such.svg"},
     };

@@ -28,13 +28,10 @@ TEST(test_by_hand)
         int p, m, v, stage;
         const char *words;
     } rows[] = {
-        {PIPELINE_GPIPE, 2, 3, 0, 0, "F0 F1 F2 B0 B1 B2"},
-        {PIPELINE_GPIPE, 2, 3, 0, 1, "F0 F1 F2 B0 B1 B2"},
-        {PIPELINE_1F1B, 2, 3, 0, 0, "F0 F1 B0 F2 B1 B2"},
-        {PIPELINE_1F1B, 2, 3, 0, 1, "F0 B0 F1 B1 F2 B2"},
+        {PIPELINE_GPIPE, 2, 3, 0, 0, "F0 F1 F2 B0 B1 B2"}, {PIPELINE_GPIPE, 2, 3, 0, 1, "F0 F1 F2 B0 B1 B2"},
+        {PIPELINE_1F1B, 2, 3, 0, 0, "F0 F1 B0 F2 B1 B2"}, {PIPELINE_1F1B, 2, 3, 0, 1, "F0 B0 F1 B1 F2 B2"},
         // fewer micro-batches than stages
-        {PIPELINE_1F1B, 4, 2, 0, 0, "F0 F1 B0 B1"},
-        {PIPELINE_1F1B, 4, 2, 0, 2, "F0 F1 B0 B1"},
+        {PIPELINE_1F1B, 4, 2, 0, 0, "F0 F1 B0 B1"}, {PIPELINE_1F1B, 4, 2, 0, 2, "F0 F1 B0 B1"},
         {PIPELINE_1F1B, 4, 2, 0, 3, "F0 B0 F1 B1"},
         {PIPELINE_INTERLEAVED, 2, 4, 2, 0, "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a"},
         {PIPELINE_INTERLEAVED, 2, 4, 2, 1, "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a"},
@@ -73,8 +70,7 @@ static int make(void *arg)
 TEST(test_refusals)
 {
     Refusal refusal[] = {
-        {PIPELINE_GPIPE, 65, 1, 0, "65 stages (1 to 64)"},
-        {PIPELINE_GPIPE, 0, 1, 0, "0 stages"},
+        {PIPELINE_GPIPE, 65, 1, 0, "65 stages (1 to 64)"}, {PIPELINE_GPIPE, 0, 1, 0, "0 stages"},
         {PIPELINE_1F1B, 4, 1025, 0, "1025 micro-batches (1 to 1024)"},
         {PIPELINE_1F1B, 4, 8, 2, "1f1b: 2 chunks a stage (it has 1"},
         {PIPELINE_ZB_V, 4, 8, 3, "zb-v: 3 chunks a stage (it has 2"},
@@ -118,18 +114,15 @@ TEST(test_bad_files)
 #define H "stage,slot,action,micro,chunk\n"
 #define HP "stage,slot,action,micro,chunk,piece\n"
     const char *const bad[][2] = {
-        {"", "no action in it"},
-        {H, "no action in it"},
+        {"", "no action in it"}, {H, "no action in it"},
         {"0,0,F,0,0\n", "table.csv:1: '0,0,F,0,0' (the first line is stage,slot,action,micro,chunk"},
-        {"stage,slot,op,micro,chunk\n", "table.csv:1: 'stage,slot,op"},
-        {H "0,0,F,0\n", "table.csv:2: 4 fields (5:"},
+        {"stage,slot,op,micro,chunk\n", "table.csv:1: 'stage,slot,op"}, {H "0,0,F,0\n", "table.csv:2: 4 fields (5:"},
         {H "0,0,F,0,0,0\n", "table.csv:2: 6 fields (5:"},
         {H "0,0,F,0,0,0,0,0,0\n", "table.csv:2: 7 fields or more (5:"},
         {H "\n# x\n0,0,f,0,0\n", "table.csv:4: action: 'f' (F, B or W)"},
         {H "0,0,FB,0,0\n", "table.csv:2: action: 'FB'"},
         {H "-1,0,F,0,0\n", "table.csv:2: stage: '-1' (a whole number from 0 to 63)"},
-        {H "64,0,F,0,0\n", "table.csv:2: stage: '64'"},
-        {H "0,,F,0,0\n", "table.csv:2: slot: ''"},
+        {H "64,0,F,0,0\n", "table.csv:2: stage: '64'"}, {H "0,,F,0,0\n", "table.csv:2: slot: ''"},
         {H "0,0.5,F,0,0\n", "table.csv:2: slot: '0.5'"},
         {H "0,99999999999999999999,F,0,0\n", "table.csv:2: slot: '9999"},
         {H "0,0,F,1024,0\n", "table.csv:2: micro: '1024' (a whole number from 0 to 1023)"},

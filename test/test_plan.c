@@ -27,12 +27,10 @@
 
 // Every switch that changes a size, both ways in either family; 37 and 70000 tokens: one chunk of logits, and several.
 static const char *const cases[][18] = {
-    {GPT, "--model.vocab=37"},
-    {GPT, "--model.vocab=37", "--model.tie=false", "--model.kv_heads=2", "--batch.micro=6"},
+    {GPT, "--model.vocab=37"}, {GPT, "--model.vocab=37", "--model.tie=false", "--model.kv_heads=2", "--batch.micro=6"},
     {GPT, "--model.vocab=37", "--model.bias=false", "--model.qk_norm=true", "--model.head_size=10"},
     {GPT, "--model.vocab=70000", "--model.activation=swiglu", "--batch.micro=30", "--batch.tokens=600"},
-    {GPT, "--model.vocab=37", "--model.activation=relu2", "--batch.micro=3"},
-    {LLAMA, "--model.vocab=37"},
+    {GPT, "--model.vocab=37", "--model.activation=relu2", "--batch.micro=3"}, {LLAMA, "--model.vocab=37"},
     {LLAMA, "--model.vocab=37", "--model.kv_heads=1", "--model.qk_norm=true"},
     {LLAMA, "--model.vocab=37", "--model.kv_heads=2", "--model.qk_norm=whole"},
     {LLAMA, "--model.vocab=37", "--model.tie=true", "--model.kv_heads=2", "--batch.micro=3", "--model.ffn=7"},
@@ -191,10 +189,8 @@ TEST(test_formulas_are_read_as_written)
         const char *text, *numbers;
         size_t value;
     } good[] = {
-        {"2 L (L + 1)", "2 * 7 * (7 + 1)", 112},
-        {"2L + 3 P8 P", "2 * 7 + 3 * 11 * 5", 179},
-        {"P8 - P - 1 + L L", "11 - 5 - 1 + 7 * 7", 54},
-        {"3 ceil(L / 2)", "3 * ceil(7 / 2)", 12},
+        {"2 L (L + 1)", "2 * 7 * (7 + 1)", 112}, {"2L + 3 P8 P", "2 * 7 + 3 * 11 * 5", 179},
+        {"P8 - P - 1 + L L", "11 - 5 - 1 + 7 * 7", 54}, {"3 ceil(L / 2)", "3 * ceil(7 / 2)", 12},
         {"ceil(2 P / 5) L", "ceil(2 * 5 / 5) * 7", 14},
         {"floor(log2(1)) + floor(log2(L)) + 10 floor(log2(L + 1))",
          "floor(log2(1)) + floor(log2(7)) + 10 * floor(log2(7 + 1))", 32},
