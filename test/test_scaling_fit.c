@@ -66,44 +66,37 @@ TEST(test_objective_by_hand)
     assert_true(g[SCALING_FIT_E] == -0.1);
 }
 
-// Without noise the objective is 0 at one point only. The search ends where its gradient is 1e-10, in a valley whose
-// curvature along the weakest direction (E against alpha) is some 1e-5 of the strongest.
+// Each form recovers the constants that made its runs, and one that lacks a term has none: Chinchilla's, Kaplan's, and
+// those of one term. Without noise the objective is 0 at one point only. The search ends where its gradient is 1e-10,
+// in a valley whose curvature along the weakest direction (E against alpha) is some 1e-5 of the strongest.
 TEST(test_exact)
 {
-    const ScalingLaw laws[] = {known, {"far", "", 1.69, 406.4, 0.34, 410.7, 0.28, 1},
-                               {"steep", "", 0.4, 5e4, 0.9, 1e5, 0.8, 1}};
-    for (int i = 0; i < 3; i++) {
+    const struct {
+        ScalingForm form;
+        ScalingLaw law;
+    } rows[] = {{SCALING_FORM_CHINCHILLA, known},
+                {SCALING_FORM_CHINCHILLA, {"", "", 1.69, 406.4, 0.34, 410.7, 0.28, 1}},
+                {SCALING_FORM_CHINCHILLA, {"", "", 0.4, 5e4, 0.9, 1e5, 0.8, 1}},
+                {SCALING_FORM_KAPLAN, {"", "", 0, 3e6, 0.74, 2e7, 1, 0.2}},
+                {SCALING_FORM_SIZE, {"", "", 0, 11.4, 0.076, 0, 1, 1}},
+                {SCALING_FORM_DATA, {"", "", 0, 0, 1, 20, 0.095, 1}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ScalingPoint run[RUNS];
+        const ScalingLaw *law = &rows[i].law;
         double objective;
-        ladder(run, &laws[i], 0, 0);
-        ScalingLaw got = scaling_fit(run, RUNS, SCALING_FORM_CHINCHILLA, SCALING_FIT_DELTA, &objective);
-        assert_true(objective <= 1e-12);
-        near("E", got.E, laws[i].E, 1e-3);
-        near("alpha", got.alpha, laws[i].alpha, 1e-3);
-        near("beta", got.beta, laws[i].beta, 1e-3);
-        near("log A", log(got.A), log(laws[i].A), 1e-3);
-        near("log B", log(got.B), log(laws[i].B), 1e-3);
-    }
-}
-
-// Kaplan's form, and the forms of one term: each recovers the constants that made its runs, and a form that lacks a
-// term has none. The best runs of each size are those on the most tokens.
-TEST(test_other_forms)
-{
-    const ScalingLaw made[SCALING_FORMS] = {[SCALING_FORM_KAPLAN] = {"", "", 0, 3e6, 0.74, 2e7, 1, 0.2},
-                                            [SCALING_FORM_SIZE] = {"", "", 0, 11.4, 0.076, 0, 1, 1},
-                                            [SCALING_FORM_DATA] = {"", "", 0, 0, 1, 20, 0.095, 1}};
-    for (int form = SCALING_FORM_KAPLAN; form < SCALING_FORMS; form++) {
-        ScalingPoint run[RUNS];
-        double objective;
-        const ScalingLaw *law = &made[form];
         ladder(run, law, 0, 0);
-        ScalingLaw got = scaling_fit(run, RUNS, (ScalingForm)form, SCALING_FIT_DELTA, &objective);
-        assert_true(objective <= 1e-12 && got.E == 0 && (got.A > 0) == (law->A > 0) && (got.B > 0) == (law->B > 0));
+        ScalingLaw got = scaling_fit(run, RUNS, rows[i].form, SCALING_FIT_DELTA, &objective);
+        assert_true(objective <= 1e-12 && (got.A > 0) == (law->A > 0) && (got.B > 0) == (law->B > 0));
+        near("E", got.E, law->E, 1e-3);
         near("power", got.power, law->power, 1e-3);
         if (law->A > 0) near("alpha", got.alpha, law->alpha, 1e-3), near("log A", log(got.A), log(law->A), 1e-3);
         if (law->B > 0) near("beta", got.beta, law->beta, 1e-3), near("log B", log(got.B), log(law->B), 1e-3);
     }
+}
+
+// The best runs of each size are those on the most tokens.
+TEST(test_best)
+{
     ScalingPoint run[RUNS];
     bool size[RUNS], data[RUNS];
     ladder(run, &known, 0, 0);
@@ -189,15 +182,15 @@ TEST(test_below)
     assert_int_equal(scaling_fit_below(run, 0, 2, keep), 0);
 }
 
-static int too_few(void *arg)
-{
-    scaling_fit(arg, 4, SCALING_FORM_CHINCHILLA, 1e-3, NULL);
-    return 0;
-}
+typedef struct {
+    const ScalingPoint *run;
+    size_t n;
+} Runs;
 
-static int all(void *arg)
+static int fit(void *arg)
 {
-    scaling_fit(arg, RUNS, SCALING_FORM_CHINCHILLA, 1e-3, NULL);
+    const Runs *r = arg;
+    scaling_fit(r->run, r->n, SCALING_FORM_CHINCHILLA, 1e-3, NULL);
     return 0;
 }
 
@@ -205,12 +198,12 @@ TEST(test_refused)
 {
     ScalingPoint run[RUNS];
     ladder(run, &known, 0, 0);
-    expect_die(too_few, run, "4 runs, and 5 constants");
+    expect_die(fit, (&(Runs){run, 4}), "4 runs, and 5 constants");
     run[3].loss = NAN;
-    expect_die(all, run, "run 4: N 320000, D 1e+06, loss nan must be positive");
+    expect_die(fit, (&(Runs){run, RUNS}), "run 4: N 320000, D 1e+06, loss nan must be positive");
     ladder(run, &known, 0, 0);
     for (int i = 0; i < RUNS; i++) run[i].N = 1e5 + i % 2;
-    expect_die(all, run, "fewer than 3 different sizes");
+    expect_die(fit, (&(Runs){run, RUNS}), "fewer than 3 different sizes");
 }
 
 TESTS(NULL, NULL)

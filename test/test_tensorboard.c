@@ -35,7 +35,6 @@ TEST(test_checksum)
 TEST(test_known_bytes)
 {
     unsigned char out[600];
-    (void)state;
     assert_bytes(out, tensorboard_version(out, 1700000000),
                  "1800000000000000a37f4b220900000040fc54d9411a0d627261696e2e4576656e743a32eced8f9d");
     TensorBoardScalar loss = {"train/loss", 3.25};
@@ -59,7 +58,6 @@ TEST(test_event)
     enum { N = 40 };
     static unsigned char out[64 + 128 * N];
     TensorBoardScalar scalar[N];
-    (void)state;
     for (int i = 0; i < N; i++) {
         memset(scalar[i].tag, 'a' + i % 26, sizeof scalar[i].tag); // one without its 0 is cut
         scalar[i].value = i == 3 ? NAN : i == 4 ? INFINITY : i / 8.0;
