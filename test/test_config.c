@@ -96,8 +96,7 @@ TEST(test_choices_match_the_enums)
     config_defaults(&cfg);
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         const ConfigKey *key = &table[config_table_find(choices[i].key)];
-        char names[200], *rest = names;
-        snprintf(names, sizeof names, "%s", key->allowed);
+        char *rest = formatted("%s", key->allowed);
         for (const int *value = choices[i].value; rest; value++) {
             config_set(&cfg, key->name, strsep(&rest, "|"), "test");
             int got = *(const int *)((const char *)&cfg + key->offset);
@@ -182,8 +181,7 @@ typedef struct {
 static void check_refusals(const Refusal *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "tiny|%s", rows[i].words);
+        char *words = formatted("tiny|%s", rows[i].words);
         launched = rows[i].ranks;
         run_words(words);
         const char *want = rows[i].message ? rows[i].message : "", *end = strchr(outcome.err, '\n');
@@ -268,9 +266,8 @@ TEST(test_help_lists_every_key)
     run_words("tiny|--no.such=1|--help");
     assert_int_equal(outcome.status, 0);
     assert_string_equal(outcome.err, "");
-    char line[100];
     for (int i = 0; i < n_keys; i++) {
-        snprintf(line, sizeof line, table[i].def ? "\n  --%s=" : "\n  %s ", table[i].name);
+        char *line = formatted(table[i].def ? "\n  --%s=" : "\n  %s ", table[i].name);
         if (!strstr(outcome.out, line)) fail_msg("--help lacks %s", table[i].name);
     }
     int column = 0;
@@ -310,10 +307,8 @@ TEST_IN_DIR(test_precedence)
 TEST_IN_DIR(test_switching_off_a_condition)
 {
     const char text[] = "[run]\nsteps = 7\n[model]\nposition = \"rope\"\nrope_theta = 5e5\n";
-    char words[400];
     put_bytes("a.toml", text, sizeof text - 1);
-    snprintf(words, sizeof words, "%s|--model.position=learned", in_dir("a.toml"));
-    run_words(words);
+    run_words(formatted("%s|--model.position=learned", in_dir("a.toml")));
     assert_string_equal(outcome.err, "");
     assert_int_equal(outcome.status, 0);
     const char wrong[] = "[run]\nsteps = 7\n[model]\nposition = \"learned\"\nrope_theta = 5e5\n";

@@ -85,14 +85,12 @@ TEST_IN_DIR(test_file_errors)
          "batch.accum cannot be set, it is derived (gradient accumulation: tokens / (parallel.dp * micro * "
          "model.context))"},
     };
-    char text[200], expected[2048], path[400];
-    snprintf(path, sizeof path, "%s", in_dir("a.toml"));
+    char *path = strdup(in_dir("a.toml"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(text, sizeof text, "%s%s\n", rows[i].before, rows[i].line);
-        put_text("a.toml", text);
+        put_text("a.toml", formatted("%s%s\n", rows[i].before, rows[i].line));
         run_words(path);
-        snprintf(expected, sizeof expected, "error: %s:%d: %s\n    %s\n    %s\n", path,
-                 1 + count_of(rows[i].before, "\n"), rows[i].words, rows[i].line, rows[i].marks);
+        char *expected = formatted("error: %s:%d: %s\n    %s\n    %s\n", path, 1 + count_of(rows[i].before, "\n"),
+                                   rows[i].words, rows[i].line, rows[i].marks);
         assert_string_equal(outcome.err, expected);
         assert_int_equal(outcome.status, 1);
     }
@@ -100,6 +98,7 @@ TEST_IN_DIR(test_file_errors)
     run_words(path);
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, ":2: a NUL byte: this is not a text file"));
+    free(path);
 }
 
 // ---- written and printed

@@ -67,11 +67,9 @@ TEST(test_bounds)
         {1, inf, "--rtol 1e30", 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char arguments[100];
         put_floats("a", &rows[i].a, 1);
         put_floats("b", &rows[i].b, 1);
-        snprintf(arguments, sizeof arguments, "a b %s", rows[i].options);
-        expect_run(arguments, rows[i].status, "");
+        expect_run(formatted("a b %s", rows[i].options), rows[i].status, "");
     }
 }
 
@@ -164,7 +162,7 @@ static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_D
 
 TEST(test_checkpoints)
 {
-    char run_dir[300], error[512];
+    char error[512];
     Params params = {0};
     params_add(&params, 0, "w", 2, 2, 2, 0, 0, true, 0);
     float w[4] = {1, 2, 3, 4}, m[4] = {0}, v[4] = {0};
@@ -172,14 +170,13 @@ TEST(test_checkpoints)
     CkptArray moments[2] = {{"exp_avg", ST_F32, shape_same, m, sizeof m},
                             {"exp_avg_sq", ST_F32, shape_same, v, sizeof v}};
     for (int i = 0; i < 2; i++, v[3] = 1) { // the two runs differ in exp_avg_sq alone
-        snprintf(run_dir, sizeof run_dir, "%s/run%d", dir, i);
+        char *run_dir = in_dir(formatted("run%d", i));
         assert_true(flat_save(run_dir, &s, &params, w, moments, 2, 1, error, sizeof error));
     }
     params_free(&params);
     expect_run("run0 run0/checkpoints/step_00000001", 0, "identical: 3 tensors");
     expect_run("run0 run1", 1, "first out of bound: exp_avg_sq.w");
-    expect_run(
-        "run0/checkpoints/step_00000001/model.safetensors run1/checkpoints/step_00000001/model.safetensors",
+    expect_run("run0/checkpoints/step_00000001/model.safetensors run1/checkpoints/step_00000001/model.safetensors",
         0, "");
     expect_run("run0 run2", 1, "run2: cannot open");
 }
@@ -314,8 +311,7 @@ TEST(test_what_attention_cancels)
                                {"grad.layers.0.attn.q.weight", 1, 1e-4f}, {"grad.layers.0.attn.k.weight", 1, 1e-4f},
                                {"state.exp_avg.layers.0.attn.q.weight", 1, 1e-4f},
                                {"grad.layers.0.attn.v.weight", 1, 1e-4f}};
-        char first[100];
-        snprintf(first, sizeof first, "DIFFERENT: first at %s;", rows[i].first);
+        char *first = formatted("DIFFERENT: first at %s;", rows[i].first);
         put_theirs(step, 6, 6, NULL);
         expect_run("a b", rows[i].first != NULL, "");
         if (rows[i].first) says(first);
@@ -423,11 +419,9 @@ TEST(test_ties_of_experts)
     const char *first[] = {"forward.layers.0.out;", "forward.layers.1.norm1;", "forward.layers.1.norm1;", "loss;",
                            "backward.layers.0;", "forward.layers.0.router;"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        char text[100];
         float was = *places[i];
         *places[i] += 3;
-        snprintf(text, sizeof text, "DIFFERENT: first at %s", first[i]);
-        expect_routed(&a, &b, 1, text);
+        expect_routed(&a, &b, 1, formatted("DIFFERENT: first at %s", first[i]));
         *places[i] = was;
     }
     // Another slot of the sequence, which one side's capacity drops; where no token chose otherwise, an error.

@@ -20,9 +20,7 @@ static void use(const char *name) // another program of the same directory
 
 static char *picture(const char *arguments)
 {
-    char all[600];
-    snprintf(all, sizeof all, "%s x.svg", arguments);
-    assert_int_equal(run(all), 0);
+    assert_int_equal(run(formatted("%s x.svg", arguments)), 0);
     char *text = take_file("x.svg", NULL);
     assert_int_equal(unlink(in_dir("x.svg")), 0);
     check_tags(text);
@@ -100,8 +98,7 @@ TEST(test_tp)
 {
     use("tp");
     for (int ranks = 2; ranks <= 4; ranks *= 2) {
-        char command[40];
-        snprintf(command, sizeof command, "tiny %d --svg", ranks);
+        char *command = formatted("tiny %d --svg", ranks);
         DRAWS(command, {"fill=\"none\" stroke=\"#b8c0c8\"/>", 2 * ranks * (8 + 3)}, // two panels
               {"opacity=\"0.35\"", 2 * ranks * 2}, {"opacity=\"0.9\"", 2 * ranks * 6}); // two norms, whole
     }
@@ -207,9 +204,7 @@ TEST(test_experts)
         assert_int_equal(count_of(text, " rows of at most 4</text>"), capacity ? 8 : 0);
         assert_true(capacity ? dropped > 0 : dropped == 0);
         for (int n = 5; n <= 16 && capacity; n++) {
-            char many[24];
-            snprintf(many, sizeof many, ": %d rows", n);
-            assert_int_equal(count_of(text, many), 0);
+            assert_int_equal(count_of(text, formatted(": %d rows", n)), 0);
         }
         free(text);
     }

@@ -12,6 +12,8 @@
 #include "train/dump.h"
 #include "whole_case.h"
 
+#include <sys/stat.h>
+
 #define PROGRAM "diff"
 #include "program.h"
 
@@ -177,7 +179,6 @@ static void step(Model *m, size_t micro, float loss_scale)
 static void play_dump(Comm *world, void *arg)
 {
     const Play *p = arg;
-    char path[600], at[900];
     Mem mem = {0};
     Dev *cpu = dev_cpu_create(1);
     Dev *dev = p->x_type == X_FP32 ? cpu : narrow_create(cpu, (NarrowOptions){.x_type = p->x_type});
@@ -190,6 +191,7 @@ static void play_dump(Comm *world, void *arg)
         for (size_t e = 0; m->experts && m->experts[u].bias && e < 4; e++) m->experts[u].bias[e] = 0.01f * (float)e;
     seed(dev, p->fault, p->fault ? params_find(&m->params, p->where) : -1);
     float loss_scale = p->loss_scale > 0 ? p->loss_scale : 1;
+    char path[600], at[900]; // ranks are threads
     snprintf(path, sizeof path, "%s/%s", dir, p->name);
     Dump *d = dump_watch(m, (DumpPlace){.rank = world->rank, .ranks = world->size, .update = 1, .samples = SAMPLES,
                                         .context = T, .dtype = "x", .layout = "y", .inverse = 1 / loss_scale});
@@ -210,11 +212,8 @@ static void play_dump(Comm *world, void *arg)
 
 static void dump_of(Play p)
 {
-    char path[600];
-    snprintf(path, sizeof path, "mkdir -p '%s/%s'", dir, p.name);
-    assert_int_equal(system(path), 0);
-    snprintf(path, sizeof path, "%s/%s", dir, p.name);
-    dump_make_dir(path, 1);
+    mkdir(in_dir(p.name), 0700);
+    dump_make_dir(in_dir(p.name), 1);
     comm_threads_run(p.ranks ? p.ranks : 1, play_dump, &p);
 }
 
@@ -415,12 +414,10 @@ static void find_faults(const ModelShape *shape, const Seeded *rows, size_t n)
     for (size_t i = 0; i < 2 * n; i++) {
         const Seeded *row = &rows[i / 2];
         if (i % 2 && !row->in_bf16) continue;
-        char verdict[100];
         Play p = i % 2 ? narrow : sound;
         p.name = "bug", p.fault = row->fault, p.where = row->where;
         dump_of(p);
-        snprintf(verdict, sizeof verdict, "DIFFERENT: first at %s;", row->first);
-        expect_run("bug sound", 1, verdict);
+        expect_run("bug sound", 1, formatted("DIFFERENT: first at %s;", row->first));
         if (i % 2 == 0) says(row->note);
     }
 }
@@ -428,7 +425,7 @@ static void find_faults(const ModelShape *shape, const Seeded *rows, size_t n)
 TEST(test_faults_are_found)
 {
     const Seeded rows[] = {
-        {FORWARD_ELEMENT, "layers.1.attn.out.weight", "forward.layers.1.resid", " sample 1, token 3, channel 7 ", false},
+        {FORWARD_ELEMENT, "layers.1.attn.out.weight", "forward.layers.1.resid", "sample 1, token 3, channel 7 ", false},
         {FORWARD_ELEMENT, "layers.0.ffn.down.weight", "forward.layers.0.out", "", false},
         {FORWARD_SCALE, "layers.1.attn.q.weight", "forward.layers.1.q", "", true},
         {NO_WEIGHT_GRADIENT, "layers.0.ffn.up.weight", "grad.layers.0.ffn.up.bias", "", true}, // the bias comes first
@@ -461,9 +458,7 @@ TEST(test_faults_of_experts_are_found)
 
 static void remove_file(const char *path)
 {
-    char full[900];
-    snprintf(full, sizeof full, "%s/%s", dir, path);
-    assert_int_equal(unlink(full), 0);
+    assert_int_equal(unlink(in_dir(path)), 0);
 }
 
 TEST(test_missing_ranks)
@@ -484,21 +479,18 @@ TEST(test_missing_ranks)
 TEST(test_doubled_elements)
 {
     for (int k = 0; k < 2; k++) {
-        char path[600];
         Mem mem = {0};
         Dev *dev = dev_cpu_create(1);
         Model *m = model_create(&gpt, dev, &mem, 1, T, 1, true);
-        snprintf(path, sizeof path, "mkdir -p '%s/both'", dir);
-        assert_int_equal(system(path), 0);
-        snprintf(path, sizeof path, "%s/both", dir);
-        dump_make_dir(path, 7);
+        mkdir(in_dir("both"), 0700);
+        dump_make_dir(in_dir("both"), 7);
         for (int rank = 0; rank < 2; rank++) {
             Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = 2, .update = 7, .samples = 1, .context = T,
                                                 .dtype = "x", .layout = "y", .inverse = 1});
             m->weights[3] += (float)k;
             add_rows(d, m, DUMP_WEIGHT, m->weights, 1);
             dump_unwatch(d);
-            dump_write(d, path);
+            dump_write(d, in_dir("both"));
             dump_free(d);
         }
         if (k == 0) expect_run("both both", 0, "elements of A are in more than one file");

@@ -109,13 +109,11 @@ static int read_it(void *line)
     return 0;
 }
 
-// The line ends with status 2 and "" and these words.
+// The line ends with status 2 and "error: try: " and these words.
 static void refused(const char *line, const char *words)
 {
-    char copy[300], all[300];
-    snprintf(copy, sizeof copy, "%s", line);
-    snprintf(all, sizeof all, "error: try: %s", words);
-    if (!ends_with_error(read_it, copy, 2, all, true)) fail_msg("%s", line);
+    char *copy = formatted("%s", line);
+    if (!ends_with_error(read_it, copy, 2, formatted("error: try: %s", words), true)) fail_msg("%s", line);
 }
 
 TEST_WITH(test_limits, set_up, tear_down)
@@ -137,11 +135,8 @@ TEST_WITH(test_limits, set_up, tear_down)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int k = 0; k < 10 && rows[i].bad[k]; k++) {
-            char line[100], words[200];
-            snprintf(line, sizeof line, "%s %s", rows[i].option, rows[i].bad[k]);
-            snprintf(words, sizeof words, "%s: %s: not %s (try --help)", rows[i].option, rows[i].bad[k],
-                     rows[i].limits);
-            refused(line, words);
+            char *line = formatted("%s %s", rows[i].option, rows[i].bad[k]);
+            refused(line, formatted("%s: %s: not %s (try --help)", rows[i].option, rows[i].bad[k], rows[i].limits));
         }
     refused("--steps=", "--steps: : not a whole number from 2 to 10 (try --help)");
 }
@@ -225,9 +220,8 @@ TEST_WITH(test_count, set_up, tear_down)
     const Count bad[] = {{"-2", -1, 5}, {"6", -1, 5}, {"", -1, 5}, {"x", -1, 5}, {"3x", -1, 5}, {"3 ", -1, 5},
                          {"9223372036854775808", 0, LLONG_MAX}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "try: --n: '%s' (a whole number from %lld to %lld)", bad[i].text, bad[i].least,
-                 bad[i].most);
+        char *words = formatted("try: --n: '%s' (a whole number from %lld to %lld)", bad[i].text, bad[i].least,
+                                bad[i].most);
         expect_die(count_it, (void *)&bad[i], words);
     }
 }

@@ -186,7 +186,8 @@ TEST_WITH(test_lines, temp_dir_make, tear_down)
     make_of(TRAIN("1", "3") TRAIN("2e300", "2"));
     assert_int_equal(points("loss"), 1);
     SHOWS("1 line of metrics.jsonl could not be read");
-    make_of(TRAIN("1", "3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5") TRAIN("2", "3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1"));
+    make_of(TRAIN("1", "3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5")
+            TRAIN("2", "3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1"));
     SHOWS("<dd>400<small>tokens a second", "<dd>20.0%<small>of the peak");
     make_of(TRAIN("1", "3") "{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
     assert_int_equal(points("loss"), 2);
@@ -203,18 +204,14 @@ TEST_WITH(test_words, temp_dir_make, tear_down)
                 {59, 1000, "59 s", "1k"},        {60, 1234567, "1 min 00 s", "1.23M"}, {3599, 5, "59 min 59 s", "5"},
                 {7325, 5, "2 h 02 min", "5"},    {86400, 5, "1 d 00 h", "5"},       {90000, 5, "1 d 01 h", "5"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char text[300];
-        snprintf(text, sizeof text, "{\"event\":\"val\",\"step\":1,\"tokens\":%.0f,\"val_loss\":2,\"seconds\":%.1f}\n",
-                 rows[i].tokens, rows[i].seconds);
-        make_of(text);
-        snprintf(text, sizeof text, "<dt>time of training</dt><dd>%s</dd>", rows[i].time);
-        SHOWS(text);
-        snprintf(text, sizeof text, "<dt>tokens seen</dt><dd>%s<", rows[i].count);
-        SHOWS(text);
+        make_of(formatted("{\"event\":\"val\",\"step\":1,\"tokens\":%.0f,\"val_loss\":2,\"seconds\":%.1f}\n",
+                          rows[i].tokens, rows[i].seconds));
+        SHOWS(formatted("<dt>time of training</dt><dd>%s</dd>", rows[i].time),
+              formatted("<dt>tokens seen</dt><dd>%s<", rows[i].count));
     }
 }
 
-// 50 s for 10 of 100 steps: 90 steps take 450 s. Resumed at step 4 at 1030: 20 s for 6 steps. Back at step 8: 4 s for 2.
+// 50 s for 10 of 100 steps: 90 steps take 450 s. Resumed at step 4 at 1030: 20 s for 6 steps. Back at 8: 4 s for 2.
 TEST_WITH(test_time_left, temp_dir_make, tear_down)
 {
 #define BEGUN "{\"event\":\"start\",\"step\":0,\"steps\":100,\"t\":1000}\n"
@@ -307,9 +304,7 @@ TEST_WITH(test_experts, temp_dir_make, tear_down)
     write_train(m, 1, 2);
     for (int i = 1; i <= 200; i++)
         for (int l = 0; l < 20; l++) {
-            char name[20];
-            snprintf(name, sizeof name, "layers.%d", l);
-            write_experts(m, i, name, text, 2, 0.5);
+            write_experts(m, i, formatted("layers.%d", l), text, 2, 0.5);
         }
     metrics_close(m);
     make();

@@ -115,8 +115,7 @@ TEST(test_trace)
         assert_string_equal(ph, "X"); // a complete event: ts and dur, microseconds
         assert_true(k < spans);
         const PipelineSpan *s = &line.span[k++];
-        char name[16];
-        snprintf(name, sizeof name, "%s%d", pipeline_table_op(s->action.op), s->action.micro);
+        char *name = formatted("%s%d", pipeline_table_op(s->action.op), s->action.micro);
         assert_string_equal(json_string_value(json_object_get(event, "name")), name);
         assert_string_equal(json_string_value(json_object_get(event, "cat")), pipeline_table_op(s->action.op));
         assert_int_equal(json_integer_value(json_object_get(event, "tid")), s->stage);
@@ -170,9 +169,8 @@ TEST(test_program_formulas)
         {"v-min", 6, 1, false},  {"v-min", 6, 9, true},   {"v-min", 7, 9, true},       {"v-min", 1, 9, false},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        char arguments[100];
         double x = 0, formula = -1;
-        snprintf(arguments, sizeof arguments, "%s --stages %d --micro %d", is[i].schedule, is[i].p, is[i].m);
+        char *arguments = formatted("%s --stages %d --micro %d", is[i].schedule, is[i].p, is[i].m);
         expect_run(arguments, 0, "bubble ");
         bool known = sscanf(strstr(output, ": length ") + 9, "%lf (formula %lf)", &x, &formula) == 2;
         if (known != is[i].known || (known && x != formula)) fail_msg("%s: %s", arguments, output);

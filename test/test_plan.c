@@ -51,10 +51,8 @@ static void configure(const char *const *options)
     config_defaults(&cfg);
     config_set(&cfg, "run.steps", "4", "test");
     for (int i = 0; i < 18 && options[i]; i++) {
-        char name[64];
         const char *equals = strchr(options[i], '=');
-        snprintf(name, sizeof name, "%.*s", (int)(equals - options[i] - 2), options[i] + 2);
-        config_set(&cfg, name, equals + 1, "test");
+        config_set(&cfg, formatted("%.*s", (int)(equals - options[i] - 2), options[i] + 2), equals + 1, "test");
     }
     config_resolve(&cfg);
 }
@@ -137,8 +135,7 @@ TEST(test_every_combination)
         configure(options);
         cfg.numerics.dtype = d, cfg.optim.name = name, cfg.memory.recompute = m;
         for (int k = 0; is_llama && k < 5; k++) {
-            char key[32];
-            snprintf(key, sizeof key, "%.*s", (int)(strchr(llama[k], '=') - llama[k]), llama[k]);
+            char *key = formatted("%.*s", (int)(strchr(llama[k], '=') - llama[k]), llama[k]);
             config_set(&cfg, key, strchr(llama[k], '=') + 1, "test");
         }
         cfg.model.ffn = i % 3 ? 600 : 24; // one group of 256 in the largest row, and several

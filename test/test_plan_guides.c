@@ -46,9 +46,8 @@ TEST(test_verdicts)
                                 "G3-18-a G3-31-b G4-1.2-a G4-3.1-b G4-5-a ";
     int n = guides_rows(row);
     for (int i = 0; i < n; i++) {
-        char id[40];
         GuideVerdict verdict = guides_verdict(&row[i]), due = GUIDES_AGREES;
-        snprintf(id, sizeof id, " %s ", row[i].id);
+        char *id = formatted(" %s ", row[i].id);
         if (strstr(wrong, id)) due = GUIDES_WRONG;
         else if (strstr(loose, id)) due = GUIDES_LOOSE;
         else if (!row[i].ours.n) due = GUIDES_NONE;

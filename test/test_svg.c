@@ -44,11 +44,11 @@ TEST(test_places)
 // The texts of a frame that are anchored so, one after another: "Y:TEXT " or, for those below, "X:TEXT ".
 static void expect_ticks(const SvgPanel *p, int x_ticks, int y_ticks, const char *anchor, const char *want)
 {
-    char got[600] = "", mark[60];
+    char got[600] = "";
     FILE *f = begin();
     svg_frame(f, p, x_ticks, y_ticks, "along", "up");
     fclose(f);
-    snprintf(mark, sizeof mark, "text-anchor=\"%s\" font-size=\"12\"", anchor);
+    char *mark = formatted("text-anchor=\"%s\" font-size=\"12\"", anchor);
     for (char *at = text; (at = strstr(at, "<text "));) {
         double x, y;
         char *end = strchr(at, '>') + 1;

@@ -33,9 +33,7 @@ static const char *text_file(const char *text)
 
 static void expect(const char *name, const char *text, size_t gold, size_t n, const char *const (*choice)[2])
 {
-    char argument[800];
-    snprintf(argument, sizeof argument, "%s%s", name, text_file(text));
-    Tasks *t = tasks_open(argument, (TasksOptions){0});
+    Tasks *t = tasks_open(formatted("%s%s", name, text_file(text)), (TasksOptions){0});
     assert_int_equal(t->n, 1);
     assert_int_equal(t->item[0].n, n);
     if (n > 1) assert_int_equal(t->item[0].gold, gold);
@@ -92,8 +90,7 @@ TEST_IN_DIR(test_same_items)
         "\n{'goal': 'a', 'sol1': 'one', 'sol2': 'two', 'label': '0'}\r\n \t\r\n"
         "{'label': 'B', 'goal': 'b', 'sol1': 'one', 'sol2': 'two'}"};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
-        char named[900];
-        snprintf(named, sizeof named, "%s%s", i ? "arcs=" : "", named_file("arc easy.jsonl", text[i]));
+        char *named = formatted("%s%s", i ? "arcs=" : "", named_file("arc easy.jsonl", text[i]));
         Tasks *t = tasks_open(named, (TasksOptions){0});
         assert_string_equal(t->name, i ? "arcs" : "arc_easy");
         assert_true(t->n == 2 && t->item[0].gold == 0 && t->item[1].gold == 1);
@@ -201,8 +198,7 @@ static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, int32_t fir
                          const char *after)
 {
     TokenIds want = {0}, context = {0};
-    char text[200];
-    snprintf(text, sizeof text, "%s%s", before, after);
+    char *text = formatted("%s%s", before, after);
     if (first >= 0) token_ids_push(&want, first), token_ids_push(&context, first);
     tokenizer_encode(tokenizer, text, strlen(text), &want);
     tokenizer_encode(tokenizer, before, strlen(before), &context);
