@@ -39,8 +39,7 @@ static void usual(Monitor *m, double loss, double norm) { judge(m, loss, norm, M
 
 static double *copy_state(Monitor *m, size_t *n)
 {
-    double *state = monitor_state(m, n), *copy = malloc(*n * sizeof *copy);
-    assert_non_null(copy);
+    double *state = monitor_state(m, n), *copy = zeroed(*n * sizeof *copy);
     return memcpy(copy, state, *n * sizeof *copy);
 }
 
@@ -277,42 +276,6 @@ TEST(test_a_new_level)
 }
 
 // ---- a checkpoint
-
-// Stopped before any step and given its state back, it comes to the same verdicts, bit for bit.
-TEST(test_resume)
-{
-    enum { STEPS = 90, WINDOW = 12 };
-    for (int stop = 0; stop <= STEPS; stop++) {
-        Monitor whole = monitor_create(WINDOW, 4, 3), part = monitor_create(WINDOW, 4, 3);
-        Rng r = rng_make(11, "monitor", 1);
-        int skips = 0, levels = 0;
-        for (uint64_t i = 0; i < STEPS; i++) {
-            if ((int)i == stop) {
-                size_t n;
-                double *saved = copy_state(&part, &n);
-                monitor_free(&part);
-                part = monitor_create(WINDOW, 4, 3);
-                memcpy(monitor_state(&part, &n), saved, n * sizeof *saved);
-                free(saved);
-            }
-            double loss = 3 - 0.01 * (double)i + 0.1 * rng_uniform(r, 2 * i), norm = 1 + rng_uniform(r, 2 * i + 1);
-            if (i == 20 || i == 21 || (i >= 40 && i < 50)) loss += 5;
-            if (i == 30) norm *= 1e4;
-            if (i == 33) loss = NAN;
-            MonitorVerdict a = monitor_judge(&whole, loss, norm), b = monitor_judge(&part, loss, norm);
-            assert_int_equal(a.action, b.action);
-            assert_int_equal(a.reason, b.reason);
-            assert_true(a.z == b.z && a.mean == b.mean && a.std == b.std);
-            skips += a.reason == MONITOR_SPIKE;
-            levels += a.reason == MONITOR_NEW_LEVEL;
-        }
-        assert_int_equal(skips, 6);
-        assert_int_equal(levels, 1);
-        assert_same_state(&whole, &part);
-        monitor_free(&whole);
-        monitor_free(&part);
-    }
-}
 
 // Whatever a damaged checkpoint holds, the monitor gets over it: a window full of good values later it is as new.
 TEST(test_any_state_recovers)

@@ -70,6 +70,13 @@ static void make_of(const char *metrics)
     make();
 }
 
+static void append(const char *metrics)
+{
+    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
+    fputs(metrics, f);
+    fclose(f);
+}
+
 // The page has all of these.
 static void shows_all(const char *const *what)
 {
@@ -372,12 +379,10 @@ TEST_WITH(test_hostile, temp_dir_make, tear_down)
     metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = 1, .text = sample});
     metrics_write(m, &(MetricsRow){.event = METRICS_WARN, .step = 1, .text = "</td><script>alert(3)</script>"});
     metrics_close(m);
-    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
-    fputs("{\"event\":\"train\",\"step\":2,\"</script><script>alert(4)\":7,\"\\\"\\\\,x\":1,\"loss\":2}\n", f);
-    fputs("{\"event\":\"<b>new</b>\",\"step\":2,\"text\":\"<i>\"}\n", f);
-    fputs("{\"event\":\"val\",\"step\":2,\"val_loss\":2,\"val_<u>_loss\":2.5}\n", f);
-    fputs("{\"event\":\"train\",\"step\":3,\"loss\":\"<s>\"}\n[1]\n7\n\n\xff\n", f);
-    fclose(f);
+    append("{\"event\":\"train\",\"step\":2,\"</script><script>alert(4)\":7,\"\\\"\\\\,x\":1,\"loss\":2}\n"
+           "{\"event\":\"<b>new</b>\",\"step\":2,\"text\":\"<i>\"}\n"
+           "{\"event\":\"val\",\"step\":2,\"val_loss\":2,\"val_<u>_loss\":2.5}\n"
+           "{\"event\":\"train\",\"step\":3,\"loss\":\"<s>\"}\n[1]\n7\n\n\xff\n");
     put_text("config.toml", "[run]\nname = \"</code><script>alert(5)</script>\"  # <b>\"'\nx<y>z = 3\nbad\xff = \"\xc3\n"
                        "[<p>]\nq = \"\n");
     put_text("trace.json", "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"<b>\",\"ts\":0,\"dur\":1,\"tid\":0},"
@@ -398,23 +403,19 @@ TEST_WITH(test_hostile, temp_dir_make, tear_down)
 TEST_WITH(test_not_finite_and_cut, temp_dir_make, tear_down)
 {
     Metrics *m = begin("r", 9);
-    write_train(m, 1, 3);
-    write_train(m, 2, NAN);
-    write_train(m, 3, INFINITY);
-    write_train(m, 4, 2.5);
+    const double loss[] = {3, NAN, INFINITY, 2.5};
+    for (int i = 0; i < 4; i++) write_train(m, i + 1, loss[i]);
     metrics_close(m);
-    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
-    fputs("{\"event\":\"train\",\"step\":5,\"lo", f);
-    fclose(f);
+    append("{\"event\":\"train\",\"step\":5,\"lo");
     make();
     assert_int_equal(points("loss"), 4);
-    assert_true(in_series("loss", 1, 0) == 3 && isnan(in_series("loss", 1, 1)) && isnan(in_series("loss", 1, 2)));
-    assert_true(in_series("loss", 1, 3) == 2.5 && in_series("loss", 0, 3) == 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(isfinite(loss[i]) ? in_series("loss", 1, i) == loss[i] : isnan(in_series("loss", 1, i)));
     SHOWS("The training loss of 2 steps was not finite.", "1 line of metrics.jsonl could not be read",
           "step <b>4</b> of <b>9</b>");
     assert_int_equal(points("loss_inf"), 0); // a flag
     make_of(TRAIN("1", "null,\"loss_nan\":true"));
-    assert_true(has("The training loss of 1 step was not finite."));
+    SHOWS("The training loss of 1 step was not finite.");
 }
 
 TEST_WITH(test_few, temp_dir_make, tear_down)
@@ -472,22 +473,14 @@ TEST_WITH(test_states, temp_dir_make, tear_down)
 
 TEST_WITH(test_resumed, temp_dir_make, tear_down)
 {
-    Metrics *m = begin("r", 6);
-    for (int i = 1; i <= 4; i++) write_train(m, i, 3);
-    metrics_close(m);
-    m = metrics_open(in_dir("metrics.jsonl"), 3);
-    metrics_write(m, &(MetricsRow){.event = METRICS_RESUME, .step = 3, .name = "r", .steps = 6,
-                                   .mem = {[MEM_PARAMS] = 1000000}});
-    for (int i = 4; i <= 5; i++) write_train(m, i, 2);
-    metrics_write(m, &(MetricsRow){.event = METRICS_SKIP, .step = 5, .text = "loss 9"});
-    metrics_close(m);
-    make();
-    assert_int_equal(points("loss"), 5);
-    json_t *marks = json_object_get(data, "marks");
-    assert_int_equal(json_array_size(marks), 2);
-    assert_int_equal(json_integer_value(json_array_get(json_array_get(marks, 0), 0)), 3);
-    assert_string_equal(json_string_value(json_array_get(json_array_get(marks, 0), 1)), "resume");
-    assert_true(has("<td>parameters</td><td class=\"n\">1.00</td><td class=\"n\">100.0%</td>"));
+    make_of(TRAIN("2", "3") TRAIN("3", "3")
+            "{\"event\":\"resume\",\"step\":3,\"name\":\"r\",\"steps\":6,\"mem_parameters\":1000000}\n"
+            TRAIN("4", "2") TRAIN("5", "2") "{\"event\":\"skip\",\"step\":5,\"text\":\"loss 9\"}\n");
+    assert_int_equal(points("loss"), 4);
+    char *marks = json_dumps(json_object_get(data, "marks"), JSON_COMPACT);
+    assert_true(!strncmp(marks, "[[3,\"resume\"", 12) && count_of(marks, "],[") == 1);
+    free(marks);
+    SHOWS("<td>parameters</td><td class=\"n\">1.00</td><td class=\"n\">100.0%</td>");
     assert_false(has("<td>activations</td>"));
 }
 

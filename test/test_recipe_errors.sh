@@ -50,6 +50,11 @@ at_once() {
     [ "$(wc -l <"$work/err")" = 1 ]
 }
 again() { prepare "$work/r.toml" "$@" >/dev/null; }
+# The same for each line: WORDS|RECIPE|OPTION|OPTION.
+each_at_once() {
+    local words file a b
+    while IFS='|' read -r words file a b; do at_once "$words" "$work/$file.toml" ${a:+"$a"} ${b:+"$b"}; done
+}
 whole() { diff -r "$work/out" "$work/want"; }
 restore() { rm -r "$work/out" && cp -r "$work/want" "$work/out"; }
 all_before() { [ "$(grep -c 'done before' "$work/err")" = "$(wc -l <"$work/err")" ]; } # no stage ran
@@ -60,16 +65,15 @@ first_run() {
 }
 
 # A wrong value, an error that would appear after hours, a key that changes nothing: said at once, by its name, and the
-# folders of finished stages are not emptied. Rows: words, recipe, options.
+# folders of finished stages are not emptied.
 said_at_once() {
-    local words file a b
     mkdir "$work/empty"
     sed '/vocab = 400/d; /\[tokenizer\]/d' "$work/r.toml" >"$work/given.toml"
     sed 's/b.txt"/&\nseparator = "x"\nline = "y"/' "$work/r.toml" >"$work/both.toml"
     sed 's/in.b.txt"/empty"/' "$work/r.toml" >"$work/none.toml"
     sed 's/b.txt"/&\nfield = "body"/' "$work/r.toml" >"$work/field.toml"
     sed 's/a.jsonl"/&\nseparator = "--"/' "$work/r.toml" >"$work/separator.toml"
-    while IFS='|' read -r words file a b; do at_once "$words" "$work/$file.toml" ${a:+"$a"} ${b:+"$b"}; done <<END
+    each_at_once <<END
 'guide.words.mni=40': no such threshold|r|--filter.set=guide.words.mni=40
 'gudie': no such rule|r|--filter.rules=gudie
 words.txt: cannot read the list|r|--filter.rules=c4|--filter.bad_words=$work/words.txt
@@ -271,26 +275,24 @@ strays() {
 input_in_output() {
     local way
     ln -s out/tokenizer "$work/tokenizer_link"
-    for way in out/tokenizer tokenizer_link; do
-        at_once "tokenizer.path: $work/out/tokenizer: lies in recipe.out" "$work/given.toml" \
-            --tokenizer.path="$work/$way"
-    done
-    whole
     mkdir "$work/linked"
     ln -s "$work/out/tokenizer/tokenizer.json" "$work/linked/tokenizer.json"
-    at_once "tokenizer.path: $work/linked/tokenizer.json: lies in recipe.out" "$work/given.toml" \
-        --tokenizer.path="$work/linked"
+    each_at_once <<END
+tokenizer.path: $work/out/tokenizer: lies in recipe.out|given|--tokenizer.path=$work/out/tokenizer
+tokenizer.path: $work/out/tokenizer: lies in recipe.out|given|--tokenizer.path=$work/tokenizer_link
+tokenizer.path: $work/linked/tokenizer.json: lies in recipe.out|given|--tokenizer.path=$work/linked
+END
     whole
     cp "$work/in/a.jsonl" "$work/out/exact"
     ln -s "$work/in/a.jsonl" "$work/out/exact/link.jsonl"
     ln -s out/exact/a.jsonl "$work/outside.jsonl"
     for way in out/exact/a.jsonl out/exact/link.jsonl outside.jsonl; do
         sed "s|in/a.jsonl|$way|" "$work/r.toml" >"$work/inside.toml"
-        at_once "[source.a]: $work/$way: lies in recipe.out" "$work/inside.toml"
-        at_once "contamination.evaluation: $work/$way: lies in recipe.out" "$work/r.toml" \
-            --contamination.evaluation="$work/$way"
-        at_once "filter.bad_words: $work/$way: lies in recipe.out" "$work/r.toml" --filter.rules=c4 \
-            --filter.bad_words="$work/$way"
+        each_at_once <<END
+[source.a]: $work/$way: lies in recipe.out|inside
+contamination.evaluation: $work/$way: lies in recipe.out|r|--contamination.evaluation=$work/$way
+filter.bad_words: $work/$way: lies in recipe.out|r|--filter.rules=c4|--filter.bad_words=$work/$way
+END
     done
     rm "$work/out/exact/link.jsonl" "$work/out/exact/a.jsonl"
     whole
@@ -319,13 +321,13 @@ pipes() {
     sed 's|in/a.jsonl|pipe.jsonl|' "$work/r.toml" >"$work/piped.toml"
     prepare() { timeout 20 "$BUILD/prepare" "$@" 2>"$work/err"; }
     at_once "[source.a]: /dev/stdin: $words" "$work/stdin.toml" < <(cat "$work/in/a.jsonl")
-    at_once "[source.a]: $work/pipe.jsonl: $words" "$work/piped.toml"
-    at_once "contamination.evaluation: $work/pipe.jsonl: $words" "$work/r.toml" \
-        --contamination.evaluation="$work/pipe.jsonl"
+    each_at_once <<END
+[source.a]: $work/pipe.jsonl: $words|piped
+contamination.evaluation: $work/pipe.jsonl: $words|r|--contamination.evaluation=$work/pipe.jsonl
+filter.bad_words: $work/pipe.jsonl: $words|r|--filter.rules=c4|--filter.bad_words=$work/pipe.jsonl
+END
     at_once "/fd/" "$work/r.toml" --contamination.evaluation=<(cat "$work/test.txt")
     grep -F "contamination.evaluation: " "$work/err" | grep -F "$words"
-    at_once "filter.bad_words: $work/pipe.jsonl: $words" "$work/r.toml" --filter.rules=c4 \
-        --filter.bad_words="$work/pipe.jsonl"
     whole
 }
 

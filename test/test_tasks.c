@@ -509,13 +509,13 @@ TEST_IN_DIR(test_too_much)
 TEST_IN_DIR(test_wrong_lines)
 {
     static const char *const bad[][2] = {
-        {"", "no items"}, {"\n \n", "no items"}, {"{'goal': 'a', 'sol1':", "task.jsonl:1: not JSON"},
+        {"", "no items"}, {"{'goal': 'a', 'sol1':", "task.jsonl:1: not JSON"},
         {PIQA("a", "0") "{'goal'\n", "task.jsonl:2: not JSON"}, {"[1]\n", "not a JSON object"},
         {"{'a': 1}", "no known task"}, {PIQA("a", "0") "{'goal': 'b', 'sol1': 'c'}", "task.jsonl:2"},
         {"{'goal': 1, 'sol1': 'c', 'sol2': 'd', 'label': 0}", "no text 'goal'"},
         {PIQA("a", "2"), "number 3 of 2"}, {PIQA("a", "-1"), "not the number of an answer"},
-        {PIQA("a", "''"), "not the number of an answer"}, {PIQA("a", "1.5"), "not the number of an answer"},
-        {PIQA("a", "99999999999999999999"), "task.jsonl:1"}, {PIQA("\xff", "0"), "not JSON"},
+        {PIQA("a", "1.5"), "not the number of an answer"},
+        {PIQA("\xff", "0"), "not JSON"},
         {"{'goal': 'a', 'sol1': 'c', 'sol2': 'd'}", "no 'label'"},
         {"{'ctx_a': 'a', 'ctx_b': 'b', 'activity_label': 'c', 'endings': [], 'label': 0}", "0 choices"},
         {"{'ctx_a': 'a', 'ctx_b': 'b', 'activity_label': 'c', 'endings': [1, 2], 'label': 0}", "endings"},

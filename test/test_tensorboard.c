@@ -26,9 +26,8 @@ TEST(test_checksum)
 {
     assert_int_equal(tensorboard_crc("123456789", 9), 0xE3069283); // the check value of CRC-32C
     assert_int_equal(tensorboard_crc("", 0), 0);
-    assert_int_equal(tensorboard_mask(0), 0xA282EAD8);
-    assert_int_equal(tensorboard_mask(0x8000), 0xA282EAD9); // bit 15 comes to bit 0
-    assert_int_equal(tensorboard_mask(1), 0xA284EAD8); // bit 0 comes to bit 17
+    const uint32_t masked[][2] = {{0, 0xA282EAD8}, {0x8000, 0xA282EAD9}, {1, 0xA284EAD8}}; // bits 15 to 0, 0 to 17
+    for (int i = 0; i < 3; i++) assert_int_equal(tensorboard_mask(masked[i][0]), masked[i][1]);
 }
 
 // As written by protoc's encoder and TensorFlow's record format.
