@@ -6,8 +6,6 @@
 
 #include "test/test.h"
 
-#include "expect_die.h"
-
 #include "train/monitor.h"
 #include "base/rng.h"
 
@@ -70,17 +68,6 @@ TEST(test_filling)
         monitor_free(&m);
         monitor_free(&fresh);
     }
-}
-
-static int window_of_one(void *arg)
-{
-    monitor_create(1, *(const double *)arg, 10);
-    return 0;
-}
-
-TEST(test_one_value_has_no_spread)
-{
-    expect_die(window_of_one, &(double){6}, "broken invariant: window >= 2");
 }
 
 // Old values leave: a window that has moved on judges by what is in it.

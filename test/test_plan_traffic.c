@@ -37,18 +37,6 @@ static size_t sent(const PlanTraffic *t, const char *group, CommKind kind)
     return sum;
 }
 
-// In two bytes, on several replicas: the streams halve, the numbers of the loss stay fp32, and replicas add up.
-TEST(test_tensor_bytes_scale)
-{
-    PlanJob one = job_of(&gpt, T, 2, 1, 1, 1), two = job_of(&gpt, T, 2, 1, 1, 2);
-    PlanTraffic a = plan_traffic(&one), b = plan_traffic(&two);
-    assert_int_equal(2 * sent(&a, "tp", COMM_ALL_REDUCE), sent(&b, "tp", COMM_ALL_REDUCE));
-    one.x_bytes = 2;
-    PlanTraffic c = plan_traffic(&one);
-    size_t numbers = 2 * 12 * T; // 2 (p - 1) of three fp32 numbers a token
-    assert_int_equal(2 * (sent(&c, "tp", COMM_ALL_REDUCE) - numbers), sent(&a, "tp", COMM_ALL_REDUCE) - numbers);
-}
-
 // ---- cp, pp, dp against their modules
 
 TEST(test_context_bytes)
@@ -95,31 +83,6 @@ TEST(test_pipeline_bytes)
         PlanTraffic shared = plan_traffic(&job);
         assert_int_equal(2 * sent(&shared, "pp", COMM_SEND), sent(&t, "pp", COMM_SEND));
         pipeline_table_free(table);
-    }
-}
-
-// All-reduce of all gradients: 2 (N - 1) times the parameters that the stages and parts hold. A tied head's copy on
-// the last stage is none: its gradient goes to the first, and the weights come back.
-TEST(test_replica_bytes)
-{
-    for (int pp = 1; pp <= 2; pp++) {
-        for (int tp = 1; tp <= 4; tp *= 2) {
-            PlanJob job = job_of(&gpt, T, tp, pp, 1, 3);
-            job.batch = 3 * pp;
-            size_t held = 0;
-            for (int r = 0; r < tp; r++) {
-                Params params;
-                Unit *unit;
-                ModelShape part = tp_shape(&gpt, r, tp, false);
-                model_describe(&part, &params, &unit);
-                held += params.n_elems;
-                free(unit);
-                params_free(&params);
-            }
-            PlanTraffic t = plan_traffic(&job);
-            assert_int_equal(sent(&t, "dp", COMM_ALL_REDUCE), 2 * 2 * 4 * held);
-            assert_int_equal(sent(&t, "ends", COMM_SEND), pp > 1 ? 3 * gpt.vocab * gpt.channels * (4 + 4) : 0);
-        }
     }
 }
 

@@ -171,12 +171,6 @@ static Sampler begin(KvCache *cache, const char *prompt, SampleRule rule, uint64
                         rng_make(seed, "s", 0));
 }
 
-static char *text_of(const char *prompt, size_t n, SampleRule rule, uint64_t seed, uint32_t stream)
-{
-    return sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, prompt, n, rule,
-                       rng_make(seed, "sample", stream));
-}
-
 // A row of zeros in the head has logit 0; the likeliest of 257 is well above that. Such a token is never taken.
 static void never(int32_t id)
 {
@@ -191,7 +185,8 @@ static void expect_greedy(const char *prompt, size_t n, double repetition)
 {
     SampleRule rule = greedy;
     rule.repetition = repetition;
-    char *text = text_of(prompt, n, rule, 1, 0);
+    char *text = sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, prompt, n, rule,
+                             rng_make(1, "sample", 0));
     size_t n_prompt = strlen(prompt), n_ids = 1 + n_prompt, first = 0;
     int32_t ids[1 + PROMPT_MAX + 4 * CONTEXT] = {tokenizer_eot(c->tokenizer)};
     static float logits[CONTEXT * N_TOKENS];
@@ -308,34 +303,6 @@ TEST(test_characters)
             assert_memory_equal(all, rows[i][1], total);
         }
     }
-}
-
-TEST_WITH(test_text_is_a_function_of_the_seed, setup, teardown)
-{
-    char *text[4];
-    const uint64_t seeds[] = {1, 1, 2, 1};
-    for (uint32_t i = 0; i < 4; i++) text[i] = text_of("ab", 12, RULE(3, 0, 1), seeds[i], i == 3);
-    assert_string_equal(text[0], text[1]);
-    assert_string_not_equal(text[0], text[2]);
-    assert_string_not_equal(text[0], text[3]);
-    for (int i = 0; i < 4; i++) free(text[i]);
-}
-
-// A head of zeros but for end-of-text, whose logit is +-x for the first channel x of the norm: one of the signs makes
-// it the likeliest token, and then nothing follows the prompt.
-TEST_WITH(test_end_of_text_ends, setup, teardown)
-{
-    bool ended = false, went_on = false;
-    for (int32_t id = 0; id < N_TOKENS; id++) never(id);
-    for (int sign = -1; sign <= 1; sign += 2) {
-        head_row(tokenizer_eot(c->tokenizer))[0] = (float)sign;
-        char *text = text_of("ab", 1, greedy, 1, 0);
-        assert_memory_equal(text, "ab", 2);
-        if (strlen(text) == 2) ended = true;
-        else went_on = strlen(text) == 3;
-        free(text);
-    }
-    assert_true(ended && went_on);
 }
 
 // ---- several documents side by side
@@ -498,22 +465,6 @@ TEST_WITH(test_begins_as_the_tokenizer_says, setup, teardown)
     expect_die(begin_with_nothing, c, "an empty prompt, and no token of the tokenizer begins or ends a text");
 }
 
-typedef struct {
-    size_t room, first, then; // tokens that are read, and then
-} Reading;
-
-static int read_tokens(void *arg)
-{
-    Reading *r = arg;
-    float logits[N_TOKENS];
-    const int32_t token[CONTEXT] = {0};
-    KvCache cache = model_cache_for(c->model, r->room), *list = &cache;
-    model_next_logits(c->model, &cache, token, r->first, logits);
-    if (r->then > 1) model_next_logits(c->model, &cache, token, r->then, logits);
-    else model_next_logits_each(c->model, &list, token, 1, logits);
-    return 0;
-}
-
 // A small cache takes the memory of its tokens, and gives it back.
 TEST_WITH(test_room, setup, teardown)
 {
@@ -524,13 +475,6 @@ TEST_WITH(test_room, setup, teardown)
     model_cache_free(c->model, &large);
     model_cache_free(c->model, &small);
     assert_int_equal(c->mem.bytes, before);
-}
-
-// No token, and one token more than the cache has room for.
-TEST_WITH(test_cache_has_limits, setup, teardown)
-{
-    const Reading rows[] = {{3, 3, 1}, {CONTEXT, 0, 1}, {CONTEXT, 1, CONTEXT}};
-    for (int i = 0; i < 3; i++) expect_die(read_tokens, (void *)&rows[i], "broken invariant");
 }
 
 TESTS(NULL, NULL)

@@ -160,14 +160,6 @@ TEST(test_bootstrap)
     if (inside < 10) fail_msg("%d of %d intervals hold E", inside, TIMES);
 }
 
-TEST(test_quantile)
-{
-    double x[] = {3, 1, 2, 5, 4};
-    assert_true(scaling_fit_quantile(x, 5, 0) == 1 && scaling_fit_quantile(x, 5, 1) == 5);
-    assert_true(scaling_fit_quantile(x, 5, 0.5) == 3 && scaling_fit_quantile(x, 5, 0.125) == 1.5);
-    assert_true(isnan(scaling_fit_quantile(x, 0, 0.5)));
-}
-
 // The bound itself is kept; the least is that of all runs, wherever it stands.
 TEST(test_below)
 {

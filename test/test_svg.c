@@ -190,12 +190,6 @@ TEST(test_labels)
     assert_non_null(strstr(text, want));
     assert_non_null(strstr(text, "y1=\"70.0\" x2=\"126.0\" y2=\"58.0\"")); // from the curve to its label
     free(text);
-    SvgLabel same[2] = {{.value = 2, .head = "a"}, {.value = 2, .head = "b"}};
-    f = begin();
-    svg_labels(f, &p, same, 2);
-    fclose(f);
-    assert_true(*same[0].head == 'a' && same[0].y == 120 - 17 && same[1].y == 120 + 17);
-    free(text);
     SvgLabel far[2] = {{.value = 9}, {.value = -9}}; // beyond the panel: at its edges
     f = begin();
     svg_labels(f, &p, far, 2);
