@@ -94,22 +94,18 @@ TEST_WITH(test_every_target_once, setup, teardown)
     ignore_context(cost);
     const int64_t lengths[] = {2, 3, 12, 13, 14, 24, 25, 26, 37, 60};
     const int64_t strides[] = {0, 1, 5, 11, 12, 100}, limits[] = {0, 1, 12, 13, 30, 1000};
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        open_tokens(lengths[i]);
-        for (size_t j = 0; j < sizeof strides / sizeof *strides; j++)
-            for (size_t k = 0; k < sizeof limits / sizeof *limits; k++)
-                for (size_t B = 1; B <= BATCH; B++) {
-                    int64_t n = lengths[i] - 1;
-                    if (limits[k] && limits[k] < n) n = limits[k];
-                    double want = 0;
-                    for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
-                    EvalResult r = eval_run(c->model, c->val, limits[k], strides[j], B, CONTEXT, NULL, -1, NULL);
-                    assert_int_equal(r.tokens, n);
-                    assert_true(r.bpb == 0);
-                    if (!(fabs(r.loss - want) <= COST_ERR))
-                        fail_msg("%ld tokens, first %ld, stride %ld, B %zu: %.9g, not %.9g", (long)lengths[i],
-                                 (long)limits[k], (long)strides[j], B, r.loss, want);
-                }
+    for (size_t i = 0; i < 10 * 6 * 6 * BATCH; i++) {
+        int64_t length = lengths[i / (36 * BATCH)], stride = strides[i / 6 % 6], limit = limits[i % 6], n = length - 1;
+        size_t B = 1 + i / 36 % BATCH;
+        if (c->n != length) open_tokens(length);
+        if (limit && limit < n) n = limit;
+        double want = 0;
+        for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
+        EvalResult r = eval_run(c->model, c->val, limit, stride, B, CONTEXT, NULL, -1, NULL);
+        assert_true(r.tokens == n && r.bpb == 0);
+        if (!(fabs(r.loss - want) <= COST_ERR))
+            fail_msg("%ld tokens, first %ld, stride %ld, B %zu: %.9g, not %.9g", (long)length, (long)limit,
+                     (long)stride, B, r.loss, want);
     }
 }
 

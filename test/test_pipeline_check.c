@@ -57,16 +57,6 @@ TEST(test_all)
     assert_int_equal(each_table(holds, NULL), 6 * CASE_STAGES * CASE_MICRO + n);
 }
 
-TEST(test_largest)
-{
-    char why[1024] = "";
-    PipelineProof proof;
-    PipelineTable *t = pipeline_table_make(PIPELINE_1F1B, 64, 1024, 0);
-    assert_true(pipeline_check(t, &proof, why, sizeof why));
-    assert_true(proof.active[0] == 64 && proof.active[63] == 1);
-    pipeline_table_free(t);
-}
-
 // The V schedules, whose orders come from a search for the shortest pause: every number of stages.
 TEST(test_vees)
 {

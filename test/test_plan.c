@@ -1,6 +1,6 @@
 // test_plan: the plan's bytes against what the allocator counts when the buffers are really made, for every
 // switch of the model, and for every precision with every optimizer and every recomputation; the formulas against the
-// same, and the parser of formulas; what a plan costs; and the account as JSON.
+// same, and the parser of formulas; and the account as JSON.
 //
 // (test_account.sh and test_dump.sh do the same from outside: build/plan against runs' account.json.)
 // deeper: every number format with every optimizer and every recomputation, not one in eleven
@@ -18,7 +18,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <omp.h>
-#include <sys/resource.h>
 
 #define GPT "--model.layers=3", "--model.channels=24", "--model.heads=4", "--model.context=10", "--batch.tokens=60", \
             "--batch.micro=2"
@@ -151,31 +150,6 @@ TEST(test_every_combination)
     }
 }
 
-// A plan of 3 TB on this machine: nothing behind it is touched.
-TEST(test_a_plan_costs_nothing)
-{
-    const char *const options[18] = {"--model.preset=gpt3-175b", "--batch.tokens=2048", "--batch.micro=1"};
-    struct rusage before, after;
-    FILE *out = fopen("/dev/null", "w");
-    assert_non_null(out);
-    configure(options);
-    Dev *dev = dev_cpu_create(1);
-    getrusage(RUSAGE_SELF, &before);
-    plan_open(&planned, &cfg, dev, 0);
-    plan_print_memory(&planned, out); // dies unless the formulas hold
-    plan_print_params(&planned, out);
-    plan_print_flops(&planned, out);
-    getrusage(RUSAGE_SELF, &after);
-    assert_int_equal(planned.model->params.n_elems, 174604259328); // as in the preset's arithmetic
-    const size_t *held = planned.mem.tag_bytes;
-    assert_int_equal(held[MEM_PARAMS] + held[MEM_GRADS] + held[MEM_OPTIM], 16 * planned.model->params.n_elems);
-    // KiB. The tables of names are what grows; a sanitizer keeps every version of them.
-    assert_true(after.ru_maxrss - before.ru_maxrss < 1 << 20);
-    plan_close(&planned);
-    dev_cpu_free(dev);
-    assert_int_equal(fclose(out), 0);
-}
-
 // ---- formulas
 
 TEST(test_formulas_are_read_as_written)
@@ -235,21 +209,6 @@ static int one_byte_more(void *unused)
 TEST(test_a_byte_is_noticed)
 {
     expect_die(one_byte_more, NULL, "plan: activations: the formula N ");
-}
-
-static int resolve_without_vocab(void *tokenizer)
-{
-    const char *const options[18] = {GPT};
-    configure(options);
-    if (tokenizer) config_set(&cfg, "data.tokenizer", tokenizer, "test");
-    plan_vocab(&cfg);
-    return 0;
-}
-
-TEST(test_vocabulary_is_needed)
-{
-    expect_die(resolve_without_vocab, NULL, "model.vocab is not known");
-    expect_die(resolve_without_vocab, "no/such/folder", "no/such/folder is not there");
 }
 
 // ---- account

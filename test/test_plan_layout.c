@@ -59,24 +59,19 @@ TEST(test_stages_add_up)
 // The slots of the first and the last stage are those that the trainer's own count finds in the table.
 TEST(test_slots_are_the_tables)
 {
-    for (int p = 2; p <= 8; p++) {
-        for (int v = 1; v <= 7; v++) {
-            for (int m = p; m <= 5 * p; m += p) {
-                PipelineSchedule schedule = v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
-                PipelineTable *t = pipeline_table_make(schedule, p, m, v);
-                PlanJob job = job_of(&gpt2_124m, 1, 1, p, v);
-                job.batch = m;
-                for (int stage = 0; stage < p; stage += p - 1) {
-                    ModelStage s = pipeline_stage(t, stage, (size_t)(p * v), NULL);
-                    for (int c = 0; c < v; c++)
-                        if (plan_layout_slots(&job, stage, c) != (size_t)s.chunk[c].active)
-                            fail_msg("p %d m %d v %d, stage %d, chunk %d: %zu slots, the table has %d",
-                                     p, m, v, stage, c,
-                                     plan_layout_slots(&job, stage, c), s.chunk[c].active);
-                }
-                pipeline_table_free(t);
-            }
+    for (int i = 0; i < 7 * 7 * 5; i++) {
+        int p = 2 + i % 7, v = 1 + i / 7 % 7, m = p * (1 + i / 49);
+        PipelineTable *t = pipeline_table_make(v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B, p, m, v);
+        PlanJob job = job_of(&gpt2_124m, 1, 1, p, v);
+        job.batch = m;
+        for (int stage = 0; stage < p; stage += p - 1) {
+            ModelStage s = pipeline_stage(t, stage, (size_t)(p * v), NULL);
+            for (int c = 0; c < v; c++)
+                if (plan_layout_slots(&job, stage, c) != (size_t)s.chunk[c].active)
+                    fail_msg("p %d m %d v %d, stage %d, chunk %d: %zu slots, the table has %d", p, m, v, stage, c,
+                             plan_layout_slots(&job, stage, c), s.chunk[c].active);
         }
+        pipeline_table_free(t);
     }
 }
 
@@ -85,45 +80,40 @@ TEST(test_slots_are_the_tables)
 static Config cfg; // large: not on the stack
 static Run planned;
 
-static void set_key(const char *key, const char *format, long value)
-{
-    char text[32];
-    snprintf(text, sizeof text, format, value);
-    config_set(&cfg, key, text, "test");
-}
-
 static void configure(const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
     const ModelShape *s = &job->shape;
-    config_defaults(&cfg);
+    const ModelExperts *e = &s->experts;
+    const bool piped = l->pp > 1, routed = e->n > 0;
     const struct {
         const char *key;
         long value;
-    } keys[] = {{"run.steps", 2}, {"model.layers", (long)s->layers}, {"model.channels", (long)s->channels},
-                {"model.heads", (long)s->heads}, {"model.kv_heads", (long)s->kv_heads}, {"model.ffn", (long)s->ffn},
-                {"model.vocab", (long)s->vocab}, {"model.context", (long)s->context}, {"batch.micro", l->micro},
-                {"batch.tokens", job->batch * (long)job->T}, {"parallel.tp", l->tp}, {"parallel.cp", l->cp},
-                {"parallel.pp", l->pp}, {"parallel.zero", l->zero}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) set_key(keys[i].key, "%ld", keys[i].value);
-    if (l->sp) config_set(&cfg, "parallel.sp", "true", "test");
-    if (l->pp > 1) config_set(&cfg, "parallel.schedule", pipeline_table_name(l->schedule), "test");
-    if (l->pp > 1) set_key("parallel.chunks", "%ld", l->chunks);
-    const ModelExperts *e = &s->experts;
-    if (e->n) {
-        const long experts[] = {(long)e->n, (long)e->k, (long)e->ffn, (long)e->shared, (long)e->dense, (long)e->every,
-                                l->ep};
-        static const char *const names[] = {"model.experts", "model.experts_active", "model.experts_ffn",
-                                            "model.experts_shared", "model.experts_dense", "model.experts_every",
-                                            "parallel.ep"};
-        for (int i = 0; i < 7; i++) set_key(names[i], "%ld", experts[i]);
-        config_set(&cfg, "model.bias", "false", "test");
-        if (e->room > 0) config_set(&cfg, "moe.room", "1.5", "test");
-    }
-    if (!s->tie) config_set(&cfg, "model.tie", "false", "test");
-    if (s->swiglu) config_set(&cfg, "model.activation", "swiglu", "test");
-    config_set(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32", "test");
-    config_set(&cfg, "memory.recompute", recompute_name(l->recompute), "test");
+        bool set;
+    } numbers[] = {
+        {"run.steps", 2, true}, {"model.layers", (long)s->layers, true}, {"model.channels", (long)s->channels, true},
+        {"model.heads", (long)s->heads, true}, {"model.kv_heads", (long)s->kv_heads, true},
+        {"model.ffn", (long)s->ffn, true}, {"model.vocab", (long)s->vocab, true},
+        {"model.context", (long)s->context, true}, {"batch.micro", l->micro, true},
+        {"batch.tokens", job->batch * (long)job->T, true}, {"parallel.tp", l->tp, true}, {"parallel.cp", l->cp, true},
+        {"parallel.pp", l->pp, true}, {"parallel.zero", l->zero, true}, {"parallel.chunks", l->chunks, piped},
+        {"model.experts", (long)e->n, routed}, {"model.experts_active", (long)e->k, routed},
+        {"model.experts_ffn", (long)e->ffn, routed}, {"model.experts_shared", (long)e->shared, routed},
+        {"model.experts_dense", (long)e->dense, routed}, {"model.experts_every", (long)e->every, routed},
+        {"parallel.ep", l->ep, routed}};
+    const struct {
+        const char *key, *value;
+        bool set;
+    } words[] = {{"parallel.sp", "true", l->sp}, {"parallel.schedule", pipeline_table_name(l->schedule), piped},
+                 {"model.bias", "false", routed}, {"moe.room", "1.5", routed && e->room > 0},
+                 {"model.tie", "false", !s->tie}, {"model.activation", "swiglu", s->swiglu},
+                 {"numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32", true},
+                 {"memory.recompute", recompute_name(l->recompute), true}};
+    config_defaults(&cfg);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].set) config_set(&cfg, numbers[i].key, formatted("%ld", numbers[i].value), "test");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (words[i].set) config_set(&cfg, words[i].key, words[i].value, "test");
     config_set_derived(&cfg, "parallel.ranks", l->gpus);
     config_resolve(&cfg);
 }

@@ -316,6 +316,8 @@ static const struct {
     {"time llama3-8b --write a.toml", "--write: has no effect on plan time", 1},
     {"approach --gpu H100", "--gpu: has no effect on plan approach", 1},
     {"scaling --flops 1e23 --served 1e12 --loss 1.5", "--loss: 1.5", 1}, {"recipe gpt5", "'gpt5' is none", 1},
+    {"flops tiny --data.tokenizer=", "model.vocab is not known", 1},
+    {"flops tiny --data.tokenizer=no/such/folder", "no/such/folder is not there", 1},
     {"recipe a b", "takes one name", 2}, {"machines all", "takes no argument", 2},
     {"tim llama3-8b", "tim: not a plan", 2},
 };

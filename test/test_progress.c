@@ -82,12 +82,6 @@ TEST_IN_DIR(test_line_says_it_all)
     // the usual terminal: shorter, but every field
     progress_line(line, sizeof line, &typical, 80, false, false);
     assert_string_equal(line, "##--- 840/2000 loss 2.313 floor 2.10 g 0.52 lr 3.0e-4 8.93k/s mfu 61% ETA 1m42s");
-    char cut[2048]; // where there is less memory
-    for (size_t n_bytes = 1; n_bytes < strlen(line) + 3; n_bytes++) {
-        progress_line(cut, n_bytes, &typical, 80, false, false);
-        assert_int_equal(strlen(cut), n_bytes <= strlen(line) ? n_bytes - 1 : strlen(line));
-        assert_memory_equal(cut, line, strlen(cut));
-    }
 }
 
 TEST_IN_DIR(test_numbers)

@@ -152,7 +152,7 @@ examples_too_short() {
     printf '{"text":"what is %d and %d"}\n' 1 2 3 4 >"$work/eval.jsonl"
     sed 's/.*/{"text":"&"}/' "$work/test.txt" >>"$work/eval.jsonl"
     prepare "$work/r.toml" "$n" >"$work/report"
-    note='2 of 3 evaluation examples are shorter than 13 words and were not looked for.'
+    local note='2 of 3 evaluation examples are shorter than 13 words and were not looked for.'
     grep -qxF "$note" "$work/report"
     grep -qF "<p>$note</p>" "$work/out/report.html"
     grep -q '"too_short": 2' "$work/out/report.json"

@@ -465,16 +465,4 @@ TEST_WITH(test_begins_as_the_tokenizer_says, setup, teardown)
     expect_die(begin_with_nothing, c, "an empty prompt, and no token of the tokenizer begins or ends a text");
 }
 
-// A small cache takes the memory of its tokens, and gives it back.
-TEST_WITH(test_room, setup, teardown)
-{
-    size_t before = c->mem.bytes, scratch = c->mem.tag_bytes[MEM_SCRATCH];
-    KvCache small = model_cache_for(c->model, 3), large = model_cache_for(c->model, 1000);
-    const size_t row = 2 * 2 * 2 * 4 * sizeof(float); // k and v, 2 layers, 2 heads of 4
-    assert_int_equal(c->mem.tag_bytes[MEM_SCRATCH], scratch + (3 + CONTEXT) * row);
-    model_cache_free(c->model, &large);
-    model_cache_free(c->model, &small);
-    assert_int_equal(c->mem.bytes, before);
-}
-
 TESTS(NULL, NULL)
