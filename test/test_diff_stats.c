@@ -94,21 +94,6 @@ TEST(test_not_finite)
     }
 }
 
-// Where b is nothing but rounding its own size says nothing; the floor does.
-TEST(test_floor)
-{
-    float a[N], b[N];
-    for (size_t i = 0; i < N; i++) {
-        b[i] = 1e-9f * (float)rng_normal(rng_make(3, "x", 0), i);
-        a[i] = 1e-9f * (float)rng_normal(rng_make(4, "x", 0), i);
-    }
-    assert_false(ratio(a, b, 1e-5, 0) <= 1);
-    assert_true(ratio(a, b, 1e-5, 1) <= 1);
-    float zero[N] = {0};
-    assert_false(ratio(a, zero, 1e-5, 0) <= 1);
-    assert_true(ratio(zero, zero, 1e-5, 0) == 0);
-}
-
 // Neighbours in bf16 are one ULP apart, whoever is compared with them, and half of one is rounded.
 TEST(test_ulps_of_the_coarser)
 {

@@ -137,17 +137,16 @@ typedef struct {
     Fault fault;
     const char *where; // the row of the matmul that is at fault
     bool checked;      // one rank: against the operations
-    float loss_scale;  // 0: 1
 } Play;
 
 static void check_operations(Model *m, const char *path);
 static void check_experts(Model *m, const char *path);
 
-static void add_rows(Dump *d, const Model *m, DumpKind kind, const float *flat, float scale)
+static void add_rows(Dump *d, const Model *m, DumpKind kind, const float *flat)
 {
     for (int i = 0; i < m->params.n_rows; i++) {
         const Param *row = &m->params.row[i];
-        if (row->owned) dump_row(d, kind, NULL, row, 0, row->n_elems, ST_F32, flat + row->offset, scale);
+        if (row->owned) dump_row(d, kind, NULL, row, 0, row->n_elems, ST_F32, flat + row->offset, 1);
     }
 }
 
@@ -161,7 +160,7 @@ static void sample(const ModelShape *s, size_t i, int32_t *token, int32_t *targe
     }
 }
 
-static void step(Model *m, size_t micro, float loss_scale)
+static void step(Model *m, size_t micro)
 {
     int32_t token[SAMPLES * T], target[SAMPLES * T];
     size_t valid = 0;
@@ -170,7 +169,7 @@ static void step(Model *m, size_t micro, float loss_scale)
     for (size_t i = 0; i < SAMPLES; i += micro) {
         model_set_batch(m, token + i * T, NULL, target + i * T, micro, T);
         model_set_dropout(m, 0, 5, 0, i);
-        model_forward_backward(m, loss_scale / (float)valid);
+        model_forward_backward(m, 1 / (float)valid);
     }
     model_step_finish(m);
     model_evaluate(m); // which is not dumped
@@ -190,15 +189,14 @@ static void play_dump(Comm *world, void *arg)
     for (int u = 0; u < m->n_units; u++)
         for (size_t e = 0; m->experts && m->experts[u].bias && e < 4; e++) m->experts[u].bias[e] = 0.01f * (float)e;
     seed(dev, p->fault, p->fault ? params_find(&m->params, p->where) : -1);
-    float loss_scale = p->loss_scale > 0 ? p->loss_scale : 1;
     char path[600], at[900]; // ranks are threads
     snprintf(path, sizeof path, "%s/%s", dir, p->name);
     Dump *d = dump_watch(m, (DumpPlace){.rank = world->rank, .ranks = world->size, .update = 1, .samples = SAMPLES,
-                                        .context = T, .dtype = "x", .layout = "y", .inverse = 1 / loss_scale});
-    add_rows(d, m, DUMP_WEIGHT, m->weights, 1);
-    step(m, p->micro, loss_scale);
+                                        .context = T, .dtype = "x", .layout = "y", .inverse = 1});
+    add_rows(d, m, DUMP_WEIGHT, m->weights);
+    step(m, p->micro);
     dump_unwatch(d);
-    add_rows(d, m, DUMP_GRAD, m->grads, 1 / loss_scale);
+    add_rows(d, m, DUMP_GRAD, m->grads);
     dump_write(d, path);
     dump_free(d);
     snprintf(at, sizeof at, "%s/dump/step_00000001", path);
@@ -349,16 +347,6 @@ TEST(test_names_are_true)
         dump_of((Play){.shape = families[f], .micro = 2, .name = "true", .checked = true});
 }
 
-// A dump has the gradients as they are without a loss scale; scaling by a power of two keeps every bit.
-TEST(test_loss_scale_is_taken_out)
-{
-    Play one = {.shape = &llama, .micro = 2, .name = "one"}, scaled = one;
-    scaled.name = "scaled", scaled.loss_scale = 1024;
-    dump_of(one);
-    dump_of(scaled);
-    expect_run("one scaled", 0, "identical: ");
-}
-
 // Key/value heads that ranks share, and sums in another order; in 16 bits, where ranks round what they send.
 TEST(test_tensor_parallel_ranks_round)
 {
@@ -476,7 +464,7 @@ TEST(test_doubled_elements)
             Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = 2, .update = 7, .samples = 1, .context = T,
                                                 .dtype = "x", .layout = "y", .inverse = 1});
             m->weights[3] += (float)k;
-            add_rows(d, m, DUMP_WEIGHT, m->weights, 1);
+            add_rows(d, m, DUMP_WEIGHT, m->weights);
             dump_unwatch(d);
             dump_write(d, in_dir("both"));
             dump_free(d);

@@ -109,24 +109,25 @@ spelled_differently() {
     whole
 }
 
+# made_again LINE: the stage that the line begins with is run once more, and says why.
+made_again() {
+    again
+    cat "$work/err"
+    grep -q "^$1: begins again" "$work/err"
+    whole
+}
+
 # What a record says must be there: what is gone, cut off or changed is named and made again.
 missing_results() {
     local file
     for file in shards/a/train_000000.bin tokenizer/tokenizer.json exact/removed.tsv documents/part_000001_000.text; do
         rm "$work/out/$file"
-        again
-        cat "$work/err"
-        grep -q "^${file%%/*}: ${file#*/}: No such file or directory: begins again" "$work/err"
-        whole
+        made_again "${file%%/*}: ${file#*/}: No such file or directory"
     done
     truncate -s 100 "$work/out/shards/b/val_000000.bin"
-    again
-    grep -q '^shards: b/val_000000.bin: 100 bytes, but [0-9]* were written: begins again' "$work/err"
-    whole
+    made_again 'shards: b/val_000000.bin: 100 bytes, but [0-9]* were written'
     sed -i 's/"vocab": {/"vocab":{ /' "$work/out/tokenizer/tokenizer.json" # the same size
-    again
-    grep -q '^tokenizer: tokenizer.json: changed since it was written: begins again' "$work/err"
-    whole
+    made_again 'tokenizer: tokenizer.json: changed since it was written'
     restore
 }
 
