@@ -174,25 +174,6 @@ TEST(test_formulas_are_read_as_written)
     }
 }
 
-static int evaluate(void *text)
-{
-    PlanLetters l = {.n = 1, .letter = {{.name = "L", .value = 7}}};
-    char numbers[20];
-    plan_evaluate(&l, text, numbers, sizeof numbers);
-    return 0;
-}
-
-TEST(test_what_is_no_formula)
-{
-    expect_die(evaluate, "2 Q", "no formula at 'Q'");
-    expect_die(evaluate, "2 L)", "no formula at ')'");
-    expect_die(evaluate, "(2 L", "should be ')'");
-    expect_die(evaluate, "2 + ", "no formula at ''");
-    expect_die(evaluate, "ceil(L)", "should be '/'");
-    expect_die(evaluate, "ceil(1 / 0)", "divides by 0");
-    expect_die(evaluate, "L L L L L L L L L L", "too long");
-}
-
 // A planned run whose buffers are not what its formula says.
 static int one_byte_more(void *unused)
 {
