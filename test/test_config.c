@@ -1,4 +1,4 @@
-// test_config: the table, values, the command line, precedence, derived values, and the documented reference.
+// test_config: the table, values, the command line, precedence, and derived values.
 #include "config_run.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-// pipeline_table: small schedules against ones written by hand; sizes that are refused; files that are written and read
-// back, and every kind of invalid line.
+// pipeline_table: small schedules against ones written by hand; sizes that are refused; files as a person writes them,
+// and every kind of invalid line. (Written and read again: test_fuzz.sh.)
 #include "parallel/pipeline_table.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// test_plan_traffic: the plan's bytes of tensor, context, pipeline and data parallelism and of experts against the
-// formulas and tables of their modules; and seconds against the alpha-beta model by hand. (What runs send:
+// test_plan_traffic: the plan's bytes of context and pipeline parallelism and of experts against the formulas and
+// tables of their modules; and seconds against the alpha-beta model by hand. (What runs send:
 // test_layouts.)
 #include "plan_case.h"
 
