@@ -71,6 +71,26 @@ TEST(test_vees)
         }
 }
 
+// What the engine has room for: chunks have slots of their own, so the sum of their peaks counts. In the Vs it is the
+// peak of both together, or one more.
+TEST(test_slots)
+{
+    const size_t first[2] = {1, 0}, second[2] = {0, 1}, both[2] = {1, 1};
+    for (int k = PIPELINE_ZB_V; k <= PIPELINE_V_MIN; k++)
+        for (int p = 2; p <= 16; p++) {
+            PipelineTable *t = pipeline_table_make((PipelineSchedule)k, p, 4 * p, 0);
+            size_t slots = 0, most = 0;
+            for (int s = 0; s < p; s++) {
+                size_t sum = pipeline_check_peak(t, s, first, first) + pipeline_check_peak(t, s, second, second);
+                size_t held = pipeline_check_peak(t, s, both, both);
+                if (sum > slots) slots = sum;
+                if (held > most) most = held;
+            }
+            assert_true(slots <= most + (k != PIPELINE_ZB_V));
+            pipeline_table_free(t);
+        }
+}
+
 // ---- wrong tables
 
 static int find(const PipelineTable *t, int stage, PipelineOp op, int micro, int chunk)
