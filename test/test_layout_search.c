@@ -132,17 +132,4 @@ TEST(test_guides_layouts)
     }
 }
 
-TEST(test_paragraph)
-{
-    PlanJob job = job_of(&gpt3_175b, "A100-80", 1024, 1536);
-    job.layout.pp = 4;
-    LayoutSearch s = layout_search(&job, (LayoutSearchFree){.tp = true, .zero = true, .micro = true});
-    char *text = PRINTED(out, layout_search_explain(&s, out));
-    const char *const words[] = {"The model's weights, gradients and optimizer are 3143 GB", "stays within the node",
-                                 "idle for", "MFU", "The next that is cut otherwise"};
-    for (int i = 0; i < 5; i++)
-        if (!strstr(text, words[i])) fail_msg("'%s' is not in: %s", words[i], text);
-    free(text);
-}
-
 TESTS(NULL, NULL)

@@ -63,6 +63,11 @@ TEST(test_layout_writes)
     assert_true(strstr(written, expected) && strstr(written, "dtype = \"bf16\""));
     free(written);
     assert_int_equal(run("memory best.toml --ranks 8 --json"), 0);
+    static const char *const paragraph[] = {
+        "The model's weights, gradients and optimizer are 3143 GB", "stays within the node", "idle for", "MFU",
+        "The next that is cut otherwise"};
+    expect_run("layout gpt3-175b --gpus 1024 --gpu A100-80 --pp 4 --vpp 1 --recompute selective", 0, "");
+    for (int i = 0; i < 5; i++) says(paragraph[i]);
     // The layout in the file is the job of the next plan, and the run's; its predicted step is that of the search.
     json_t *searched = json_of("layout llama3-70b --gpus 256 --tp 8 --pp 4 --write cut.toml --json");
     assert_true(number(searched, "step", "step") == number_of("time cut.toml --gpus 256 --json", "step", "step"));

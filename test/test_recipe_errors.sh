@@ -49,7 +49,7 @@ at_once() {
     refused "$@"
     [ "$(wc -l <"$work/err")" = 1 ]
 }
-again() { prepare "$work/r.toml" "$@" >/dev/null; }
+again() { prepare "$work/r.toml" "$@" >/dev/null && cat "$work/err"; }
 # The same for each line: WORDS|RECIPE|OPTION|OPTION.
 each_at_once() {
     local words file a b
@@ -112,7 +112,6 @@ spelled_differently() {
 # made_again LINE: the stage that the line begins with is run once more, and says why.
 made_again() {
     again
-    cat "$work/err"
     grep -q "^$1: begins again" "$work/err"
     whole
 }
@@ -258,7 +257,6 @@ strays() {
     ln -s nowhere "$work/out/documents/tokenizer.json"
     for file in "${stray[@]}"; do echo x >"$work/out/$file"; done
     again
-    cat "$work/err"
     grep -q '^documents: going on' "$work/err"
     grep -q '^shards: going on' "$work/err"
     cmp "$work/out/documents/stage.json" "$work/want/documents/stage.json"
