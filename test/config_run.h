@@ -21,8 +21,8 @@ typedef struct {
 } Outcome;
 
 static Config cfg;      // large: not on the stack
-static Outcome outcome; // of the last run()
-static int launched;    // ranks of the job that run() plays; 0: no launcher
+static Outcome outcome; // of the last run_words()
+static int launched;    // ranks of the job that run_words() plays; 0: no launcher
 
 static inline void read_output(FILE *file, char *out)
 {
@@ -32,9 +32,13 @@ static inline void read_output(FILE *file, char *out)
     fclose(file);
 }
 
-// Runs parse(arguments), and resolve, in a child process: it may end in die().
-static inline void run(int argc, char **argv)
+// Runs parse(arguments), which are separated by '|', and resolve, in a child process: it may end in die().
+static inline void run_words(const char *words)
 {
+    char copy[1024], *argv[16] = {"train"};
+    int argc = 1;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok(copy, "|"); word; word = strtok(NULL, "|")) argv[argc++] = word;
     FILE *out = tmpfile(), *err = tmpfile();
     assert_true(out && err);
     fflush(NULL);
@@ -57,14 +61,10 @@ static inline void run(int argc, char **argv)
     read_output(err, outcome.err);
 }
 
-// The arguments are separated by '|'.
-static inline void run_words(const char *words)
+static inline void load_file(const char *path)
 {
-    char copy[1024], *argv[16] = {"train"};
-    int argc = 1;
-    snprintf(copy, sizeof copy, "%s", words);
-    for (char *word = strtok(copy, "|"); word; word = strtok(NULL, "|")) argv[argc++] = word;
-    run(argc, argv);
+    config_defaults(&cfg);
+    config_load_file(&cfg, path);
 }
 
 // Defaults, then these {key, value} pairs.

@@ -230,12 +230,6 @@ flips() { # TIMES
     done
 }
 
-# ---- memory that runs out
-
-without_memory() {
-    BUILD=$BUILD CC=$CC test/test_no_memory.sh --all
-}
-
 # ---- surroundings
 
 # A wall clock that jumps by days and years, both ways, whenever it is read.
@@ -338,7 +332,7 @@ try 'a second signal ends at once' second_signal
 while read -rd , from to; do try -k "from $from" "from $from to $to" pair "$from" "$to"; done <<<"$pairs"
 for ((i = 0; i < n_moves; i++)); do try "through an epoch, sequence $i" moves $i; done
 [ -n "$quick" ] || try '10000 states of a disk without power, twice' "$BUILD/test/test_ckpt_power" 10000
-[ -n "$quick" ] || try 'no memory, at each place' without_memory
+[ -n "$quick" ] || try 'no memory, at each place' env BUILD="$BUILD" CC="$CC" test/test_no_memory.sh --all
 try 'saves beside training are the same files' saves_beside
 try 'a full disk' full_disk
 try "$n_soak steps in the same memory" soak $n_soak

@@ -49,6 +49,18 @@ __attribute__((unused)) static size_t n_listed;
         text_;                                                                                                         \
     })
 
+// Text as printf makes it, in a static buffer each of eight calls.
+__attribute__((unused, format(printf, 1, 2))) static char *formatted(const char *format, ...)
+{
+    static char text[8][2400];
+    static int turn;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text[turn = (turn + 1) % 8], sizeof text[0], format, arguments);
+    va_end(arguments);
+    return text[turn];
+}
+
 // Memory, zeroed, without which the test fails.
 __attribute__((unused)) static void *zeroed(size_t n_bytes)
 {

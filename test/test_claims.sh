@@ -54,29 +54,32 @@ function file_exists(name) {
     return name in exists
 }
 
+# The next place of a pattern in the rest of the text: s; the character before it; from: where it ends.
+function find(pattern) {
+    if (!match(rest, pattern)) return 0
+    s = substr(rest, RSTART, RLENGTH)
+    before = RSTART > 1 ? substr(rest, RSTART - 1, 1) : " "
+    from += RSTART + RLENGTH - 1
+    rest = substr(rest, RSTART + RLENGTH)
+    return 1
+}
+function begin() { rest = text; from = 0 }
+
 # 1: files
-function check_files(   rest, from, name, before) {
-    rest = text; from = 0
-    while (match(rest, /[A-Za-z0-9_.\/-]+\.(c|h|cu|cuh|cc|sh|awk|py)/)) {
-        name = substr(rest, RSTART, RLENGTH)
-        before = RSTART > 1 ? substr(rest, RSTART - 1, 1) : " "
-        from += RSTART + RLENGTH - 1
-        rest = substr(rest, RSTART + RLENGTH)
-        if (rest ~ /^[A-Za-z0-9_*{]/ || before ~ /[<*$@}:%~]/ || name ~ /^(build|runs|\/)/ || name ~ /(^|[_\/])[A-Z]+\./) continue
-        if (name ~ /^-/ || base(name) ~ /^\./ || base(name) in other_file) continue
-        if (!file_exists(name)) complain(from - 1, "there is no file " name)
+function check_files() {
+    for (begin(); find("[A-Za-z0-9_./-]+\\.(c|h|cu|cuh|cc|sh|awk|py)");) {
+        if (rest ~ /^[A-Za-z0-9_*{]/ || before ~ /[<*$@}:%~]/ || s ~ /^(build|runs|\/)/ || s ~ /(^|[_\/])[A-Z]+\./) continue
+        if (s ~ /^-/ || base(s) ~ /^\./ || base(s) in other_file) continue
+        if (!file_exists(s)) complain(from - 1, "there is no file " s)
     }
 }
 
 # 2: names in backticks
-function check_names(   rest, from, name, bare, w) {
-    rest = text; from = 0
-    while (match(rest, /`[^`]*`/)) {
-        name = substr(rest, RSTART + 1, RLENGTH - 2)
-        from += RSTART + RLENGTH - 1
-        rest = substr(rest, RSTART + RLENGTH)
-        bare = name
-        if (name ~ /^[a-z][a-z0-9_]*_\.\.\.$/) { # a_...: something begins so
+function check_names(   bare, w) {
+    for (begin(); find("`[^`]*`");) {
+        gsub(/`/, "", s)
+        bare = s
+        if (s ~ /^[a-z][a-z0-9_]*_\.\.\.$/) { # a_...: something begins so
             sub(/\.+$/, "", bare)
             for (w in word) if (index(w, bare) == 1) break
             if (index(w, bare) != 1) complain(from - 1, "nothing in the code begins with " bare)
@@ -84,7 +87,7 @@ function check_names(   rest, from, name, bare, w) {
         }
         sub(/\([^()]*\)$/, "", bare)
         if (bare !~ /^[A-Za-z_][A-Za-z0-9_]*$/ || bare in other_name) continue
-        if (bare != name && bare ~ /_/ && !(bare in call)) complain(from - 1, "no function " bare "() in the code")
+        if (bare != s && bare ~ /_/ && !(bare in call)) complain(from - 1, "no function " bare "() in the code")
         else if (bare ~ /_[a-z0-9]/ && !(bare in word)) complain(from - 1, "no " bare " in the code")
     }
 }
@@ -99,24 +102,19 @@ function of_component(name) {
 }
 
 # 2, in comments: names of a component's things
-function check_words(   rest, from, name, before) {
-    rest = text; from = 0
-    while (match(rest, /[a-z][a-z0-9]*_[a-z0-9_]*[a-z0-9]/)) {
-        name = substr(rest, RSTART, RLENGTH)
-        before = RSTART > 1 ? substr(rest, RSTART - 1, 1) : " "
-        from += RSTART + RLENGTH - 1
-        rest = substr(rest, RSTART + RLENGTH)
-        if (before ~ /[A-Za-z0-9_\/.{^-]/ || rest ~ /^[A-Za-z0-9_\/.*{-]/ || name in other_name || name in word) continue
-        if (of_component(name)) complain(from - 1, "no " name " in the code")
+function check_words() {
+    for (begin(); find("[a-z][a-z0-9]*_[a-z0-9_]*[a-z0-9]");) {
+        if (before ~ /[A-Za-z0-9_\/.{^-]/ || rest ~ /^[A-Za-z0-9_\/.*{-]/ || s in other_name || s in word) continue
+        if (of_component(s)) complain(from - 1, "no " s " in the code")
     }
 }
 
-function names_of(list, n, where, offset,   i, part) { # `a`, `b` or a_b
-    while (match(list, /[A-Za-z_][A-Za-z0-9_]*/)) {
+function names_of(list, where,   part) { # `a`, `b` or a_b
+    while (where != "" && match(list, /[A-Za-z_][A-Za-z0-9_]*/)) {
         part = substr(list, RSTART, RLENGTH)
         list = substr(list, RSTART + RLENGTH)
         if (part == "and" || part == "or" || part ~ /NAME/ || part in other_name) continue
-        if (!((where, part) in at)) complain(offset, part " is not in " where)
+        if (!((where, part) in at)) complain(from - 1, part " is not in " where)
     }
 }
 
@@ -135,41 +133,27 @@ function last_file(s,   f) { # the path in "... [f.c](path)" or "... f.c"
 }
 
 # 3: "`a`, `b` are in F" and "F: `a`, `b`"
-function check_in(name, F,   rest, from, s, list, where, pattern) {
-    pattern = name "((,|,? and|,? or)[ \n]+" name ")*[ \n]+((is|are|stands?|lives?)[ \n]+)?in[ \n]+" F
-    rest = text; from = 0
-    while (match(rest, pattern)) {
-        s = substr(rest, RSTART, RLENGTH)
-        from += RSTART + RLENGTH - 1
-        rest = substr(rest, RSTART + RLENGTH)
-        where = last_file(s)
+function check_in(name, F,   list, of, in_file) {
+    in_file = "[ \n]+((is|are|stands?|lives?)[ \n]+)?in[ \n]+" F
+    for (begin(); find(name "((,|,? and|,? or)[ \n]+" name ")*" in_file);) {
         list = s
-        sub("[ \n]+((is|are|stands?|lives?)[ \n]+)?in[ \n]+" F "$", "", list)
-        if (where != "") names_of(list, 0, where, from - 1)
+        sub(in_file "$", "", list)
+        names_of(list, last_file(s))
     }
-    pattern = F ":[ \n]+" name "((,|,? and)[ \n]+" name ")*"
-    rest = text; from = 0
-    while (match(rest, pattern)) {
-        s = substr(rest, RSTART, RLENGTH)
-        from += RSTART + RLENGTH - 1
-        rest = substr(rest, RSTART + RLENGTH)
+    of = ":[ \n]+" name "((,|,? and)[ \n]+" name ")*"
+    for (begin(); find(F of);) {
         list = s
         sub("^" F ":[ \n]+", "", list)
-        sub(":[ \n]+" name "((,|,? and)[ \n]+" name ")*$", "", s)
-        where = last_file(s)
-        if (where != "") names_of(list, 0, where, from - 1)
+        sub(of "$", "", s)
+        names_of(list, last_file(s))
     }
 }
 
 # 1, links: the text of a link that is a file's name is the name of the file that it leads to
-function check_links(   rest, from, s, to) {
-    rest = text; from = 0
-    while (match(rest, /\[[A-Za-z0-9_\/-]+\.(cu|c|h|sh|awk|py)\]\([^)# ]*\)/)) {
-        s = substr(rest, RSTART + 1, RLENGTH - 2)
-        from += RSTART + RLENGTH - 1
-        rest = substr(rest, RSTART + RLENGTH)
+function check_links(   to) {
+    for (begin(); find("\\[[A-Za-z0-9_/-]+\\.(cu|c|h|sh|awk|py)\\]\\([^)# ]*\\)");) {
         to = s
-        sub(/\].*/, "", s); sub(/.*\(/, "", to)
+        sub(/^\[/, "", s); sub(/\].*/, "", s); sub(/.*\(/, "", to); sub(/\)$/, "", to)
         if (base(s) != base(to)) complain(from - 1, "the link " s " leads to " to)
     }
 }
@@ -257,14 +241,11 @@ claims() {
     awk -v tree="$work/tree" -v claims="$work/claims" -v files="$other_files" -v names="$other_names" -f "$work/claims.awk"
 }
 
-verdict() { # NAME FILE: ok when FILE, the list of complaints, is empty
-    if [ -s "$2" ]; then
-        echo "not ok $1"
-        sed 's/^/  /' "$2"
-        failed=1
-    else
-        echo "ok $1"
-    fi
+verdict() { # NAME: ok when $work/log, the list of complaints, is empty
+    if [ ! -s "$work/log" ]; then echo "ok $1"; return; fi
+    echo "not ok $1"
+    sed 's/^/  /' "$work/log"
+    failed=1
 }
 
 # ---- a small tree with right and wrong claims: lines that are wrong end in "wrong"
@@ -307,9 +288,9 @@ MD
 (cd "$work/small" && other_names=x_i && claims) | sed 's/: .*//' | sort -u >"$work/found"
 (cd "$work/small" && grep -rn 'wrong$' . | sed 's/^\.\///; s/^\([^:]*:[0-9]*\):.*/\1/' | sort -u; echo src/base/rng.c:1) | sort -u >"$work/meant"
 diff "$work/meant" "$work/found" >"$work/log"
-verdict 'wrong claims of a small tree are found, and only those' "$work/log"
+verdict 'wrong claims of a small tree are found, and only those'
 
 # ---- this tree
 claims >"$work/log"
-verdict 'what chapters and comments say of the code holds' "$work/log"
+verdict 'what chapters and comments say of the code holds'
 exit $failed

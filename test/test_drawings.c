@@ -1,7 +1,6 @@
 // drawings: what build/collectives, mesh, tp, zero and draw draw is well-formed and has the right
 // marks, counted by hand for small groups. (The programs check their data themselves before they draw.)
-// deeper: the time line of stage 0 too
-#include <ctype.h>
+// deeper: the time lines of two real ranks
 #include <math.h>
 #include <stdbool.h>
 
@@ -21,114 +20,12 @@ static void use(const char *name) // another program of the same directory
 
 static char *picture(const char *arguments)
 {
-    char all[600];
-    snprintf(all, sizeof all, "%s x.svg", arguments);
-    assert_int_equal(run(all), 0);
+    assert_int_equal(run(formatted("%s x.svg", arguments)), 0);
     char *text = take_file("x.svg", NULL);
     assert_int_equal(unlink(in_dir("x.svg")), 0);
     check_tags(text);
     assert_true(!strstr(text, "nan") && !strstr(text, "inf"));
     return text;
-}
-
-TEST(test_collectives)
-{
-    // Four ranks with four shards each, one row more than steps. Shards that are whole after each step, and messages:
-    // ring     0 0 4 8 12 16, 4 a step;   halving  0 4 8 16, 4 a step;   tree  0 4 8 16, 2 1 1 2;
-    // direct   0 0 4 8 12 16, 4 a step
-    static const struct {
-        const char *draw;
-        int rows, whole, messages;
-    } CASE[] = {{"draw ring 4", 7, 40, 24}, {"draw halving 4", 5, 28, 16}, {"draw tree 4", 5, 28, 6},
-                {"draw direct 4", 7, 40, 24},
-                {"draw hierarchical 4", 5, 28, 16}, {"draw ring,halving 4", 12, 68, 40}};
-    use("collectives");
-    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
-        char *text = picture(CASE[i].draw);
-        assert_true(strlen(text) < 60000);
-        assert_int_equal(count_of(text, "class=\"whole\""), CASE[i].whole);
-        assert_int_equal(count_of(text, "class=\"part\""), CASE[i].rows * 16 - CASE[i].whole);
-        assert_int_equal(count_of(text, "class=\"arrow\""), CASE[i].messages);
-        free(text);
-    }
-    free(picture("draw halving 7")); // three of them lend their vector first
-    free(picture("draw tree 8"));
-    free(picture("draw ring 2"));
-    assert_int_equal(run("draw mpi 4 x.svg"), 2);
-    assert_int_equal(run("draw ring 9 x.svg"), 2);
-    assert_int_equal(run("draw ring 4 /nowhere/x.svg"), 1);
-}
-
-TEST(test_mesh)
-{
-    // RANKS, options, frames of tp groups, links of cp and pp, links of dp in the last stage
-    static const struct {
-        const char *draw;
-        int tp, cp, pp, dp, ranks, ep;
-    } CASE[] = {{"16 --pp 2 --cp 2 --tp 2 --svg", 8, 8, 8, 4, 16, 1}, {"12 --pp 3 --tp 2 --svg", 6, 0, 8, 2, 12, 1},
-                {"4 --ep 2 --svg", 4, 0, 0, 3, 4, 2}, {"1 --svg", 1, 0, 0, 0, 1, 1}};
-    use("mesh");
-    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
-        char *text = picture(CASE[i].draw);
-        assert_int_equal(count_of(text, "class=\"tp\""), CASE[i].tp);
-        assert_int_equal(count_of(text, "class=\"cp\""), CASE[i].cp);
-        assert_int_equal(count_of(text, "class=\"pp\""), CASE[i].pp);
-        assert_int_equal(count_of(text, "class=\"dp\""), CASE[i].dp);
-        // each rank: one part of the model and two chunks of the sequence; and one box of each in the legend
-        assert_int_equal(count_of(text, "fill=\"#2563a8\"/>"), CASE[i].ranks + 1);
-        assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 2 * CASE[i].ranks + 1);
-        // and, with ep, one part of the experts
-        assert_int_equal(count_of(text, "fill=\"#2f7d4f\"/>"), CASE[i].ep > 1 ? CASE[i].ranks + 1 : 0);
-        free(text);
-    }
-    assert_int_equal(run("128 --svg x.svg"), 2);
-}
-
-// A drawing of every rank: each tensor of a block once a panel, whole and what the rank has of it; and the stream
-// thrice.
-TEST(test_tp)
-{
-    use("tp");
-    for (int ranks = 2; ranks <= 4; ranks *= 2) {
-        char command[40];
-        snprintf(command, sizeof command, "tiny %d --svg", ranks);
-        char *text = picture(command);
-        assert_int_equal(count_of(text, "fill=\"none\" stroke=\"#b8c0c8\"/>"), 2 * ranks * (8 + 3)); // two panels
-        assert_int_equal(count_of(text, "opacity=\"0.35\""), 2 * ranks * 2);                       // two norms, whole
-        assert_int_equal(count_of(text, "opacity=\"0.9\""), 2 * ranks * 6);
-        free(text);
-    }
-    assert_int_equal(run("tiny 3 --svg x.svg"), 1); // four heads
-    assert_int_equal(run("tiny 1"), 2);
-}
-
-// The time line of real ranks. A model of 8 units: 8 forwards (the head's too) and 8 backwards a step.
-TEST(test_timeline)
-{
-    char command[1200];
-    for (int stage = deeper() ? 0 : 3; stage <= 3; stage += 3) {
-        snprintf(command, sizeof command,
-                 "cd '%s' && export OMP_NUM_THREADS=1 && launcher=$(command -v mpiexec.mpich || command -v mpiexec || "
-                 "ls /usr/lib64/mpich/bin/mpiexec) && "
-                 "timeout 300 $launcher -n 2 '%.*s/zero' timeline %d t.svg </dev/null",
-                 dir, (int)(strrchr(program, '/') - program), program, stage);
-        assert_int_equal(system(command), 0);
-        char *text = take_file("t.svg", NULL);
-        check_tags(text);
-        // of the naive twin, of the overlapped step, and in the legend
-        assert_int_equal(count_of(text, "fill=\"#2563a8\"/>"), 2 * 8 + 1);
-        assert_int_equal(count_of(text, "fill=\"#2f7d4f\"/>"), 2 * 8 + 1);
-        assert_int_equal(count_of(text, "fill=\"#66727f\"/>"), 2 * 1 + 1);
-        if (stage == 0) { // naive: one call; overlapped: a call for each of 6 blocks, the head with the block below
-            assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 1 + 7 + 1);
-        } else { // gradients of 8 units; weights of 8 units, forward and again backward
-            assert_int_equal(count_of(text, "fill=\"#d1571b\"/>"), 2 * 8 + 1);
-            assert_int_equal(count_of(text, "fill=\"#7c52a8\"/>"), 2 * 2 * 8 + 1);
-        }
-        free(text);
-    }
-    use("zero");
-    assert_int_equal(run("timeline 4 x.svg"), 2);
 }
 
 // A text, and how often a picture has it.
@@ -144,6 +41,90 @@ static void check_said(const char *picture, const Said *said)
             fail_msg("%s: %d times, should be %d", said->text, count_of(picture, said->text), said->times);
 }
 
+// What the picture of these arguments says.
+static void draws(const char *arguments, const Said *said)
+{
+    char *text = picture(arguments);
+    assert_true(strlen(text) < 60000);
+    check_said(text, said);
+    free(text);
+}
+#define DRAWS(arguments, ...) draws(arguments, (const Said[]){__VA_ARGS__, {NULL, 0}})
+
+TEST(test_collectives)
+{
+    // Four ranks with four shards each, one row more than steps. Shards that are whole after each step, and messages:
+    // ring     0 0 4 8 12 16, 4 a step;   halving  0 4 8 16, 4 a step;   tree  0 4 8 16, 2 1 1 2;
+    // direct   0 0 4 8 12 16, 4 a step
+    static const struct {
+        const char *draw;
+        int rows, whole, messages;
+    } CASE[] = {{"draw ring 4", 7, 40, 24}, {"draw halving 4", 5, 28, 16}, {"draw tree 4", 5, 28, 6},
+                {"draw direct 4", 7, 40, 24},
+                {"draw hierarchical 4", 5, 28, 16}, {"draw ring,halving 4", 12, 68, 40}};
+    use("collectives");
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++)
+        DRAWS(CASE[i].draw, {"class=\"whole\"", CASE[i].whole}, {"class=\"arrow\"", CASE[i].messages},
+              {"class=\"part\"", CASE[i].rows * 16 - CASE[i].whole});
+    free(picture("draw halving 7")); // three of them lend their vector first
+    free(picture("draw tree 8"));
+    free(picture("draw ring 2"));
+}
+
+TEST(test_mesh)
+{
+    // RANKS, options, frames of tp groups, links of cp and pp, links of dp in the last stage
+    static const struct {
+        const char *draw;
+        int tp, cp, pp, dp, ranks, ep;
+    } CASE[] = {{"16 --pp 2 --cp 2 --tp 2 --svg", 8, 8, 8, 4, 16, 1}, {"12 --pp 3 --tp 2 --svg", 6, 0, 8, 2, 12, 1},
+                {"4 --ep 2 --svg", 4, 0, 0, 3, 4, 2}, {"1 --svg", 1, 0, 0, 0, 1, 1}};
+    use("mesh");
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++)
+        DRAWS(CASE[i].draw, {"class=\"tp\"", CASE[i].tp}, {"class=\"cp\"", CASE[i].cp}, {"class=\"pp\"", CASE[i].pp},
+              {"class=\"dp\"", CASE[i].dp},
+              // each rank: one part of the model and two chunks of the sequence; and one box of each in the legend
+              {"fill=\"#2563a8\"/>", CASE[i].ranks + 1}, {"fill=\"#d1571b\"/>", 2 * CASE[i].ranks + 1},
+              {"fill=\"#2f7d4f\"/>", CASE[i].ep > 1 ? CASE[i].ranks + 1 : 0}); // and one part of the experts
+}
+
+// A drawing of every rank: each tensor of a block once a panel, whole and what the rank has of it; and the stream
+// thrice.
+TEST(test_tp)
+{
+    use("tp");
+    for (int ranks = 2; ranks <= 4; ranks *= 2) {
+        char *command = formatted("tiny %d --svg", ranks);
+        DRAWS(command, {"fill=\"none\" stroke=\"#b8c0c8\"/>", 2 * ranks * (8 + 3)}, // two panels
+              {"opacity=\"0.35\"", 2 * ranks * 2}, {"opacity=\"0.9\"", 2 * ranks * 6}); // two norms, whole
+    }
+}
+
+// The time line of real ranks. A model of 8 units: 8 forwards (the head's too) and 8 backwards a step.
+TEST(test_timeline)
+{
+    use("zero");
+    if (!deeper()) skip();
+    for (int stage = 0; stage <= 3; stage += 3) {
+        char command[1200];
+        snprintf(command, sizeof command,
+                 "cd '%s' && export OMP_NUM_THREADS=1 && launcher=$(command -v mpiexec.mpich || command -v mpiexec || "
+                 "ls /usr/lib64/mpich/bin/mpiexec) && timeout 300 $launcher -n 2 '%s' timeline %d t.svg </dev/null",
+                 dir, program, stage);
+        assert_int_equal(system(command), 0);
+        char *text = take_file("t.svg", NULL);
+        check_tags(text);
+        // Forward, backward and update of the naive twin, of the overlapped step, and in the legend. Network: in stage
+        // 0 the naive step has one call, the overlapped one for each of 6 blocks, the head with the block below; in
+        // stage 3 gradients of 8 units, and weights of 8 units, forward and again backward.
+        check_said(text, (Said[]){{"fill=\"#2563a8\"/>", 2 * 8 + 1}, {"fill=\"#2f7d4f\"/>", 2 * 8 + 1},
+                                  {"fill=\"#66727f\"/>", 2 * 1 + 1},
+                                  {"fill=\"#d1571b\"/>", stage ? 2 * 8 + 1 : 1 + 7 + 1},
+                                  {"fill=\"#7c52a8\"/>", stage ? 2 * 2 * 8 + 1 : 0}, {NULL, 0}});
+        free(text);
+    }
+}
+
 // A GPT block calls 8 ops forward (norm, qkv, attention, out, norm, up, down, add) and 11 backward (four matrices have
 // two each, two norms, attention). Lives: the input and the output; 12 saved buffers; scratch 4, 1, 1, 1; the
 // gradient of the stream 3. A LLaMA block has RoPE and SwiGLU apart, and no means: 10 and 13 ops, two buffers fewer;
@@ -151,20 +132,10 @@ static void check_said(const char *picture, const Said *said)
 TEST(test_block)
 {
     use("draw");
-    char *text = picture("block tiny");
-    check_said(text, (Said[]){{"rotate(-90)", 19}, {"opacity=\"0.28\"", 1 + 1 + 12 + 7 + 3}, {"l6 11h-12z", 6 + 1},
-                              {">3 C</text>", 2}, {">4 C</text>", 3}, {">forward</text>", 1}, {">backward</text>", 1},
-                              {NULL, 0}});
-    free(text);
-    text = picture("block tiny-llama");
-    check_said(text, (Said[]){{"rotate(-90)", 23}, {">rope_backward</text>", 1}, {">swiglu_forward</text>", 1},
-                              {">mean1</text>", 0}, {">rstd1</text>", 1}, {"l6 11h-12z", 6 + 1}, {NULL, 0}});
-    free(text);
-    assert_int_equal(run("block tiny-moe x.svg"), 1); // ops that the trace does not know
-    assert_int_equal(run("block tiny --model.dropout=0.1 --nothing x.svg"), 2);
-    assert_int_equal(run("blocks tiny x.svg"), 2);
-    assert_int_equal(run("block tiny"), 2);
-    assert_int_equal(run("block tiny /nowhere/x.svg"), 1);
+    DRAWS("block tiny", {"rotate(-90)", 19}, {"opacity=\"0.28\"", 1 + 1 + 12 + 7 + 3}, {"l6 11h-12z", 6 + 1},
+          {">3 C</text>", 2}, {">4 C</text>", 3}, {">forward</text>", 1}, {">backward</text>", 1});
+    DRAWS("block tiny-llama", {"rotate(-90)", 23}, {">rope_backward</text>", 1}, {">swiglu_forward</text>", 1},
+          {">mean1</text>", 0}, {">rstd1</text>", 1}, {"l6 11h-12z", 6 + 1});
 }
 
 // Rows in 16 bits and in fp32 (each of the two words also heads its half): weights, streams, activations, temporary,
@@ -173,25 +144,17 @@ TEST(test_block)
 TEST(test_casts)
 {
     use("draw");
-    char *text = picture("casts tiny --numerics.dtype=bf16");
-    check_said(text, (Said[]){{">bf16</text>", 5 + 1}, {">fp32</text>", 6 + 1}, {">adamw</text>", 1},
-                              {"l6 11h-12z", 1 + 1 + 2 + 4 + 1 + 1}, {NULL, 0}});
-    free(text);
-    text = picture("casts tiny --numerics.dtype=fp16");
-    check_said(text, (Said[]){{">fp16</text>", 5 + 1}, {">bf16</text>", 0}, {NULL, 0}});
-    free(text);
-    assert_int_equal(run("casts tiny x.svg"), 1); // all is fp32
+    DRAWS("casts tiny --numerics.dtype=bf16", {">bf16</text>", 5 + 1}, {">fp32</text>", 6 + 1}, {">adamw</text>", 1},
+          {"l6 11h-12z", 1 + 1 + 2 + 4 + 1 + 1});
+    DRAWS("casts tiny --numerics.dtype=fp16", {">fp16</text>", 5 + 1}, {">bf16</text>", 0});
 }
 
 // 4 weights, 4 gradients, 8 of AdamW; in 16 bits 2 weights more. 8-bit AdamW: 10 + 2 and two scales for 2048.
 TEST(test_state)
 {
     use("draw");
-    char *text = picture("state gpt2-124m");
-    check_said(text, (Said[]){{">16 bytes</text>", 1}, {">18 bytes</text>", 2}, {">12.01 bytes</text>", 1},
-                              {">14 bytes</text>", 1}, {">10 bytes</text>", 1}, {">master weights</text>", 7},
-                              {">exp_avg</text>", 4}, {NULL, 0}});
-    free(text);
+    DRAWS("state gpt2-124m", {">16 bytes</text>", 1}, {">18 bytes</text>", 2}, {">12.01 bytes</text>", 1},
+          {">14 bytes</text>", 1}, {">10 bytes</text>", 1}, {">master weights</text>", 7}, {">exp_avg</text>", 4});
 }
 
 // Of 12 blocks: inputs that a block has to itself (none, selective, attention, full: all; every 2: six; sqrt, segments
@@ -200,13 +163,9 @@ TEST(test_state)
 TEST(test_recompute)
 {
     use("draw");
-    char *text = picture("recompute gpt2-124m");
-    check_said(text, (Said[]){{"#1f2933\" stroke=\"#ffffff\"", 12 * 4 + 6 + 3}, {"#2f7d4f\" stroke=\"#ffffff\"", 48},
-                              {"#2563a8\" stroke=\"#ffffff\"", 72}, {"#d1571b\" stroke=\"#ffffff\"", 36},
-                              {">2444 MB, 100%</text>", 1}, {">+15.2% operations</text>", 1},
-                              {">2 sets of buffers</text>", 1}, {">4 sets of buffers</text>", 1}, {NULL, 0}});
-    free(text);
-    assert_int_equal(run("recompute llama3-70b x.svg"), 1); // 80 layers
+    DRAWS("recompute gpt2-124m", {"#1f2933\" stroke=\"#ffffff\"", 12 * 4 + 6 + 3}, {"#2f7d4f\" stroke=\"#ffffff\"", 48},
+          {"#2563a8\" stroke=\"#ffffff\"", 72}, {"#d1571b\" stroke=\"#ffffff\"", 36}, {">2444 MB, 100%</text>", 1},
+          {">+15.2% operations</text>", 1}, {">2 sets of buffers</text>", 1}, {">4 sets of buffers</text>", 1});
 }
 
 // T = 1024, blocks of 60, tiles of 256: 4 blocks have 1 tile, 4 have 2, 4 have 3, 6 have 4. Needed: (T + 1) / 2 T;
@@ -214,11 +173,8 @@ TEST(test_recompute)
 TEST(test_tiles)
 {
     use("draw");
-    char *text = picture("tiles");
-    check_said(text, (Said[]){{">48 tiles, 52.9% of T x T computed, 50.0% needed</text>", 1},
-                              {" computed, 25.0% needed</text>", 1}, {" computed, 16.8% needed</text>", 1}, {NULL, 0}});
-    free(text);
-    assert_int_equal(run("tiles tiny x.svg"), 2);
+    DRAWS("tiles", {">48 tiles, 52.9% of T x T computed, 50.0% needed</text>", 1},
+          {" computed, 25.0% needed</text>", 1}, {" computed, 16.8% needed</text>", 1});
 }
 
 // 32 slots of 16 tokens: each is a row or dropped, and with a capacity of 1 an expert has at most 4 rows.
@@ -233,14 +189,10 @@ TEST(test_experts)
         assert_int_equal(count_of(text, " rows of at most 4</text>"), capacity ? 8 : 0);
         assert_true(capacity ? dropped > 0 : dropped == 0);
         for (int n = 5; n <= 16 && capacity; n++) {
-            char many[24];
-            snprintf(many, sizeof many, ": %d rows", n);
-            assert_int_equal(count_of(text, many), 0);
+            assert_int_equal(count_of(text, formatted(": %d rows", n)), 0);
         }
         free(text);
     }
-    assert_int_equal(run("experts tiny x.svg"), 1);
-    assert_int_equal(run("experts qwen3-30b-a3b x.svg"), 1); // 128
 }
 
 // layers.0.ffn.up.weight has 16384 elements. Its block has 49984, of which each of 8 ranks has 6248, and up begins at
@@ -249,22 +201,38 @@ TEST(test_experts)
 TEST(test_slices)
 {
     use("draw");
-    char *text = picture("slices tiny");
-    check_said(text, (Said[]){{">1848 elements</text>", 1}, {">6248 elements</text>", 2}, {">2040 elements</text>", 1},
-                              {">model_00000: 3984 elements</text>", 1}, {">model_00001: 3984 elements</text>", 1},
-                              {">model_00002: 4208 elements</text>", 1}, {">model_00003: 4208 elements</text>", 1},
-                              {NULL, 0}});
-    free(text);
-    text = picture("slices tiny --from ranks=1 --to ranks=4,tp=4"); // column-parallel: a rank reads 64 rows
-    check_said(text, (Said[]){{">model_00000: 16384 elements</text>", 1}, {">4096 elements</text>", 4},
-                              {"height=\"65.00\" fill", 4}, {NULL, 0}});
-    free(text);
-    text = picture("slices tiny --to ranks=2"); // of replicas each writes a half and reads all
-    check_said(text, (Said[]){{">16384 elements</text>", 2}, {NULL, 0}});
-    free(text);
-    assert_int_equal(run("slices tiny --tensor nothing x.svg"), 1);
-    assert_int_equal(run("slices tiny --from ranks=x x.svg"), 2);
-    assert_int_equal(run("slices tiny --to tp x.svg"), 2);
+    DRAWS("slices tiny", {">1848 elements</text>", 1}, {">6248 elements</text>", 2}, {">2040 elements</text>", 1},
+          {">model_00000: 3984 elements</text>", 1}, {">model_00001: 3984 elements</text>", 1},
+          {">model_00002: 4208 elements</text>", 1}, {">model_00003: 4208 elements</text>", 1});
+    DRAWS("slices tiny --from ranks=1 --to ranks=4,tp=4", // column-parallel: a rank reads 64 rows
+          {">model_00000: 16384 elements</text>", 1}, {">4096 elements</text>", 4}, {"height=\"65.00\" fill", 4});
+    DRAWS("slices tiny --to ranks=2", {">16384 elements</text>", 2}); // of replicas each writes a half and reads all
+}
+
+TEST(test_refused)
+{
+    static const struct {
+        const char *program, *arguments;
+        int status;
+    } rows[] = {
+        {"collectives", "draw mpi 4 x.svg", 2}, {"collectives", "draw ring 9 x.svg", 2},
+        {"collectives", "draw ring 4 /nowhere/x.svg", 1}, {"mesh", "128 --svg x.svg", 2},
+        {"tp", "tiny 3 --svg x.svg", 1}, // four heads
+        {"tp", "tiny 1", 2}, {"zero", "timeline 4 x.svg", 2},
+        {"draw", "block tiny-moe x.svg", 1}, // ops that the trace does not know
+        {"draw", "block tiny --model.dropout=0.1 --nothing x.svg", 2}, {"draw", "blocks tiny x.svg", 2},
+        {"draw", "block tiny", 2}, {"draw", "block tiny /nowhere/x.svg", 1},
+        {"draw", "casts tiny x.svg", 1}, // all is fp32
+        {"draw", "recompute llama3-70b x.svg", 1}, // 80 layers
+        {"draw", "tiles tiny x.svg", 2}, {"draw", "experts tiny x.svg", 1},
+        {"draw", "experts qwen3-30b-a3b x.svg", 1}, // 128
+        {"draw", "slices tiny --tensor nothing x.svg", 1}, {"draw", "slices tiny --from ranks=x x.svg", 2},
+        {"draw", "slices tiny --to tp x.svg", 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        use(rows[i].program);
+        expect_run(rows[i].arguments, rows[i].status, "");
+    }
 }
 
 TESTS(program_set_up, temp_dir_remove)

@@ -10,11 +10,11 @@
 #include "train/eval.h"
 #include "expect_die.h"
 #include "base/rng.h"
+#include "temp_dir.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { V = 37, CONTEXT = 12, TOKENS = 60, BATCH = 3 };
 
@@ -27,22 +27,22 @@ typedef struct {
     Dev *dev;
     Model *model;
     Dataset *val;
-    char path[256];
     int32_t token[TOKENS];
     int64_t n; // tokens in val
 } Case;
+static Case *c; // of the test that runs
 
-static void open_tokens(Case *c, int64_t n)
+static void open_tokens(int64_t n)
 {
     dataset_close(c->val);
-    DatasetWriter *writer = dataset_writer_open(c->path, V, DATASET_AUTO);
+    DatasetWriter *writer = dataset_writer_open(in_dir("val.bin"), V, DATASET_AUTO);
     dataset_writer_append(writer, c->token, (size_t)n);
     dataset_writer_finish(writer);
-    c->val = dataset_open(c->path, V);
+    c->val = dataset_open(in_dir("val.bin"), V);
     c->n = n;
 }
 
-static float *row_of(Case *c, const char *name)
+static float *row_of(const char *name)
 {
     int row = params_find(&c->model->params, name);
     assert_true(row >= 0);
@@ -51,50 +51,37 @@ static float *row_of(Case *c, const char *name)
 
 static int setup(void **state)
 {
-    Case *c = calloc(1, sizeof *c);
-    if (!c) return -1;
-    const char *base = getenv("TMPDIR");
-    snprintf(c->path, sizeof c->path, "%s/evalXXXXXX", base ? base : "/tmp");
-    int fd = mkstemp(c->path);
-    if (fd < 0 || close(fd)) return -1;
+    if (temp_dir_make(state)) return -1;
+    c = zeroed(sizeof *c);
     c->dev = dev_cpu_create(1);
     c->model = model_create(&shape, c->dev, &c->mem, BATCH, CONTEXT, 1, false);
     for (size_t i = 0; i < c->model->params.n_elems; i++) // far from the start, where all predictions are alike
         c->model->weights[i] = (float)(0.7 * rng_normal(rng_make(2, "weights", 0), i));
     for (int i = 0; i < TOKENS; i++) c->token[i] = (int32_t)rng_below(rng_make(3, "tokens", 0), (uint64_t)i, V);
-    open_tokens(c, TOKENS);
-    *state = c;
+    open_tokens(TOKENS);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    Case *c = *state;
     dataset_close(c->val);
     end_model(c->model, &c->mem, c->dev);
-    int failed = unlink(c->path);
     free(c);
-    return failed;
+    return temp_dir_remove(state);
 }
 
-// Makes the final norm give (1, 0, ...) always: logit v is the first number of row v of the head.
-static void ignore_context(Case *c, double logit[V])
+// Makes the final norm give (1, 0, ...) always: logit v is the first number of row v of the head. cost: what a token
+// costs under these logits, -log softmax.
+static void ignore_context(double cost[V])
 {
-    float *weight = row_of(c, "final_norm.weight"), *bias = row_of(c, "final_norm.bias");
-    float *head = row_of(c, "head.weight");
+    float *weight = row_of("final_norm.weight"), *bias = row_of("final_norm.bias"), *head = row_of("head.weight");
+    double sum = 0;
     for (size_t i = 0; i < shape.channels; i++) weight[i] = 0, bias[i] = i == 0;
     for (size_t v = 0; v < V; v++) {
-        logit[v] = head[v * shape.channels];
-        assert_true(fabs(logit[v]) < 3);
+        assert_true(fabs(head[v * shape.channels]) < 3);
+        sum += exp(head[v * shape.channels]);
     }
-}
-
-// What a token costs under fixed logits: -log softmax.
-static void costs(const double logit[V], double cost[V])
-{
-    double sum = 0;
-    for (size_t v = 0; v < V; v++) sum += exp(logit[v]);
-    for (size_t v = 0; v < V; v++) cost[v] = log(sum) - logit[v];
+    for (size_t v = 0; v < V; v++) cost[v] = log(sum) - head[v * shape.channels];
 }
 
 // The logits are exact. In units of u: V + 2 for the sum of exps; 2 (3 + 3) + 8 for the worst of them; 8 |log sum| with
@@ -103,28 +90,22 @@ static void costs(const double logit[V], double cost[V])
 
 TEST_WITH(test_every_target_once, setup, teardown)
 {
-    Case *c = *state;
-    double logit[V], cost[V];
-    ignore_context(c, logit);
-    costs(logit, cost);
+    double cost[V];
+    ignore_context(cost);
     const int64_t lengths[] = {2, 3, 12, 13, 14, 24, 25, 26, 37, 60};
     const int64_t strides[] = {0, 1, 5, 11, 12, 100}, limits[] = {0, 1, 12, 13, 30, 1000};
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        open_tokens(c, lengths[i]);
-        for (size_t j = 0; j < sizeof strides / sizeof *strides; j++)
-            for (size_t k = 0; k < sizeof limits / sizeof *limits; k++)
-                for (size_t B = 1; B <= BATCH; B++) {
-                    int64_t n = lengths[i] - 1;
-                    if (limits[k] && limits[k] < n) n = limits[k];
-                    double want = 0;
-                    for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
-                    EvalResult r = eval_run(c->model, c->val, limits[k], strides[j], B, CONTEXT, NULL, -1, NULL);
-                    assert_int_equal(r.tokens, n);
-                    assert_true(r.bpb == 0);
-                    if (!(fabs(r.loss - want) <= COST_ERR))
-                        fail_msg("%ld tokens, first %ld, stride %ld, B %zu: %.9g, not %.9g", (long)lengths[i],
-                                 (long)limits[k], (long)strides[j], B, r.loss, want);
-                }
+    for (size_t i = 0; i < 10 * 6 * 6 * BATCH; i++) {
+        int64_t length = lengths[i / (36 * BATCH)], stride = strides[i / 6 % 6], limit = limits[i % 6], n = length - 1;
+        size_t B = 1 + i / 36 % BATCH;
+        if (c->n != length) open_tokens(length);
+        if (limit && limit < n) n = limit;
+        double want = 0;
+        for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
+        EvalResult r = eval_run(c->model, c->val, limit, stride, B, CONTEXT, NULL, -1, NULL);
+        assert_true(r.tokens == n && r.bpb == 0);
+        if (!(fabs(r.loss - want) <= COST_ERR))
+            fail_msg("%ld tokens, first %ld, stride %ld, B %zu: %.9g, not %.9g", (long)length, (long)limit,
+                     (long)stride, B, r.loss, want);
     }
 }
 
@@ -133,11 +114,9 @@ TEST_WITH(test_every_target_once, setup, teardown)
 // at most, and the standard error by sqrt(4 4/3) 2 CONTEXT e / n: less than 2 e of more than 3 CONTEXT targets.
 TEST_WITH(test_standard_error, setup, teardown)
 {
-    Case *c = *state;
-    double logit[V], cost[V];
-    ignore_context(c, logit);
-    costs(logit, cost);
-    open_tokens(c, TOKENS);
+    double cost[V];
+    ignore_context(cost);
+    open_tokens(TOKENS);
     assert_true(isnan(eval_run(c->model, c->val, CONTEXT, 0, 2, CONTEXT, NULL, -1, NULL).error));
     for (int64_t n = 4 * CONTEXT; n > 3 * CONTEXT; n -= 5) {
         double sum[4] = {0}, all = 0, squares = 0;
@@ -154,7 +133,7 @@ TEST_WITH(test_standard_error, setup, teardown)
 
 // The loss of target j of n when the window that scores it starts where eval.h says: the first T targets at 0; then
 // windows end every `stride` targets, and start T before their end.
-static double loss_in_context(Case *c, int64_t j, int64_t n, int64_t stride)
+static double loss_in_context(int64_t j, int64_t n, int64_t stride)
 {
     int64_t end = j <= CONTEXT ? CONTEXT : CONTEXT + (j - CONTEXT + stride - 1) / stride * stride;
     if (end > n) end = n;
@@ -168,12 +147,11 @@ static double loss_in_context(Case *c, int64_t j, int64_t n, int64_t stride)
 // One window at a time the model does the very same arithmetic, so only the order of the sum in double is left.
 TEST_WITH(test_context_is_what_was_promised, setup, teardown)
 {
-    Case *c = *state;
     double least = INFINITY, most = 0;
     for (int64_t stride = 1; stride <= CONTEXT; stride++) {
         const int64_t n = TOKENS - 1 - stride % 3;
         double want = 0;
-        for (int64_t j = 1; j <= n; j++) want += loss_in_context(c, j, n, stride) / (double)n;
+        for (int64_t j = 1; j <= n; j++) want += loss_in_context(j, n, stride) / (double)n;
         double got = eval_run(c->model, c->val, n, stride, 1, CONTEXT, NULL, -1, NULL).loss;
         if (!(fabs(got - want) <= 1e-12 * want)) fail_msg("stride %ld: %.15g, not %.15g", (long)stride, got, want);
         least = fmin(least, got);
@@ -184,7 +162,6 @@ TEST_WITH(test_context_is_what_was_promised, setup, teardown)
 
 TEST_WITH(test_bits_per_byte, setup, teardown)
 {
-    Case *c = *state;
     int32_t bytes[V];
     for (int v = 0; v < V; v++) bytes[v] = v % 5; // some stand for no text at all, as end-of-text does
     const int64_t limits[] = {0, 1, 20};
@@ -202,7 +179,6 @@ TEST_WITH(test_bits_per_byte, setup, teardown)
 // ---- ranks
 
 typedef struct {
-    Case *c;
     size_t B;
     int64_t stride, n;
     double loss[4];
@@ -220,11 +196,11 @@ static void one_rank(Comm *ranks, void *arg)
     Mem mem = {0};
     Dev *dev = dev_cpu_create(1);
     Model *model = model_create(&shape, dev, &mem, BATCH, CONTEXT, 1, false);
-    memcpy(model->weights, s->c->model->weights, model->params.n_elems * sizeof(float));
+    memcpy(model->weights, c->model->weights, model->params.n_elems * sizeof(float));
     model->hooks = (UnitHooks){.self = &s->forwards[ranks->rank], .before = count_head};
     comm_set_ordered(ranks, true);
     EvalRanks share = {.all = ranks, .replica = ranks->rank, .replicas = ranks->size, .counts = true};
-    s->loss[ranks->rank] = eval_run(model, s->c->val, s->n, s->stride, s->B, CONTEXT, NULL, -1, &share).loss;
+    s->loss[ranks->rank] = eval_run(model, c->val, s->n, s->stride, s->B, CONTEXT, NULL, -1, &share).loss;
     end_model(model, &mem, dev);
 }
 
@@ -232,12 +208,12 @@ static void one_rank(Comm *ranks, void *arg)
 // that have no window left too. Together they do no more batches than it takes, rounded up to whole rounds.
 TEST_WITH(test_ranks_share_the_work, setup, teardown)
 {
-    Shared s = {.c = *state};
+    Shared s = {0};
     const int64_t strides[] = {12, 5, 2}, limits[] = {1, 13, 40, 0};
     for (int i = 0; i < 3 * 4 * BATCH; i++) {
         s.stride = strides[i % 3], s.n = limits[i / 3 % 4], s.B = (size_t)(1 + i / 12);
-        Dataset *val = s.c->val;
-        double alone = eval_run(s.c->model, val, s.n, s.stride, s.B, CONTEXT, NULL, -1, NULL).loss;
+        Dataset *val = c->val;
+        double alone = eval_run(c->model, val, s.n, s.stride, s.B, CONTEXT, NULL, -1, NULL).loss;
         assert_true(isfinite(alone));
         int64_t n = s.n ? s.n : TOKENS - 1, T = n < CONTEXT ? n : CONTEXT, stride = s.stride < T ? s.stride : T;
         int windows = (int)(1 + (n - T + stride - 1) / stride);
@@ -256,23 +232,20 @@ TEST_WITH(test_ranks_share_the_work, setup, teardown)
 // NaN in the weights must come out as NaN, not as a good loss.
 TEST_WITH(test_nan_is_nan, setup, teardown)
 {
-    Case *c = *state;
-    row_of(c, "final_norm.bias")[3] = NAN;
+    row_of("final_norm.bias")[3] = NAN;
     assert_true(isnan(eval_run(c->model, c->val, 0, 0, 2, CONTEXT, NULL, -1, NULL).loss));
 }
 
-static int evaluate(void *arg)
+static int evaluate(__attribute__((unused)) void *arg)
 {
-    Case *c = arg;
     eval_run(c->model, c->val, 0, 0, 1, CONTEXT, NULL, -1, NULL);
     return 0;
 }
 
 TEST_WITH(test_one_token_is_too_few, setup, teardown)
 {
-    Case *c = *state;
-    open_tokens(c, 1);
-    expect_die(evaluate, c, "1 tokens");
+    open_tokens(1);
+    expect_die(evaluate, NULL, "1 tokens");
 }
 
 TESTS(NULL, NULL)

@@ -31,20 +31,23 @@ static MetricsRow val_row(MetricsEvent event, int64_t step)
                         .floor_loss = 2, .floor_bpb = 1, .seconds = 7.5, .val_ppl = 12.5};
 }
 
-static void write_all(const char *path, int64_t resume_step, const MetricsRow *row, size_t n)
+static void write_all(int64_t resume_step, const MetricsRow *row, size_t n)
 {
-    Metrics *metrics = metrics_open(path, resume_step);
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), resume_step);
     for (size_t i = 0; i < n; i++) metrics_write(metrics, &row[i]);
     metrics_close(metrics);
 }
 
-static void put_file(const char *path, const char *text, const char *mode)
+static MetricsLog read_log(void) { return metrics_read(in_dir("metrics.jsonl")); }
+
+static void expect_in_file(const char *const *words) // NULL ends them
 {
-    FILE *file = fopen(path, mode);
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    char *text = take_file("metrics.jsonl", NULL);
+    for (; *words; words++)
+        if (!strstr(text, *words)) fail_msg("no %s in %s", *words, text);
+    free(text);
 }
+#define EXPECT_IN_FILE(...) expect_in_file((const char *const[]){__VA_ARGS__, NULL})
 
 // The keys that other programs rely on, spelled out here a second time on purpose.
 TEST_IN_DIR(test_schema)
@@ -68,19 +71,12 @@ TEST_IN_DIR(test_schema)
         "\"floor_bpb\":1.0,\"seconds\":7.5,\"val_ppl\":12.5,",
         "{\"event\":\"save\",\"step\":1,\"text\":\"checkpoints/step_00000001\",",
     };
-    write_all(in_dir("metrics.jsonl"), 0, rows, 5);
+    write_all(0, rows, 5);
     char *text = take_file("metrics.jsonl", NULL), *line = text;
-    for (int i = 0; i < 5; i++) {
-        char *end = strchr(line, '\n');
-        assert_non_null(end);
-        *end = '\0';
-        assert_true(strlen(line) > strlen(want[i]));
-        char *rest = line + strlen(want[i]);
-        assert_int_equal(strncmp(rest, "\"t\":", 4), 0);
-        *rest = '\0';
-        assert_string_equal(line, want[i]);
-        line = end + 1;
-    }
+    for (int i = 0; i < 5; i++, line = strchr(line, '\n') + 1)
+        if (strncmp(line, want[i], strlen(want[i])) || strncmp(line + strlen(want[i]), "\"t\":", 4) ||
+            strchr(line, '\n') != line + strcspn(line, "}") + 1)
+            fail_msg("%s\nand not\n%s", line, want[i]);
     assert_string_equal(line, "");
     free(text);
 }
@@ -92,16 +88,12 @@ TEST_IN_DIR(test_not_finite)
     rows[1].grad_norm = INFINITY;
     rows[2].val_loss = -INFINITY;
     rows[2].floor_loss = 0; // not known: not written
-    write_all(in_dir("metrics.jsonl"), 0, rows, 3);
-    char *text = take_file("metrics.jsonl", NULL);
-    assert_non_null(strstr(text, "\"loss\":null,\"loss_nan\":true,\"lr\""));
-    assert_non_null(strstr(text, "\"grad_norm\":null,\"grad_norm_nan\":true,\"grad_norm_inf\":1,"));
-    assert_non_null(strstr(text, "\"val_loss\":null,\"val_loss_nan\":true,\"val_loss_inf\":-1,"));
-    assert_null(strstr(text, "floor_loss"));
-    free(text);
-    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
-    assert_int_equal(log.n_rows, 3);
-    assert_int_equal(log.n_bad, 0);
+    write_all(0, rows, 3);
+    EXPECT_IN_FILE("\"loss\":null,\"loss_nan\":true,\"lr\"",
+                   "\"grad_norm\":null,\"grad_norm_nan\":true,\"grad_norm_inf\":1,",
+                   "\"val_loss\":null,\"val_loss_nan\":true,\"val_loss_inf\":-1,\"val_bpb\":1.25,\"floor_bpb\"");
+    MetricsLog log = read_log();
+    assert_true(log.n_rows == 3 && log.n_bad == 0);
     assert_true(isnan(log.row[0].loss) && isnan(log.row[1].grad_norm) && isnan(log.row[2].val_loss));
     assert_true(log.row[1].loss == 3.25 && log.row[2].floor_loss == 0);
     metrics_log_free(&log);
@@ -115,20 +107,16 @@ TEST_IN_DIR(test_text_is_any_bytes)
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';
     MetricsRow rows[] = {
-        {.event = METRICS_SAMPLE, .step = 1,
-            .text = "caf\xc3\xa9 \"\\\n\x1b[31m \xe2\x82\xac \xf0\x9f\x90\xb1"},
-        {.event = METRICS_SAMPLE, .step = 2,
-            .text = "\xc3|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xff|\xe2\x82"},
+        {.event = METRICS_SAMPLE, .step = 1, .text = "caf\xc3\xa9 \"\\\n\x1b[31m \xe2\x82\xac \xf0\x9f\x90\xb1"},
+        {.event = METRICS_SAMPLE, .step = 2, .text = "\xc3|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xff|\xe2\x82"},
         {.event = METRICS_SAMPLE, .step = 3, .text = big},
     };
-    write_all(in_dir("metrics.jsonl"), 0, rows, 3);
-    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
+    write_all(0, rows, 3);
+    MetricsLog log = read_log();
     assert_int_equal(log.n_rows, 3);
     assert_string_equal(log.row[0].text, rows[0].text);
-    const char *u = "\xef\xbf\xbd";
-    char want[200];
-    snprintf(want, sizeof want, "%s|%s%s|%s%s%s|%s%s%s%s|%s|%s", u, u, u, u, u, u, u, u, u, u, u, u);
-    assert_string_equal(log.row[1].text, want);
+#define U "\xef\xbf\xbd"
+    assert_string_equal(log.row[1].text, U "|" U U "|" U U U "|" U U U U "|" U "|" U);
     assert_string_equal(log.row[2].text, big);
     metrics_log_free(&log);
 }
@@ -143,7 +131,7 @@ TEST_IN_DIR(test_round_trip_and_flush)
         row.loss = (float)(1.0 / (3 * i));
         row.tokens = ((int64_t)1 << 52) + i;
         metrics_write(metrics, &row);
-        MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
+        MetricsLog log = read_log();
         assert_int_equal(log.n_rows, i);
         assert_true((float)log.row[i - 1].loss == (float)row.loss);
         assert_true(log.row[i - 1].tokens == row.tokens && log.row[i - 1].step == i);
@@ -170,28 +158,23 @@ static int make_comma_locale(void)
 
 TEST_IN_DIR(test_comma_locale)
 {
-    char number[16];
+    char number[2][16];
     bool made = make_comma_locale();
-    snprintf(number, sizeof number, "%.1f", 0.5);
     if (made) {
-        assert_string_equal(number, "0,5"); // or the test tests nothing
-        MetricsRow rows[] = {train_row(1), val_row(METRICS_VAL, 1)};
-        write_all(in_dir("metrics.jsonl"), 0, rows, 2);
-        MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
-        char *text = take_file("metrics.jsonl", NULL);
+        snprintf(number[0], 16, "%.1f", 0.5);
+        write_all(0, (const MetricsRow[]){train_row(1), val_row(METRICS_VAL, 1)}, 2);
+        MetricsLog log = read_log();
         metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
-        char *picture = take_file("loss.svg", NULL);
-        snprintf(number, sizeof number, "%.1f", 0.5);
-        assert_string_equal(number, "0,5"); // drawing left the user's locale in place
+        snprintf(number[1], 16, "%.1f", 0.5);
         setlocale(LC_NUMERIC, "C");
-        // prose alone has commas
-        for (const char *s = picture; (s = strchr(s, ',')); s++) assert_true(s[1] == ' ');
+        assert_string_equal(number[0], "0,5"); // or the test tests nothing
+        assert_string_equal(number[1], "0,5"); // drawing left the user's locale in place
+        char *picture = take_file("loss.svg", NULL);
+        for (const char *s = picture; (s = strchr(s, ',')); s++) assert_true(s[1] == ' '); // prose alone has commas
         assert_non_null(strstr(picture, "stroke-width=\"2.2\""));
         free(picture);
-        assert_non_null(strstr(text, "\"loss\":3.25,"));
-        assert_non_null(strstr(text, "\"val_bpb\":1.25,"));
+        EXPECT_IN_FILE("\"loss\":3.25,", "\"val_bpb\":1.25,");
         assert_true(log.n_rows == 2 && log.row[0].loss == 3.25);
-        free(text);
         metrics_log_free(&log);
     }
     unsetenv("LOCPATH");
@@ -201,51 +184,26 @@ TEST_IN_DIR(test_comma_locale)
 // Killed at step 7 while writing, resumed from the checkpoint of step 4.
 TEST_IN_DIR(test_resume_drops_what_is_done_again)
 {
-    MetricsRow row = {.event = METRICS_START, .steps = 10};
-    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
-    metrics_write(metrics, &row);
-    for (int i = 1; i <= 7; i++) {
-        row = train_row(i);
-        metrics_write(metrics, &row);
-        if (i % 2 == 0) {
-            row = val_row(METRICS_VAL, i);
-            metrics_write(metrics, &row);
-        }
-        if (i == 4) {
-            row = val_row(METRICS_END, 4); // this run had been stopped at 4 before
-            metrics_write(metrics, &row);
-        }
-    }
-    metrics_close(metrics);
-    put_file(in_dir("metrics.jsonl"), "{\"event\":\"eval\",\"step\":3,\"new\":1}\n"
-             "{\"event\":\"train\",\"step\":8,\"lo", "a");
-
-    metrics = metrics_open(in_dir("metrics.jsonl"), 4);
-    row = (MetricsRow){.event = METRICS_RESUME, .step = 4, .steps = 10};
-    metrics_write(metrics, &row);
-    for (int i = 5; i <= 10; i++) row = train_row(i), metrics_write(metrics, &row);
-    row = val_row(METRICS_END, 10);
-    metrics_write(metrics, &row);
-    metrics_close(metrics);
-
-    char *text = take_file("metrics.jsonl", NULL);
-    // lines of later versions are kept as they are
-    assert_non_null(strstr(text, "{\"event\":\"eval\",\"step\":3,\"new\":1}\n"));
-    free(text);
-    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
-    assert_int_equal(log.n_bad, 0);
-    int trains = 0, vals = 0, ends = 0, resumes = 0;
+    const MetricsRow before[] = {
+        {.event = METRICS_START, .steps = 10}, train_row(1), train_row(2), val_row(METRICS_VAL, 2), train_row(3),
+        train_row(4), val_row(METRICS_VAL, 4), val_row(METRICS_END, 4), // this run had been stopped at 4 before
+        train_row(5), train_row(6), val_row(METRICS_VAL, 6), train_row(7)};
+    write_all(0, before, sizeof before / sizeof *before);
+    FILE *file = fopen(in_dir("metrics.jsonl"), "a");
+    fputs("{\"event\":\"eval\",\"step\":3,\"new\":1}\n{\"event\":\"train\",\"step\":8,\"lo", file);
+    fclose(file);
+    const MetricsRow after[] = {{.event = METRICS_RESUME, .step = 4, .steps = 10}, train_row(5), train_row(6),
+                                train_row(7), train_row(8), train_row(9), train_row(10), val_row(METRICS_END, 10)};
+    write_all(4, after, sizeof after / sizeof *after);
+    EXPECT_IN_FILE("{\"event\":\"eval\",\"step\":3,\"new\":1}\n"); // lines of later versions are kept as they are
+    MetricsLog log = read_log();
+    int trains = 0, of[METRICS_EVENTS] = {0};
     for (size_t i = 0; i < log.n_rows; i++) {
-        MetricsEvent event = log.row[i].event;
-        if (event == METRICS_TRAIN) assert_int_equal(log.row[i].step, ++trains); // each once, in order
-        vals += event == METRICS_VAL;
-        ends += event == METRICS_END;
-        resumes += event == METRICS_RESUME;
+        of[log.row[i].event]++;
+        if (log.row[i].event == METRICS_TRAIN) assert_int_equal(log.row[i].step, ++trains); // each once, in order
     }
-    assert_int_equal(trains, 10);
-    assert_int_equal(vals, 2); // 2 and 4; 6 would have been measured again
-    assert_int_equal(resumes, 1);
-    assert_int_equal(ends, 1);
+    assert_true(log.n_bad == 0 && trains == 10 && of[METRICS_RESUME] == 1 && of[METRICS_END] == 1);
+    assert_int_equal(of[METRICS_VAL], 2); // 2 and 4; 6 would have been measured again
     assert_true(log.row[log.n_rows - 1].event == METRICS_END);
     metrics_log_free(&log);
 }
@@ -253,20 +211,19 @@ TEST_IN_DIR(test_resume_drops_what_is_done_again)
 TEST_IN_DIR(test_new_run_and_missing_file)
 {
     MetricsRow row = train_row(1);
-    write_all(in_dir("metrics.jsonl"), 5, &row, 1); // resumed, but someone deleted the file
-    write_all(in_dir("metrics.jsonl"), 0, &row, 1); // a new run begins with an empty file
-    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
+    write_all(5, &row, 1); // resumed, but someone deleted the file
+    write_all(0, &row, 1); // a new run begins with an empty file
+    MetricsLog log = read_log();
     assert_int_equal(log.n_rows, 1);
     metrics_log_free(&log);
 }
 
 TEST_IN_DIR(test_reader_tolerates_a_cut_line)
 {
-    put_file(in_dir("metrics.jsonl"), "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n"
-             "{\"event\":\"train\",\"step\":2,\"loss\":1.", "w");
-    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
-    assert_int_equal(log.n_rows, 1);
-    assert_int_equal(log.n_bad, 3); // the empty line, the array, the cut line
+    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n"
+             "{\"event\":\"train\",\"step\":2,\"loss\":1.");
+    MetricsLog log = read_log();
+    assert_true(log.n_rows == 1 && log.n_bad == 3); // the empty line, the array, the cut line
     assert_true(log.row[0].loss == 2 && isnan(log.row[0].lr) && log.row[0].text == NULL);
     metrics_log_free(&log);
 }
@@ -285,7 +242,6 @@ TEST_IN_DIR(test_errors)
     expect_die(open_missing, in_dir("metrics.jsonl"), "No such file");
     expect_die(open_unwritable, "/nonexistent/metrics.jsonl", "metrics: cannot open /nonexistent/metrics.jsonl");
     if (!access("/dev/full", W_OK)) expect_die(write_full, "/dev/full", "is the disk full?");
-    put_file(in_dir("metrics.jsonl"), "", "w");
 }
 
 TESTS(NULL, NULL)

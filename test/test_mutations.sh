@@ -11,6 +11,17 @@ failed=0
 unset MAKEFLAGS MAKELEVEL
 export LC_ALL=C # one order of the tables
 
+complain() { # WHAT FILE: it did not
+    echo "not ok $1"
+    sed 's/^/  /' "$2"
+    failed=1
+}
+same() { # WHAT: $work/log has the lines of standard input
+    if diff - "$work/log" >"$work/diff"; then echo "ok $1"
+    else complain "$1" "$work/diff"
+    fi
+}
+
 test/mutate.sh --check || failed=1
 
 # ---- mutants by chance: the tables of mutate_random.sh; then what a mutant is, on a file of its own
@@ -33,7 +44,7 @@ EOF
 places() { (cd "$work/chance" && awk -f "$OLDPWD/test/mutate_random.awk" "$@"); }
 places -v seed=7 a.c >"$work/places"
 cut -f 3-6 "$work/places" | tr '\t' ' ' >"$work/log"
-cat >"$work/expected" <<'END2'
+same 'the places of mutants' <<'END2'
 a.c 2 + -
 a.c 2 1 0
 a.c 2 1 2
@@ -48,9 +59,6 @@ a.c 9 1 0
 a.c 9 1 2
 a.c 11 - +
 END2
-if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok the places of mutants'
-else complain 'the places of mutants' "$work/diff"
-fi
 id=$(awk -F '\t' '$4 == 8 && $5 == "*" { print $2 }' "$work/places")
 {
     sed -i '1i // another line' "$work/chance/a.c"
@@ -59,9 +67,8 @@ id=$(awk -F '\t' '$4 == 8 && $5 == "*" { print $2 }' "$work/places")
     places -v apply="$id" a.c | diff "$work/chance/a.c" - | sed -n 's/^> *//p'
     places -v apply=0000 a.c >"$work/log" && echo 'an id of no mutant is taken'
 } >"$work/said" 2>&1
-if [ "$(cat "$work/said")" = "int n = -3 / (text[4] == '0'); /* 1 */" ]; then echo 'ok a mutant by chance'
-else complain 'a mutant by chance' "$work/said"
-fi
+mv "$work/said" "$work/log"
+same 'a mutant by chance' <<<"int n = -3 / (text[4] == '0'); /* 1 */"
 
 # ---- a small project: answer() in src/answer.sh, and a test of it
 mkdir -p "$work/tree/src" "$work/tree/test/mutations"
@@ -79,22 +86,12 @@ bug() { # NAME ROW...: a bug in a table of its own
     { printf '%s\n' "bug $1: $1" 'seen: here' 'tests: test_answer.sh' 'file: src/answer.sh' && printf '%s\n' "${@:2}"
     } >"$work/tree/test/mutations/$1.txt"
 }
-complain() { # WHAT FILE: it did not
-    echo "not ok $1"
-    sed 's/^/  /' "$2"
-    failed=1
-}
-
 # gives NAME VERDICT DETAIL STATUS: what the runner says about the bugs NAME*
 gives() {
     local status=0
     MUTATE_TIMEOUT=2 "$work/tree/test/mutate.sh" "$1" >"$work/log" 2>&1 || status=$?
-    if grep -q "^$2 *$1 .*$3" "$work/log" && [ $status = "$4" ]; then
-        echo "ok the runner: $1: $2"
-    else
-        echo "not ok the runner: $1: $2"
-        sed "s/^/  status $status: /" "$work/log"
-        failed=1
+    if grep -q "^$2 *$1 .*$3" "$work/log" && [ $status = "$4" ]; then echo "ok the runner: $1: $2"
+    else complain "the runner: $1: $2, status $status" "$work/log"
     fi
 }
 
@@ -114,10 +111,7 @@ MUTATE_TIMEOUT=2 "$work/tree/test/mutate.sh" >"$work/log" 2>&1 && failed=1
 if [ "$(tail -n 1 "$work/log")" = '2 caught, 1 survived, 2 broken' ] &&
     [ "$(grep -c '^| [a-z]* | [a-z]* | here | src/answer.sh |' "$work/tree/runs/mutate.md")" = 5 ]; then
     echo 'ok the runner: counts and table'
-else
-    echo 'not ok the runner: counts and table'
-    sed 's/^/  /' "$work/log"
-    failed=1
+else complain 'the runner: counts and table' "$work/log"
 fi
 
 # --check finds what has rotted, what is there twice, and what is not as a table should be.
@@ -141,7 +135,8 @@ bug not_a_line '- echo 42' 'echo 41'
 bug overlap '  answer() {' '- echo 42' '' '- echo 42' '+ echo 41'
 cp "$work/tree/test/mutations/good.txt" "$work/tree/test/mutations/more.txt" # a second bug called good
 "$work/tree/test/mutate.sh" --check >"$work/log" 2>&1
-cat >"$work/expected" <<'END'
+sed -i "s|$work/tree|TREE|" "$work/log"
+same 'the check finds what has rotted' <<'END'
 ok good applies
 ok indented applies
 not ok good applies
@@ -168,10 +163,6 @@ not ok twice applies
   src/twice.sh has this text 2 times (add a line beside it): echo 7
 ok twice_in_context applies
 END
-sed -i "s|$work/tree|TREE|" "$work/log"
-if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok the check finds what has rotted'
-else complain 'the check finds what has rotted' "$work/diff"
-fi
 
 # --apply: what is put in is indented as the text is; a bug that does not apply changes nothing.
 mkdir -p "$work/other/src"
@@ -183,7 +174,7 @@ cp "$work/tree/src/answer.sh" "$work/other/src/"
     "$work/tree/test/mutate.sh" --apply goo
     cat "$work/tree/src/answer.sh"
 } >>"$work/log" 2>&1
-cat >"$work/expected" <<'END'
+same 'a bug is put into a file' <<'END'
 # What is asked for.
 answer() {
     echo 41
@@ -201,9 +192,6 @@ answer() {
     echo 42
 }
 END
-if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok a bug is put into a file'
-else complain 'a bug is put into a file' "$work/diff"
-fi
 
 # --renew: a file that moved, one that was cut in two, and then a text that two other files have.
 mkdir "$work/tree/src/room"
@@ -218,7 +206,7 @@ cp "$work/tree/src/room/twice.sh" "$work/tree/src/room/third.sh"
 sed -i s/room.twice/twice/ "$work/tree/test/mutations/twice_in_context.txt"
 sed -i s/room.twice/gone/ "$work/tree/test/mutations/moved.txt"
 "$work/tree/test/mutate.sh" --renew moved twice_in >>"$work/log" 2>&1
-cat >"$work/expected" <<'END'
+same 'the table follows what has moved' <<'END'
 good: src/answer.sh -> src/room/question.sh
 moved: src/answer.sh -> src/room/twice.sh
 twice_in_context: src/twice.sh -> src/room/twice.sh
@@ -242,16 +230,10 @@ not ok moved applies
   2 other files have it
 ok twice_in_context applies
 END
-if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok the table follows what has moved'
-else complain 'the table follows what has moved' "$work/diff"
-fi
 printf '%s\n' '# What is asked for.' 'answer() {' '    echo 40' '}' >"$work/tree/src/answer.sh"
 bug comment '- # What is asked for.' '+ # What was asked for.'
 if "$work/tree/test/mutate.sh" comment >"$work/log" 2>&1 || ! grep -q 'without any bug' "$work/log"; then
-    echo 'not ok the runner: a test that fails anyway'
-    sed 's/^/  /' "$work/log"
-    failed=1
-else
-    echo 'ok the runner: a test that fails anyway'
+    complain 'the runner: a test that fails anyway' "$work/log"
+else echo 'ok the runner: a test that fails anyway'
 fi
 exit $failed

@@ -52,12 +52,9 @@ static void check_alone(void)
 
 static void make(void)
 {
-    char path[300];
     forget();
     assert_true(page_write(dir, NULL));
-    snprintf(path, sizeof path, "%s/report.html", dir);
-    page = disk_read_file(path, &(size_t){0}, 1 << 26);
-    assert_non_null(page);
+    page = take_file("report.html", NULL);
     assert_true(!strncmp(page, "<!DOCTYPE html>", 15));
     check_tags(page + 15);
     check_alone();
@@ -66,6 +63,27 @@ static void make(void)
     data = json_loadb(strchr(json, '>') + 1, (size_t)(strstr(json, "</script>") - strchr(json, '>') - 1), 0, NULL);
     assert_non_null(data);
 }
+
+static void make_of(const char *metrics)
+{
+    put_text("metrics.jsonl", metrics);
+    make();
+}
+
+static void append(const char *metrics)
+{
+    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
+    fputs(metrics, f);
+    fclose(f);
+}
+
+// The page has all of these.
+static void shows_all(const char *const *what)
+{
+    for (; *what; what++)
+        if (!has(*what)) fail_msg("the page lacks %s", *what);
+}
+#define SHOWS(...) shows_all((const char *const[]){__VA_ARGS__, NULL})
 
 static double in_series(const char *key, int part, size_t i)
 {
@@ -120,7 +138,6 @@ TEST_WITH(test_numbers, temp_dir_make, tear_down)
     config_set(&cfg, "data.train", "a \"b\" # c", "x.toml:3");
     config_write(&cfg, in_dir("config.toml"));
     make();
-    assert_true(has("<title>a run</title>") && has("class=\"state finished\"") && has("GPT, 2 layers"));
     for (size_t i = 0; i < 3; i++) {
         assert_true(in_series("loss", 0, i) == (double)i + 1 && in_series("loss", 1, i) == 3.5 - 0.5 * (double)i);
         assert_true(in_series("tok_s", 1, i) == 8000);
@@ -128,22 +145,18 @@ TEST_WITH(test_numbers, temp_dir_make, tear_down)
     assert_int_equal(points("loss"), 3);
     assert_true(in_series("val_loss", 0, 0) == 3 && in_series("val_loss", 1, 0) == 3);
     assert_true(json_number_value(json_object_get(data, "floor")) == 1.5);
-    assert_true(has("<tr><td>val_bpb</td><td class=\"n\">1.25</td><td class=\"n\">3</td>"));
-    assert_true(has(">3.0000<") && has(">100.0%<small>validation")); // validation loss; above the floor
-    // phases: mean of a step, share; what lies between steps: 6 ms over 3 steps
-    assert_true(has("<td>forward</td><td class=\"n\">2.000</td><td class=\"n\">25.0%</td>"));
-    assert_true(has("<td>communication, waited for</td><td class=\"n\">0.250</td><td class=\"n\">3.1%</td>"));
-    assert_true(has("<td>other</td><td class=\"n\">0.250</td>"));
-    assert_true(has("<td>saving, between steps</td><td class=\"n\">2.000</td>"));
-    assert_true(has("<td>activations</td><td class=\"n\">12.00</td><td class=\"n\">75.0%</td>"));
-    assert_true(has("Once upon") && has("checkpoints/step_00000003"));
+    SHOWS("<title>a run</title>", "class=\"state finished\"", "GPT, 2 layers", "Once upon", "checkpoints/step_00000003",
+          "<tr><td>val_bpb</td><td class=\"n\">1.25</td><td class=\"n\">3</td>", "a \\&quot;b\\&quot; # c",
+          ">3.0000<", ">100.0%<small>validation", // validation loss; above the floor
+          // phases: mean of a step, share; what lies between steps: 6 ms over 3 steps
+          "<td>forward</td><td class=\"n\">2.000</td><td class=\"n\">25.0%</td>",
+          "<td>communication, waited for</td><td class=\"n\">0.250</td><td class=\"n\">3.1%</td>",
+          "<td>other</td><td class=\"n\">0.250</td>", "<td>saving, between steps</td><td class=\"n\">2.000</td>",
+          "<td>activations</td><td class=\"n\">12.00</td><td class=\"n\">75.0%</td>");
     const char *changed = strstr(page, "Changed from the default"), *rest = strstr(page, "At their default");
-    assert_true(changed && rest && changed < rest);
     const char *lr = strstr(page, "<code>optim.lr</code></td><td><code>0.002</code></td><td class=\"muted\">1e-3</td>");
-    assert_true(lr && lr > changed && lr < rest);
     const char *warmup = strstr(page, "<code>optim.warmup</code>");
-    assert_true(warmup && warmup > rest);
-    assert_true(has("a \\&quot;b\\&quot; # c"));
+    assert_true(changed && changed < lr && lr < rest && rest < warmup);
     assert_false(has("Other measurements")); // all have a place of their own
     static const char *const none[] = {"step", "t", "tokens", "seconds", "floor_loss", "event"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(points(none[i]), 0);
@@ -166,83 +179,57 @@ TEST_WITH(test_named, temp_dir_make, tear_down)
     assert_true(in_series("val_loss books", 0, 1) == 8 && in_series("val_loss books", 1, 1) == 3);
     assert_int_equal(points("acc piqa"), 2);
     assert_int_equal(points("acc_norm piqa") + points("perplexity piqa"), 0);
-    assert_true(has("data-keys=\"loss,val_loss,val_loss books\"") && has("data-keys=\"acc piqa\""));
-    assert_true(has("<tr><td>acc piqa</td><td class=\"n\">0.5</td><td class=\"n\">8</td>"));
+    SHOWS("data-keys=\"loss,val_loss,val_loss books\"", "data-keys=\"acc piqa\"",
+          "<tr><td>acc piqa</td><td class=\"n\">0.5</td><td class=\"n\">8</td>");
     assert_false(has("<td>set</td>") || has("<td>task</td>") || has("Other measurements"));
 }
 
-// A step that no integer of JSON can hold is no step.
-TEST_WITH(test_far_step, temp_dir_make, tear_down)
-{
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2e300,\"loss\":2}\n");
-    make();
-    assert_int_equal(points("loss"), 1);
-    assert_true(has("1 line of metrics.jsonl could not be read"));
-}
+#define TRAIN(STEP, REST) "{\"event\":\"train\",\"step\":" STEP ",\"loss\":" REST "}\n"
 
-// 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
-TEST_WITH(test_rates, temp_dir_make, tear_down)
+// A step that no integer of JSON can hold is no step. 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in
+// 40 ms. A last line without its newline counts.
+TEST_WITH(test_lines, temp_dir_make, tear_down)
 {
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5}\n"
-                         "{\"event\":\"train\",\"step\":2,\"loss\":3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1}\n");
-    make();
-    assert_true(has("<dd>400<small>tokens a second"));
-    assert_true(has("<dd>20.0%<small>of the peak"));
+    make_of(TRAIN("1", "3") TRAIN("2e300", "2"));
+    assert_int_equal(points("loss"), 1);
+    SHOWS("1 line of metrics.jsonl could not be read");
+    make_of(TRAIN("1", "3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5")
+            TRAIN("2", "3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1"));
+    SHOWS("<dd>400<small>tokens a second", "<dd>20.0%<small>of the peak");
+    make_of(TRAIN("1", "3") "{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
+    assert_int_equal(points("loss"), 2);
+    assert_true(in_series("loss", 1, 1) == 2.75);
 }
 
 // A duration where the page says "time of training", and a count as that of its tokens.
-static void check_shown(double seconds, double tokens, const char *time, const char *number)
-{
-    char text[300];
-    snprintf(text, sizeof text, "{\"event\":\"val\",\"step\":1,\"tokens\":%.0f,\"val_loss\":2,\"seconds\":%.1f}\n",
-             tokens, seconds);
-    put_text("metrics.jsonl", text);
-    make();
-    snprintf(text, sizeof text, "<dt>time of training</dt><dd>%s</dd>", time);
-    assert_true(has(text));
-    snprintf(text, sizeof text, "<dt>tokens seen</dt><dd>%s<", number);
-    assert_true(has(text));
-}
-
 TEST_WITH(test_words, temp_dir_make, tear_down)
 {
-    check_shown(0.4, 999, "0 s", "999");
-    check_shown(59.6, 5, "1 min 00 s", "5");
-    check_shown(3599.7, 5, "1 h 00 min", "5");
-    check_shown(59, 1000, "59 s", "1k");
-    check_shown(60, 1234567, "1 min 00 s", "1.23M");
-    check_shown(3599, 5, "59 min 59 s", "5");
-    check_shown(3600, 5, "1 h 00 min", "5");
-    check_shown(7325, 5, "2 h 02 min", "5");
-    check_shown(86400, 5, "1 d 00 h", "5");
-    check_shown(90000, 5, "1 d 01 h", "5");
+    const struct {
+        double seconds, tokens;
+        const char *time, *count;
+    } rows[] = {{0.4, 999, "0 s", "999"},        {59.6, 5, "1 min 00 s", "5"},      {3599.7, 5, "1 h 00 min", "5"},
+                {59, 1000, "59 s", "1k"},        {60, 1234567, "1 min 00 s", "1.23M"}, {3599, 5, "59 min 59 s", "5"},
+                {7325, 5, "2 h 02 min", "5"},    {86400, 5, "1 d 00 h", "5"},       {90000, 5, "1 d 01 h", "5"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        make_of(formatted("{\"event\":\"val\",\"step\":1,\"tokens\":%.0f,\"val_loss\":2,\"seconds\":%.1f}\n",
+                          rows[i].tokens, rows[i].seconds));
+        SHOWS(formatted("<dt>time of training</dt><dd>%s</dd>", rows[i].time),
+              formatted("<dt>tokens seen</dt><dd>%s<", rows[i].count));
+    }
 }
 
-// 50 s for 10 of 100 steps: 90 steps take 450 s. Resumed at step 4 at 1030: 20 s for 6 steps.
+// 50 s for 10 of 100 steps: 90 steps take 450 s. Resumed at step 4 at 1030: 20 s for 6 steps. Back at 8: 4 s for 2.
 TEST_WITH(test_time_left, temp_dir_make, tear_down)
 {
-    static const char begin_line[] = "{\"event\":\"start\",\"step\":0,\"steps\":100,\"t\":1000}\n";
-    static const char resume_line[] = "{\"event\":\"resume\",\"step\":4,\"steps\":100,\"t\":1030}\n";
-    static const char back_line[] = "{\"event\":\"rollback\",\"step\":8,\"t\":1046}\n";
-    static const char train_line[] = "{\"event\":\"train\",\"step\":10,\"loss\":2,\"t\":1050}\n";
-    char text[600];
-    (void)state;
+#define BEGUN "{\"event\":\"start\",\"step\":0,\"steps\":100,\"t\":1000}\n"
     DiskLock lock = disk_lock_take(dir);
-    snprintf(text, sizeof text, "%s%s", begin_line, train_line);
-    put_text("metrics.jsonl", text);
-    make();
-    assert_true(has("about <b>7 min 30 s</b> left") && has("step <b>10</b> of <b>100</b>, 10.0%"));
-    assert_true(has("style=\"width:10.00%\""));
-    snprintf(text, sizeof text, "%s%s%s", begin_line, resume_line, train_line);
-    put_text("metrics.jsonl", text);
-    make();
-    assert_true(has("about <b>5 min 00 s</b> left"));
-    snprintf(text, sizeof text, "%s%s%s", begin_line, back_line, train_line); // 4 s for 2 steps
-    put_text("metrics.jsonl", text);
-    make();
-    assert_true(has("about <b>3 min 00 s</b> left"));
-    put_text("metrics.jsonl", begin_line); // no step yet
-    make();
+    make_of(BEGUN TRAIN("10", "2,\"t\":1050"));
+    SHOWS("about <b>7 min 30 s</b> left", "step <b>10</b> of <b>100</b>, 10.0%", "style=\"width:10.00%\"");
+    make_of(BEGUN "{\"event\":\"resume\",\"step\":4,\"steps\":100,\"t\":1030}\n" TRAIN("10", "2,\"t\":1050"));
+    SHOWS("about <b>5 min 00 s</b> left");
+    make_of(BEGUN "{\"event\":\"rollback\",\"step\":8,\"t\":1046}\n" TRAIN("10", "2,\"t\":1050"));
+    SHOWS("about <b>3 min 00 s</b> left");
+    make_of(BEGUN); // no step yet
     assert_false(has("</b> left"));
     disk_lock_release(lock);
 }
@@ -250,7 +237,6 @@ TEST_WITH(test_time_left, temp_dir_make, tear_down)
 TEST_WITH(test_samples, temp_dir_make, tear_down)
 {
     enum { N = 60, SHOWN = 24, BYTES = 6000 };
-    (void)state;
     Metrics *m = begin("r", N);
     write_train(m, 1, 2);
     char *two_bytes = calloc(1, 2 * BYTES + 10);
@@ -268,13 +254,6 @@ TEST_WITH(test_samples, temp_dir_make, tear_down)
     assert_int_equal(count_of(page, "é"), (BYTES - 1) / 2);
     assert_int_equal(count_of(page, " ...</pre>"), 1);
     free(two_bytes);
-    m = begin("r", N);
-    for (int i = 1; i <= SHOWN; i++)
-        metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = i, .text = "short"});
-    metrics_close(m);
-    make();
-    assert_int_equal(count_of(page, "<summary>step "), SHOWN);
-    assert_false(has("the newest first") || has(" ...</pre>"));
 }
 
 TEST_WITH(test_events, temp_dir_make, tear_down)
@@ -290,13 +269,6 @@ TEST_WITH(test_events, temp_dir_make, tear_down)
     assert_int_equal(count_of(page, "<td>save</td>"), 50);
     assert_true(has("<td class=\"n\">300</td>") && has("<td class=\"n\">101</td>") && !has("<td class=\"n\">100</td>"));
     assert_true(strstr(page, "<td class=\"n\">300</td>") < strstr(page, "<td class=\"n\">299</td>"));
-    m = begin("r", 400);
-    for (int i = 1; i <= 50; i++) metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = i, .text = "at"});
-    metrics_close(m);
-    make();
-    assert_int_equal(count_of(page, "<td>save</td>"), 50);
-    assert_int_equal(count_of(page, "<td>start</td>"), 1);
-    assert_false(has("The newest"));
 }
 
 // Two layers of three experts over 5 steps, and of 300 over 200; the worst of the layers is in the charts.
@@ -324,9 +296,9 @@ TEST_WITH(test_experts, temp_dir_make, tear_down)
     assert_true(in_series("experts.load_max", 1, 0) == 2.5 && in_series("experts.entropy", 1, 0) == 0.875);
     assert_true(in_series("experts.entropy", 1, 4) == 0.9 && in_series("experts.entropy", 0, 4) == 5);
     assert_true(in_series("experts.idle", 1, 0) == 2 && in_series("experts.bias_min", 1, 0) == -0.5);
-    assert_true(has("<tr><td>layers.&lt;1&gt;</td><td class=\"n\">2.5</td><td class=\"n\">0.25</td><td class=\"n\">1</td>"
-                    "<td class=\"n\">0.95</td><td class=\"n\">0.125</td><td class=\"n\"></td><td class=\"n\"></td>"
-                    "<td class=\"n\">0.5</td>"));
+    SHOWS("<tr><td>layers.&lt;1&gt;</td><td class=\"n\">2.5</td><td class=\"n\">0.25</td><td class=\"n\">1</td>"
+          "<td class=\"n\">0.95</td><td class=\"n\">0.125</td><td class=\"n\"></td><td class=\"n\"></td>"
+          "<td class=\"n\">0.5</td>");
     // Steps 1 and 2 are 10 20 30 of a mean of 20: all between half and twice; then the second has three times the mean.
     assert_true(has("<path class=\"l0\" d=\"M2 0h3v1h-3zM2 2h3v1h-3z\"></path><path class=\"l1\" d=\"\"></path>"
                     "<path class=\"l2\" d=\"M0 0h2v1h-2zM0 1h2v1h-2zM0 2h2v1h-2z\"></path>"
@@ -339,9 +311,7 @@ TEST_WITH(test_experts, temp_dir_make, tear_down)
     write_train(m, 1, 2);
     for (int i = 1; i <= 200; i++)
         for (int l = 0; l < 20; l++) {
-            char name[20];
-            snprintf(name, sizeof name, "layers.%d", l);
-            write_experts(m, i, name, text, 2, 0.5);
+            write_experts(m, i, formatted("layers.%d", l), text, 2, 0.5);
         }
     metrics_close(m);
     make();
@@ -356,16 +326,15 @@ TEST_WITH(test_experts, temp_dir_make, tear_down)
 // F0 on stage 0 from 100 to 110 us, B0 on stage 1 from 110 to 130: half of two stages' 30 us is idle.
 TEST_WITH(test_pipeline, temp_dir_make, tear_down)
 {
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put_text("metrics.jsonl", TRAIN("1", "3"));
     put_text("trace.json", "{\"traceEvents\":["
                       "{\"ph\":\"X\",\"name\":\"F0\",\"ts\":100,\"dur\":10,\"tid\":0,\"args\":{\"micro\":0}},"
                       "{\"ph\":\"X\",\"name\":\"B3\",\"ts\":110,\"dur\":20,\"tid\":1,\"args\":{\"micro\":3}}]}");
     make();
-    assert_true(has("0.030 ms; ") && has("micro-batch; 50.0% of the stages' time is idle"));
-    assert_true(has("viewBox=\"0 0 1000 52\""));
-    assert_true(has("<rect class=\"F\" x=\"60.00\" y=\"2\" width=\"312.73\" height=\"20\"><title>F0: 0.010 ms<"));
-    assert_true(has("<rect class=\"B\" x=\"373.33\" y=\"26\" width=\"626.07\" height=\"20\"><title>B3: 0.020 ms<"));
-    assert_true(has("<text class=\"in\" x=\"686.67\" y=\"40\">3</text>"));
+    SHOWS("0.030 ms; ", "micro-batch; 50.0% of the stages' time is idle", "viewBox=\"0 0 1000 52\"",
+          "<rect class=\"F\" x=\"60.00\" y=\"2\" width=\"312.73\" height=\"20\"><title>F0: 0.010 ms<",
+          "<rect class=\"B\" x=\"373.33\" y=\"26\" width=\"626.07\" height=\"20\"><title>B3: 0.020 ms<",
+          "<text class=\"in\" x=\"686.67\" y=\"40\">3</text>");
     enum { MOST = 4000 }; // more than that are not drawn
     char *text = malloc(MOST * 60), *at = text + sprintf(text, "{\"traceEvents\":[");
     assert_non_null(text);
@@ -383,22 +352,19 @@ TEST_WITH(test_pipeline, temp_dir_make, tear_down)
 
 TEST_WITH(test_settings, temp_dir_make, tear_down)
 {
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put_text("metrics.jsonl", TRAIN("1", "3"));
     put_text("config.toml", "# All settings of this run, resolved; after a value, where it came from.\n\n[run]\n"
                        "name = \"a # \\\"b\\\"\"  # x.toml:3\nsteps = 0.0\nseed = 1336  # command line\n"
                        "# trace = 7  # no effect: needs parallel.pp>1\n[optim]\nmin_lr = 0.1  # derived: lr / 10\n"
                        "[parallel]\n# dp = 2  # derived\n[new]\nkey = 5\n");
     make();
-    assert_true(has("Changed from the default: 3") && has("Derived from others: 2") && has("At their default: 1"));
-    assert_true(has("<code>a # \\&quot;b\\&quot;</code></td><td class=\"muted\">run</td>"
-                    "<td class=\"muted\">x.toml:3</td>"));
-    assert_true(has("<code>run.seed</code></td><td><code>1336</code></td><td class=\"muted\">1337</td>"
-                    "<td class=\"muted\">command line</td>"));
-    assert_true(has("<code>parallel.dp</code></td><td><code>2</code></td>"));
-    assert_true(has("<code>new.key</code></td><td><code>5</code></td>") && has("not a setting of this version"));
+    SHOWS("Changed from the default: 3", "Derived from others: 2", "At their default: 1",
+          "<code>a # \\&quot;b\\&quot;</code></td><td class=\"muted\">run</td><td class=\"muted\">x.toml:3</td>",
+          "<code>run.seed</code></td><td><code>1336</code></td><td class=\"muted\">1337</td>"
+          "<td class=\"muted\">command line</td>", "<code>parallel.dp</code></td><td><code>2</code></td>",
+          "<code>new.key</code></td><td><code>5</code></td>", "not a setting of this version",
+          "<code>run.steps</code></td><td><code>0.0</code></td><td class=\"muted\">0</td><td class=\"muted\"></td>");
     assert_false(has("run.trace"));
-    assert_true(has("<code>run.steps</code></td><td><code>0.0</code></td><td class=\"muted\">0</td>"
-                    "<td class=\"muted\"></td>"));
     put_text("config.toml", "[run]\nname = \"run\"\n"); // the first row of the table
     make();
     assert_true(has("At their default: 1") && !has("Changed from the default"));
@@ -413,15 +379,12 @@ TEST_WITH(test_hostile, temp_dir_make, tear_down)
     metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = 1, .text = sample});
     metrics_write(m, &(MetricsRow){.event = METRICS_WARN, .step = 1, .text = "</td><script>alert(3)</script>"});
     metrics_close(m);
-    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
-    assert_non_null(f);
-    fputs("{\"event\":\"train\",\"step\":2,\"</script><script>alert(4)\":7,\"\\\"\\\\,x\":1,\"loss\":2}\n", f);
-    fputs("{\"event\":\"<b>new</b>\",\"step\":2,\"text\":\"<i>\"}\n", f);
-    fputs("{\"event\":\"val\",\"step\":2,\"val_loss\":2,\"val_<u>_loss\":2.5}\n", f);
-    fputs("{\"event\":\"train\",\"step\":3,\"loss\":\"<s>\"}\n[1]\n7\n\n\xff\n", f);
-    fclose(f);
-    put_text("config.toml", "[run]\nname = \"</code><script>alert(5)</script>\"  # <b>\"'\nx<y>z = 3\nbad\xff = \"\xc3\n"
-                       "[<p>]\nq = \"\n");
+    append("{\"event\":\"train\",\"step\":2,\"</script><script>alert(4)\":7,\"\\\"\\\\,x\":1,\"loss\":2}\n"
+           "{\"event\":\"<b>new</b>\",\"step\":2,\"text\":\"<i>\"}\n"
+           "{\"event\":\"val\",\"step\":2,\"val_loss\":2,\"val_<u>_loss\":2.5}\n"
+           "{\"event\":\"train\",\"step\":3,\"loss\":\"<s>\"}\n[1]\n7\n\n\xff\n");
+    put_text("config.toml", "[run]\nname = \"</code><script>alert(5)</script>\"  # <b>\"'\nx<y>z = 3\nbad\xff = \""
+             "\xc3\n[<p>]\nq = \"\n");
     put_text("trace.json", "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"<b>\",\"ts\":0,\"dur\":1,\"tid\":0},"
                       "{\"ph\":\"X\",\"name\":\"\",\"ts\":0,\"dur\":1,\"tid\":0},"
                       "{\"ph\":\"X\",\"name\":\"F<u>\",\"ts\":0,\"dur\":1,\"tid\":9999999},"
@@ -440,78 +403,49 @@ TEST_WITH(test_hostile, temp_dir_make, tear_down)
 TEST_WITH(test_not_finite_and_cut, temp_dir_make, tear_down)
 {
     Metrics *m = begin("r", 9);
-    write_train(m, 1, 3);
-    write_train(m, 2, NAN);
-    write_train(m, 3, INFINITY);
-    write_train(m, 4, 2.5);
+    const double loss[] = {3, NAN, INFINITY, 2.5};
+    for (int i = 0; i < 4; i++) write_train(m, i + 1, loss[i]);
     metrics_close(m);
-    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
-    assert_non_null(f);
-    fputs("{\"event\":\"train\",\"step\":5,\"lo", f);
-    fclose(f);
+    append("{\"event\":\"train\",\"step\":5,\"lo");
     make();
     assert_int_equal(points("loss"), 4);
-    assert_true(in_series("loss", 1, 0) == 3 && isnan(in_series("loss", 1, 1)) && isnan(in_series("loss", 1, 2)));
-    assert_true(in_series("loss", 1, 3) == 2.5 && in_series("loss", 0, 3) == 4);
-    assert_true(has("The training loss of 2 steps was not finite."));
-    assert_true(has("1 line of metrics.jsonl could not be read"));
-    assert_true(has("step <b>4</b> of <b>9</b>"));
+    for (size_t i = 0; i < 4; i++)
+        assert_true(isfinite(loss[i]) ? in_series("loss", 1, i) == loss[i] : isnan(in_series("loss", 1, i)));
+    SHOWS("The training loss of 2 steps was not finite.", "1 line of metrics.jsonl could not be read",
+          "step <b>4</b> of <b>9</b>");
     assert_int_equal(points("loss_inf"), 0); // a flag
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":null,\"loss_nan\":true}\n");
-    make();
-    assert_true(has("The training loss of 1 step was not finite."));
-}
-
-// Whole lines only, but a last one without its newline counts.
-TEST_WITH(test_last_line, temp_dir_make, tear_down)
-{
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
-    make();
-    assert_int_equal(points("loss"), 2);
-    assert_true(in_series("loss", 1, 1) == 2.75);
+    make_of(TRAIN("1", "null,\"loss_nan\":true"));
+    SHOWS("The training loss of 1 step was not finite.");
 }
 
 TEST_WITH(test_few, temp_dir_make, tear_down)
 {
     make(); // no file
-    assert_true(has("class=\"state empty\"") && has("No training step yet."));
-    put_text("metrics.jsonl", "");
-    make();
-    assert_true(has("class=\"state empty\""));
+    SHOWS("class=\"state empty\"", "No training step yet.");
+    make_of("");
+    SHOWS("class=\"state empty\"");
     Metrics *m = begin("one", 1);
     make();
-    assert_true(has("class=\"state failed\"") && has("No training step yet."));
-    write_train(m, 1, 3);
+    SHOWS("class=\"state failed\"", "No training step yet.");
     metrics_close(m);
-    make();
-    assert_int_equal(points("loss"), 1);
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"tokens\":8,\"loss\":3,\"dt_ms\":4,\"tok_s\":2000}\n");
-    make();
-    assert_true(has("This run has not recorded its phases.") && has("<b>4.000 ms</b>"));
+    make_of(TRAIN("1", "3,\"tokens\":8,\"dt_ms\":4,\"tok_s\":2000"));
+    SHOWS("This run has not recorded its phases.", "<b>4.000 ms</b>",
+          "style=\"width:0.00%\""); // of an unknown number of steps
     assert_false(has("Memory of rank 0"));
-    assert_true(has("style=\"width:0.00%\"")); // of an unknown number of steps
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":4,\"data_ms\":1,\"save_ms\":2}\n");
-    make();
-    assert_true(has("<td>saving, between steps</td><td class=\"n\">2.000</td><td class=\"n\">50.0%</td>"));
+    make_of(TRAIN("1", "3,\"dt_ms\":4,\"data_ms\":1,\"save_ms\":2"));
+    SHOWS("<td>saving, between steps</td><td class=\"n\">2.000</td><td class=\"n\">50.0%</td>");
 }
 
 // Two numbers a bucket: the second is there too, and so is their mean.
 TEST_WITH(test_pairs, temp_dir_make, tear_down)
 {
-    FILE *f = fopen(in_dir("metrics.jsonl"), "w");
-    assert_non_null(f);
-    for (int i = 1; i <= PAGE_BUCKETS; i++) fprintf(f, "{\"event\":\"train\",\"step\":%d,\"loss\":%d}\n", i, i);
-    fclose(f);
-    make();
-    assert_int_equal(points("loss"), PAGE_BUCKETS);
-    assert_true(isnan(in_series("loss", 2, 0)) || in_series("loss", 2, 0) == 0); // no means: there are all numbers
-    f = fopen(in_dir("metrics.jsonl"), "a");
-    assert_non_null(f);
-    for (int i = PAGE_BUCKETS + 1; i <= PAGE_BUCKETS + 2; i++)
-        fprintf(f, "{\"event\":\"train\",\"step\":%d,\"loss\":%d}\n", i, i);
-    fclose(f);
-    make();
-    assert_int_equal(points("loss"), PAGE_BUCKETS + 2);
+    for (int n = PAGE_BUCKETS; n <= PAGE_BUCKETS + 2; n += 2) {
+        char *text = PRINTED(f, for (int i = 1; i <= n; i++) fprintf(f, TRAIN("%d", "%d"), i, i));
+        make_of(text);
+        free(text);
+        assert_int_equal(points("loss"), n);
+        if (n == PAGE_BUCKETS) assert_true(isnan(in_series("loss", 2, 0)) || in_series("loss", 2, 0) == 0); // no means
+    }
     for (size_t i = 0; i < PAGE_BUCKETS + 2; i++) assert_true(in_series("loss", 1, i) == (double)i + 1);
     for (size_t i = 0; i < PAGE_BUCKETS / 2 + 1; i++) // steps 1 and 2: 1.5
         assert_true(in_series("loss", 2, i) == 2 * (double)i + 1.5 && in_series("loss", 3, i) == 2 * (double)i + 1.5);
@@ -523,8 +457,7 @@ TEST_WITH(test_states, temp_dir_make, tear_down)
     for (int i = 1; i <= 2; i++) write_train(m, i, 3);
     DiskLock lock = disk_lock_take(dir);
     make();
-    assert_true(has("class=\"state running\"") && has("data-state=\"running\""));
-    assert_true(has("style=\"width:50.00%\""));
+    SHOWS("class=\"state running\"", "data-state=\"running\"", "style=\"width:50.00%\"");
     disk_lock_release(lock);
     make();
     assert_true(has("class=\"state failed\""));
@@ -540,22 +473,14 @@ TEST_WITH(test_states, temp_dir_make, tear_down)
 
 TEST_WITH(test_resumed, temp_dir_make, tear_down)
 {
-    Metrics *m = begin("r", 6);
-    for (int i = 1; i <= 4; i++) write_train(m, i, 3);
-    metrics_close(m);
-    m = metrics_open(in_dir("metrics.jsonl"), 3);
-    metrics_write(m, &(MetricsRow){.event = METRICS_RESUME, .step = 3, .name = "r", .steps = 6,
-                                   .mem = {[MEM_PARAMS] = 1000000}});
-    for (int i = 4; i <= 5; i++) write_train(m, i, 2);
-    metrics_write(m, &(MetricsRow){.event = METRICS_SKIP, .step = 5, .text = "loss 9"});
-    metrics_close(m);
-    make();
-    assert_int_equal(points("loss"), 5);
-    json_t *marks = json_object_get(data, "marks");
-    assert_int_equal(json_array_size(marks), 2);
-    assert_int_equal(json_integer_value(json_array_get(json_array_get(marks, 0), 0)), 3);
-    assert_string_equal(json_string_value(json_array_get(json_array_get(marks, 0), 1)), "resume");
-    assert_true(has("<td>parameters</td><td class=\"n\">1.00</td><td class=\"n\">100.0%</td>"));
+    make_of(TRAIN("2", "3") TRAIN("3", "3")
+            "{\"event\":\"resume\",\"step\":3,\"name\":\"r\",\"steps\":6,\"mem_parameters\":1000000}\n"
+            TRAIN("4", "2") TRAIN("5", "2") "{\"event\":\"skip\",\"step\":5,\"text\":\"loss 9\"}\n");
+    assert_int_equal(points("loss"), 4);
+    char *marks = json_dumps(json_object_get(data, "marks"), JSON_COMPACT);
+    assert_true(!strncmp(marks, "[[3,\"resume\"", 12) && count_of(marks, "],[") == 1);
+    free(marks);
+    SHOWS("<td>parameters</td><td class=\"n\">1.00</td><td class=\"n\">100.0%</td>");
     assert_false(has("<td>activations</td>"));
 }
 
@@ -563,9 +488,7 @@ TEST_WITH(test_resumed, temp_dir_make, tear_down)
 TEST_WITH(test_long, temp_dir_make, tear_down)
 {
     enum { N = 30000 };
-    (void)state;
     FILE *f = fopen(in_dir("metrics.jsonl"), "w");
-    assert_non_null(f);
     double total = 0;
     for (int i = 1; i <= N; i++) {
         double loss = i == 24321 ? 99 : i == 777 ? 0.125 : 2 + 0.25 * ((i * 7) % 5);
@@ -573,15 +496,9 @@ TEST_WITH(test_long, temp_dir_make, tear_down)
         fprintf(f, "{\"event\":\"train\",\"step\":%d,\"tokens\":%d,\"loss\":%.9g,\"lr\":0.001,\"grad_norm\":%.9g,"
                 "\"dt_ms\":8.123456,\"tok_s\":7891.123,\"mfu\":0.123456,\"ppl\":7.123456,\"samples_s\":12.3456,"
                 "\"data_ms\":0.123,\"forward_ms\":2.125,\"backward_ms\":4.125,\"optim_ms\":1.5,\"t\":%d}\n",
-                i, 8 * i, i == 999 ? NAN : loss, 0.5 + i % 97 / 97.0, 1700000000 + i);
+                i, 8 * i, i == 999 ? 0.5 : loss, 0.5 + i % 97 / 97.0, 1700000000 + i);
     }
     fclose(f);
-    char *text = disk_read_file(in_dir("metrics.jsonl"), &(size_t){0}, 1 << 28);
-    char *nan = strstr(text, "\"loss\":nan"); // as metrics_write has it
-    assert_non_null(nan);
-    memcpy(nan, "\"loss\":0.5", 10);
-    put_text("metrics.jsonl", text);
-    free(text);
     make();
     assert_true(strlen(page) < 2000000);
     size_t n = points("loss");
@@ -617,7 +534,7 @@ TEST_WITH(test_long, temp_dir_make, tear_down)
 TEST_WITH(test_files, temp_dir_make, tear_down)
 {
     char a[10];
-    put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put_text("metrics.jsonl", TRAIN("1", "3"));
     assert_false(page_write(dir, in_dir("missing/a.html")));
     assert_int_equal(errno, ENOENT);
     put_text("elsewhere.html", "x");

@@ -115,10 +115,10 @@ TEST(test_trace)
         assert_string_equal(ph, "X"); // a complete event: ts and dur, microseconds
         assert_true(k < spans);
         const PipelineSpan *s = &line.span[k++];
-        char name[16];
-        snprintf(name, sizeof name, "%s%d", pipeline_table_op(s->action.op), s->action.micro);
-        assert_string_equal(json_string_value(json_object_get(event, "name")), name);
-        assert_string_equal(json_string_value(json_object_get(event, "cat")), pipeline_table_op(s->action.op));
+        char *name = formatted("%s%d", pipeline_table_op(s->action.op), s->action.micro);
+        const char *got[] = {json_string_value(json_object_get(event, "name")),
+                             json_string_value(json_object_get(event, "cat"))};
+        assert_true(!strcmp(got[0], name) && !strcmp(got[1], pipeline_table_op(s->action.op)));
         assert_int_equal(json_integer_value(json_object_get(event, "tid")), s->stage);
         assert_true(fabs(real_of(event, "ts") - 1000 * s->start) <= 0.000501); // whole nanoseconds
         assert_true(fabs(real_of(event, "dur") - 1000 * (s->end - s->start)) <= 0.000501);
@@ -170,16 +170,14 @@ TEST(test_program_formulas)
         {"v-min", 6, 1, false},  {"v-min", 6, 9, true},   {"v-min", 7, 9, true},       {"v-min", 1, 9, false},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        char arguments[100];
         double x = 0, formula = -1;
-        snprintf(arguments, sizeof arguments, "%s --stages %d --micro %d", is[i].schedule, is[i].p, is[i].m);
+        char *arguments = formatted("%s --stages %d --micro %d", is[i].schedule, is[i].p, is[i].m);
         expect_run(arguments, 0, "bubble ");
-        bool known = sscanf(strstr(output, ": length ") + 9, "%lf (formula %lf)", &x, &formula) == 2;
-        if (known != is[i].known || (known && x != formula)) fail_msg("%s: %s", arguments, output);
-        known = sscanf(strstr(output, ", bubble ") + 9, "%lf (formula %lf)", &x, &formula) == 2;
-        if (known != is[i].known || (known && x != formula)) fail_msg("%s: %s", arguments, output);
-        known = sscanf(strstr(output, ", activations ") + 14, "%lf (formula %lf)", &x, &formula) == 2;
-        if (!known || x != formula) fail_msg("%s: %s", arguments, output);
+        for (int k = 0; k < 3; k++) {
+            static const char *const what[] = {": length ", ", bubble ", ", activations "};
+            bool known = sscanf(strstr(output, what[k]) + strlen(what[k]), "%lf (formula %lf)", &x, &formula) == 2;
+            if (known != (is[i].known || k == 2) || (known && x != formula)) fail_msg("%s: %s", arguments, output);
+        }
     }
     assert_int_equal(run("v-half --stages 4 --micro 8 --times 1,2,1 >/dev/null"), 0); // not where B takes longer
     assert_int_equal(run("v-half --stages 4 --micro 8 --times 1,2,1 | sed -n '/length.*formula.*bubble/p'"), 0);
@@ -205,11 +203,9 @@ TEST(test_program_refuses)
         int status;
         const char *words;
     } bad[] = {
-        {"", 2, "which schedule? (try --help)"},
-        {"1f1b", 2, "1f1b needs --stages and --micro"},
+        {"", 2, "which schedule? (try --help)"}, {"1f1b", 2, "1f1b needs --stages and --micro"},
         {"2f2b --stages 2 --micro 2", 2, "no schedule '2f2b'"},
-        {"1f1b --stages 65 --micro 2", 2, "--stages 65 (1 to 64)"},
-        {"1f1b --stages 2x --micro 2", 2, "--stages 2x"},
+        {"1f1b --stages 65 --micro 2", 2, "--stages 65 (1 to 64)"}, {"1f1b --stages 2x --micro 2", 2, "--stages 2x"},
         {"1f1b --stages 2 --micros 2", 2, "no option '--micros'"},
         {"1f1b --stages 2 --micro", 2, "--micro: unknown, or without a value"},
         {"1f1b --stages 2 --micro 2 --times 1,1", 2, "--times 1,1 ("},
@@ -222,8 +218,7 @@ TEST(test_program_refuses)
         {"exchange --stages 2 --micro 2 --exchange 1x", 2, "--exchange 1x (a time above 0)"},
         {"exchange --stages 2 --micro 2 --exchange 1 --check", 2, "are for one schedule"},
         {"interleaved --stages 4 --micro 6", 1, "take 4 or 8 micro-batches"},
-        {"none.csv", 1, "none.csv: cannot be read"},
-        {"v.csv --micro 9", 1, "v.csv: the table has 8, not --micro 9"},
+        {"none.csv", 1, "none.csv: cannot be read"}, {"v.csv --micro 9", 1, "v.csv: the table has 8, not --micro 9"},
         {"wrong.csv", 1, "wrong.csv: stage 0 slot 0: B of micro-batch 0, chunk 0: before its F, which is in slot 1"},
         {"1f1b --stages 2 --micro 2 --svg no/such.svg", 1, "no/such.svg"},
     };

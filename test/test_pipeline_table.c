@@ -1,5 +1,5 @@
-// pipeline_table: small schedules against ones written by hand; sizes that are refused; files that are written and read
-// back, and every kind of invalid line.
+// pipeline_table: small schedules against ones written by hand; sizes that are refused; files as a person writes them,
+// and every kind of invalid line. (Written and read again: test_fuzz.sh.)
 #include "parallel/pipeline_table.h"
 
 #include <stdio.h>
@@ -28,13 +28,10 @@ TEST(test_by_hand)
         int p, m, v, stage;
         const char *words;
     } rows[] = {
-        {PIPELINE_GPIPE, 2, 3, 0, 0, "F0 F1 F2 B0 B1 B2"},
-        {PIPELINE_GPIPE, 2, 3, 0, 1, "F0 F1 F2 B0 B1 B2"},
-        {PIPELINE_1F1B, 2, 3, 0, 0, "F0 F1 B0 F2 B1 B2"},
-        {PIPELINE_1F1B, 2, 3, 0, 1, "F0 B0 F1 B1 F2 B2"},
+        {PIPELINE_GPIPE, 2, 3, 0, 0, "F0 F1 F2 B0 B1 B2"}, {PIPELINE_GPIPE, 2, 3, 0, 1, "F0 F1 F2 B0 B1 B2"},
+        {PIPELINE_1F1B, 2, 3, 0, 0, "F0 F1 B0 F2 B1 B2"}, {PIPELINE_1F1B, 2, 3, 0, 1, "F0 B0 F1 B1 F2 B2"},
         // fewer micro-batches than stages
-        {PIPELINE_1F1B, 4, 2, 0, 0, "F0 F1 B0 B1"},
-        {PIPELINE_1F1B, 4, 2, 0, 2, "F0 F1 B0 B1"},
+        {PIPELINE_1F1B, 4, 2, 0, 0, "F0 F1 B0 B1"}, {PIPELINE_1F1B, 4, 2, 0, 2, "F0 F1 B0 B1"},
         {PIPELINE_1F1B, 4, 2, 0, 3, "F0 B0 F1 B1"},
         {PIPELINE_INTERLEAVED, 2, 4, 2, 0, "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a"},
         {PIPELINE_INTERLEAVED, 2, 4, 2, 1, "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a"},
@@ -55,41 +52,6 @@ TEST(test_by_hand)
     }
 }
 
-// Who holds what, and who talks to whom: around the loop, and down and up the V.
-TEST(test_places)
-{
-    PipelineTable *loop = pipeline_table_make(PIPELINE_INTERLEAVED, 3, 3, 2);
-    PipelineTable *v = pipeline_table_make(PIPELINE_ZB_V, 3, 1, 0);
-    const int loop_piece[3][2] = {{0, 3}, {1, 4}, {2, 5}}, v_piece[3][2] = {{0, 5}, {1, 4}, {2, 3}};
-    for (int s = 0; s < 3; s++)
-        for (int c = 0; c < 2; c++) {
-            assert_int_equal(loop->piece[s][c], loop_piece[s][c]);
-            assert_int_equal(v->piece[s][c], v_piece[s][c]);
-            PipelinePlace p = pipeline_table_place(v, v_piece[s][c]);
-            assert_true(p.stage == s && p.chunk == c);
-        }
-    PipelineAction f = {.op = PIPELINE_F, .chunk = 0}, b = {.op = PIPELINE_B, .chunk = 1}, w = {.op = PIPELINE_W};
-    PipelinePlace p = pipeline_table_reader(loop, 2, f);
-    assert_true(p.stage == 0 && p.chunk == 1);
-    p = pipeline_table_reader(v, 2, f); // the bottom: it stays
-    assert_true(p.stage == 2 && p.chunk == 1);
-    p = pipeline_table_reader(v, 2, b);
-    assert_true(p.stage == 2 && p.chunk == 0);
-    p = pipeline_table_source(v, 1, b);
-    assert_true(p.stage == 0 && p.chunk == 1);
-    assert_int_equal(pipeline_table_source(v, 0, f).stage, -1); // the tokens
-    assert_int_equal(pipeline_table_source(v, 0, b).stage, -1); // the loss
-    assert_int_equal(pipeline_table_reader(v, 1, w).stage, -1);
-    pipeline_table_free(loop), pipeline_table_free(v);
-}
-
-TEST(test_names)
-{
-    for (int k = 0; k < PIPELINE_SCHEDULES; k++)
-        assert_int_equal(pipeline_table_find(pipeline_table_name((PipelineSchedule)k)), k);
-    assert_int_equal(pipeline_table_find("2f2b"), PIPELINE_SCHEDULES);
-}
-
 // ---- refusals
 
 typedef struct {
@@ -108,8 +70,7 @@ static int make(void *arg)
 TEST(test_refusals)
 {
     Refusal refusal[] = {
-        {PIPELINE_GPIPE, 65, 1, 0, "65 stages (1 to 64)"},
-        {PIPELINE_GPIPE, 0, 1, 0, "0 stages"},
+        {PIPELINE_GPIPE, 65, 1, 0, "65 stages (1 to 64)"}, {PIPELINE_GPIPE, 0, 1, 0, "0 stages"},
         {PIPELINE_1F1B, 4, 1025, 0, "1025 micro-batches (1 to 1024)"},
         {PIPELINE_1F1B, 4, 8, 2, "1f1b: 2 chunks a stage (it has 1"},
         {PIPELINE_ZB_V, 4, 8, 3, "zb-v: 3 chunks a stage (it has 2"},
@@ -124,35 +85,6 @@ TEST(test_refusals)
 }
 
 // ---- files
-
-static void same(const PipelineTable *a, const PipelineTable *b)
-{
-    assert_true(a->p == b->p && a->m == b->m && a->v == b->v && a->split == b->split);
-    for (int s = 0; s < a->p; s++) {
-        assert_int_equal(a->n[s], b->n[s]);
-        for (int c = 0; c < a->v; c++) assert_int_equal(a->piece[s][c], b->piece[s][c]);
-        for (int i = 0; i < a->n[s]; i++) {
-            const PipelineAction *x = &a->action[s][i], *y = &b->action[s][i];
-            assert_true(x->op == y->op && x->micro == y->micro && x->chunk == y->chunk && x->slot == y->slot);
-        }
-    }
-}
-
-TEST(test_there_and_back)
-{
-    const int size[][3] = {{1, 1, 0}, {2, 6, 0}, {4, 8, 0}, {3, 12, 3}};
-    for (int k = 0; k < PIPELINE_USER; k++)
-        for (int i = 0; i < 4; i++) {
-            int v = k == PIPELINE_INTERLEAVED ? size[i][2] : 0;
-            PipelineTable *t = pipeline_table_make((PipelineSchedule)k, size[i][0], size[i][1], v);
-            t->action[0][t->n[0] - 1].slot += 7; // need not be dense
-            pipeline_table_write(t, in_dir("table.csv"));
-            PipelineTable *back = pipeline_table_read(in_dir("table.csv"));
-            assert_int_equal(back->schedule, PIPELINE_USER);
-            same(t, back);
-            pipeline_table_free(t), pipeline_table_free(back);
-        }
-}
 
 // As a person writes it: comments, blanks, Windows line ends, any order of lines, gaps between slots.
 TEST(test_by_a_person)
@@ -182,18 +114,15 @@ TEST(test_bad_files)
 #define H "stage,slot,action,micro,chunk\n"
 #define HP "stage,slot,action,micro,chunk,piece\n"
     const char *const bad[][2] = {
-        {"", "no action in it"},
-        {H, "no action in it"},
+        {"", "no action in it"}, {H, "no action in it"},
         {"0,0,F,0,0\n", "table.csv:1: '0,0,F,0,0' (the first line is stage,slot,action,micro,chunk"},
-        {"stage,slot,op,micro,chunk\n", "table.csv:1: 'stage,slot,op"},
-        {H "0,0,F,0\n", "table.csv:2: 4 fields (5:"},
+        {"stage,slot,op,micro,chunk\n", "table.csv:1: 'stage,slot,op"}, {H "0,0,F,0\n", "table.csv:2: 4 fields (5:"},
         {H "0,0,F,0,0,0\n", "table.csv:2: 6 fields (5:"},
         {H "0,0,F,0,0,0,0,0,0\n", "table.csv:2: 7 fields or more (5:"},
         {H "\n# x\n0,0,f,0,0\n", "table.csv:4: action: 'f' (F, B or W)"},
         {H "0,0,FB,0,0\n", "table.csv:2: action: 'FB'"},
         {H "-1,0,F,0,0\n", "table.csv:2: stage: '-1' (a whole number from 0 to 63)"},
-        {H "64,0,F,0,0\n", "table.csv:2: stage: '64'"},
-        {H "0,,F,0,0\n", "table.csv:2: slot: ''"},
+        {H "64,0,F,0,0\n", "table.csv:2: stage: '64'"}, {H "0,,F,0,0\n", "table.csv:2: slot: ''"},
         {H "0,0.5,F,0,0\n", "table.csv:2: slot: '0.5'"},
         {H "0,99999999999999999999,F,0,0\n", "table.csv:2: slot: '9999"},
         {H "0,0,F,1024,0\n", "table.csv:2: micro: '1024' (a whole number from 0 to 1023)"},

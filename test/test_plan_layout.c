@@ -1,29 +1,19 @@
 // test_plan_layout: parts of a layout add up to the whole model; what a rank holds falls as it should; every refusal.
-#include "test/test.h"
+#include "plan_case.h"
 
-#include "parallel/pipeline.h"
-#include "dev/plan/plan.h"
-#include "dev/plan/plan_layout.h"
-#include "dev/plan/sharding.h"
 #include "base/rng.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "dev/plan/plan.h"
+#include "dev/plan/sharding.h"
+#include "parallel/pipeline.h"
 
 static const ModelShape llama = {.layers = 80, .channels = 8192, .heads = 64, .kv_heads = 8, .head_size = 128,
-                                 .ffn = 28672,
-                                 .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM, .swiglu = true, .rope = true};
-static const ModelShape gpt = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
-                               .vocab = 50257, .context = 1024, .bias = true, .tie = true};
+                                 .ffn = 28672, .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM,
+                                 .swiglu = true, .rope = true};
 
 static PlanJob job_of(const ModelShape *s, int dp, int tp, int pp, int chunks)
 {
-    PlanJob job = {.shape = *s, .T = s->context, .batch = 64, .x_bytes = 2, .machine = machines_find("A100-80"),
-                   .layout = plan_layout_default()};
-    PlanLayout *l = &job.layout;
-    l->dp = dp, l->tp = tp, l->pp = pp, l->chunks = chunks, l->gpus = dp * tp * pp;
-    l->schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+    PlanJob job = plan_job_chunks(plan_job(s, "A100-80", 64, dp, tp, 1, pp), chunks);
+    job.layout.recompute = plan_layout_default().recompute;
     return job;
 }
 
@@ -62,31 +52,26 @@ TEST(test_stages_add_up)
             assert_int_equal(plan_layout_tied(&job, cases[i].pp - 1), tie ? s.vocab * s.channels : 0);
         }
     }
-    PlanJob one = job_of(&gpt, 1, 1, 1, 1);
+    PlanJob one = job_of(&gpt2_124m, 1, 1, 1, 1);
     assert_int_equal(plan_layout_params(&one, 0), 124439808); // GPT-2's, and once
 }
 
 // The slots of the first and the last stage are those that the trainer's own count finds in the table.
 TEST(test_slots_are_the_tables)
 {
-    for (int p = 2; p <= 8; p++) {
-        for (int v = 1; v <= 7; v++) {
-            for (int m = p; m <= 5 * p; m += p) {
-                PipelineSchedule schedule = v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
-                PipelineTable *t = pipeline_table_make(schedule, p, m, v);
-                PlanJob job = job_of(&gpt, 1, 1, p, v);
-                job.batch = m;
-                for (int stage = 0; stage < p; stage += p - 1) {
-                    ModelStage s = pipeline_stage(t, stage, (size_t)(p * v), NULL);
-                    for (int c = 0; c < v; c++)
-                        if (plan_layout_slots(&job, stage, c) != (size_t)s.chunk[c].active)
-                            fail_msg("p %d m %d v %d, stage %d, chunk %d: %zu slots, the table has %d",
-                                     p, m, v, stage, c,
-                                     plan_layout_slots(&job, stage, c), s.chunk[c].active);
-                }
-                pipeline_table_free(t);
-            }
+    for (int i = 0; i < 7 * 7 * 5; i++) {
+        int p = 2 + i % 7, v = 1 + i / 7 % 7, m = p * (1 + i / 49);
+        PipelineTable *t = pipeline_table_make(v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B, p, m, v);
+        PlanJob job = job_of(&gpt2_124m, 1, 1, p, v);
+        job.batch = m;
+        for (int stage = 0; stage < p; stage += p - 1) {
+            ModelStage s = pipeline_stage(t, stage, (size_t)(p * v), NULL);
+            for (int c = 0; c < v; c++)
+                if (plan_layout_slots(&job, stage, c) != (size_t)s.chunk[c].active)
+                    fail_msg("p %d m %d v %d, stage %d, chunk %d: %zu slots, the table has %d", p, m, v, stage, c,
+                             plan_layout_slots(&job, stage, c), s.chunk[c].active);
         }
+        pipeline_table_free(t);
     }
 }
 
@@ -95,45 +80,40 @@ TEST(test_slots_are_the_tables)
 static Config cfg; // large: not on the stack
 static Run planned;
 
-static void set_key(const char *key, const char *format, long value)
-{
-    char text[32];
-    snprintf(text, sizeof text, format, value);
-    config_set(&cfg, key, text, "test");
-}
-
 static void configure(const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
     const ModelShape *s = &job->shape;
-    config_defaults(&cfg);
+    const ModelExperts *e = &s->experts;
+    const bool piped = l->pp > 1, routed = e->n > 0;
     const struct {
         const char *key;
         long value;
-    } keys[] = {{"run.steps", 2}, {"model.layers", (long)s->layers}, {"model.channels", (long)s->channels},
-                {"model.heads", (long)s->heads}, {"model.kv_heads", (long)s->kv_heads}, {"model.ffn", (long)s->ffn},
-                {"model.vocab", (long)s->vocab}, {"model.context", (long)s->context}, {"batch.micro", l->micro},
-                {"batch.tokens", job->batch * (long)job->T}, {"parallel.tp", l->tp}, {"parallel.cp", l->cp},
-                {"parallel.pp", l->pp}, {"parallel.zero", l->zero}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) set_key(keys[i].key, "%ld", keys[i].value);
-    if (l->sp) config_set(&cfg, "parallel.sp", "true", "test");
-    if (l->pp > 1) config_set(&cfg, "parallel.schedule", pipeline_table_name(l->schedule), "test");
-    if (l->pp > 1) set_key("parallel.chunks", "%ld", l->chunks);
-    const ModelExperts *e = &s->experts;
-    if (e->n) {
-        const long experts[] = {(long)e->n, (long)e->k, (long)e->ffn, (long)e->shared, (long)e->dense, (long)e->every,
-                                l->ep};
-        static const char *const names[] = {"model.experts", "model.experts_active", "model.experts_ffn",
-                                            "model.experts_shared", "model.experts_dense", "model.experts_every",
-                                            "parallel.ep"};
-        for (int i = 0; i < 7; i++) set_key(names[i], "%ld", experts[i]);
-        config_set(&cfg, "model.bias", "false", "test");
-        if (e->room > 0) config_set(&cfg, "moe.room", "1.5", "test");
-    }
-    if (!s->tie) config_set(&cfg, "model.tie", "false", "test");
-    if (s->swiglu) config_set(&cfg, "model.activation", "swiglu", "test");
-    config_set(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32", "test");
-    config_set(&cfg, "memory.recompute", recompute_name(l->recompute), "test");
+        bool set;
+    } numbers[] = {
+        {"run.steps", 2, true}, {"model.layers", (long)s->layers, true}, {"model.channels", (long)s->channels, true},
+        {"model.heads", (long)s->heads, true}, {"model.kv_heads", (long)s->kv_heads, true},
+        {"model.ffn", (long)s->ffn, true}, {"model.vocab", (long)s->vocab, true},
+        {"model.context", (long)s->context, true}, {"batch.micro", l->micro, true},
+        {"batch.tokens", job->batch * (long)job->T, true}, {"parallel.tp", l->tp, true}, {"parallel.cp", l->cp, true},
+        {"parallel.pp", l->pp, true}, {"parallel.zero", l->zero, true}, {"parallel.chunks", l->chunks, piped},
+        {"model.experts", (long)e->n, routed}, {"model.experts_active", (long)e->k, routed},
+        {"model.experts_ffn", (long)e->ffn, routed}, {"model.experts_shared", (long)e->shared, routed},
+        {"model.experts_dense", (long)e->dense, routed}, {"model.experts_every", (long)e->every, routed},
+        {"parallel.ep", l->ep, routed}};
+    const struct {
+        const char *key, *value;
+        bool set;
+    } words[] = {{"parallel.sp", "true", l->sp}, {"parallel.schedule", pipeline_table_name(l->schedule), piped},
+                 {"model.bias", "false", routed}, {"moe.room", "1.5", routed && e->room > 0},
+                 {"model.tie", "false", !s->tie}, {"model.activation", "swiglu", s->swiglu},
+                 {"numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32", true},
+                 {"memory.recompute", recompute_name(l->recompute), true}};
+    config_defaults(&cfg);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].set) config_set(&cfg, numbers[i].key, formatted("%ld", numbers[i].value), "test");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (words[i].set) config_set(&cfg, words[i].key, words[i].value, "test");
     config_set_derived(&cfg, "parallel.ranks", l->gpus);
     config_resolve(&cfg);
 }
@@ -149,6 +129,35 @@ static void must_be_fullest(const PlanBytes *b, Dev *dev, MeshShape mesh, const 
         plan_close(&planned);
         assert_true(all <= b->total - b->scratch);
     }
+}
+
+typedef struct {
+    double state[3], activations, communication; // state: of all replicas
+} Held;
+
+// What the replicas of the last part of the planned stage hold, which must be what was planned.
+static Held hold(const PlanJob *job, const PlanBytes *b, Dev *dev, MeshShape mesh, const char *name)
+{
+    const PlanLayout *l = &job->layout;
+    const double bytes[] = {b->parameters, b->gradients, b->optimizer};
+    const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
+    Held h = {.activations = NAN};
+    for (int rank = 0; rank < l->gpus; rank++) {
+        MeshPlace at = mesh_place(mesh, rank);
+        if (at.pp != b->stage || at.tp != l->tp - 1) continue;
+        plan_open(&planned, &cfg, dev, rank);
+        for (int k = 0; k < 3; k++) h.state[k] += (double)planned.mem.tag_bytes[tags[k]];
+        h.activations = (double)planned.mem.tag_bytes[MEM_ACTS];
+        h.communication = (double)planned.mem.tag_bytes[MEM_COMM];
+        plan_close(&planned);
+        if (b->activations != h.activations)
+            fail_msg("%s: activations: planned %.0f, held %.0f", name, b->activations, h.activations);
+    }
+    for (int k = 0; k < 3; k++) // a quotient of whole numbers, rounded
+        if (!(fabs(bytes[k] * l->dp * l->cp - h.state[k]) <= 1e-9 * h.state[k]))
+            fail_msg("%s: %s: planned %.1f, held %.1f", name, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp,
+                     h.state[k]);
+    return h;
 }
 
 // Layouts drawn at random, on up to 8 ranks: what build/plan memory counts, and a run holds, by tag.
@@ -178,29 +187,11 @@ TEST(test_bytes_are_the_runs)
         configure(&job);
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
         PlanBytes b = plan_layout_bytes(&job);
-        const double bytes[] = {b.parameters, b.gradients, b.optimizer};
-        const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
         MeshShape mesh = mesh_shape(l->gpus, l->pp, l->cp, 1, l->tp);
-        double held[3] = {0}, activations = 0, communication = 0;
-        for (int rank = 0; rank < l->gpus; rank++) { // the replicas of the last part of that stage
-            MeshPlace at = mesh_place(mesh, rank);
-            if (at.pp != b.stage || at.tp != l->tp - 1) continue;
-            plan_open(&planned, &cfg, dev, rank);
-            for (int k = 0; k < 3; k++) held[k] += (double)planned.mem.tag_bytes[tags[k]];
-            activations = (double)planned.mem.tag_bytes[MEM_ACTS];
-            communication = (double)planned.mem.tag_bytes[MEM_COMM];
-            plan_close(&planned);
-        }
         plan_layout_text(&job, why, sizeof why);
-        for (int k = 0; k < 3; k++)
-            if (!(fabs(bytes[k] * l->dp * l->cp - held[k]) <= 1e-9 * held[k])) // a quotient of whole numbers, rounded
-                fail_msg("%s: %s: planned %.1f, held %.1f",
-                         why, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp, held[k]);
-        if (b.activations != activations)
-            fail_msg("%s, %zu layers, %s: activations: planned %.0f, held %.0f", why, s.layers,
-                     pipeline_table_name(l->schedule), b.activations, activations);
-        if (l->cp == 1 && l->zero < 2 && b.communication != communication)
-            fail_msg("%s: communication: planned %.0f, held %.0f", why, b.communication, communication);
+        Held held = hold(&job, &b, dev, mesh, why);
+        if (l->cp == 1 && l->zero < 2 && b.communication != held.communication)
+            fail_msg("%s: communication: planned %.0f, held %.0f", why, b.communication, held.communication);
         if (pipeline_table_is_vee(l->schedule) && l->cp == 1 && l->zero == 0) must_be_fullest(&b, dev, mesh, l);
         run_device_free(dev, cpu);
         compared++;
@@ -231,21 +222,7 @@ TEST(test_divided_experts_are_the_runs)
         configure(&job);
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
         PlanBytes b = plan_layout_bytes(&job);
-        const double bytes[] = {b.parameters, b.gradients, b.optimizer};
-        const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
-        MeshShape mesh = mesh_shape(l->gpus, l->pp, l->cp, l->ep, 1);
-        double held[3] = {0};
-        for (int rank = 0; rank < l->gpus; rank++) {
-            if (mesh_place(mesh, rank).pp != b.stage) continue;
-            plan_open(&planned, &cfg, dev, rank);
-            for (int k = 0; k < 3; k++) held[k] += (double)planned.mem.tag_bytes[tags[k]];
-            assert_true(b.activations == (double)planned.mem.tag_bytes[MEM_ACTS]);
-            plan_close(&planned);
-        }
-        for (int k = 0; k < 3; k++)
-            if (!(fabs(bytes[k] * l->dp * l->cp - held[k]) <= 1e-9 * held[k]))
-                fail_msg("case %zu: %s: planned %.1f, held %.1f", i, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp,
-                         held[k]);
+        hold(&job, &b, dev, mesh_shape(l->gpus, l->pp, l->cp, l->ep, 1), "experts");
         run_device_free(dev, cpu);
     }
 }

@@ -3,12 +3,9 @@
 #include "test/test.h"
 
 #define PROGRAM "plan"
-#include "program.h"
+#include "plan_case.h"
 
 #include "dev/plan/plan_prepare.h"
-
-#include <jansson.h>
-#include <math.h>
 
 // 2 GB in, of which the filter leaves 1.6 and duplicates 1.2; 300 million tokens of 4 bytes of text.
 static const char log_text[] =
@@ -27,11 +24,6 @@ static const char log_text[] =
     "val                    1000         4000000         1000000\n"
     "\n4 bytes a token. To train on it:\nall stages: 2 ranks took 286.00 s of processors, the busiest 53% of it\n";
 
-static void is(double value, double wanted)
-{
-    if (fabs(value - wanted) > 1e-9 * fabs(wanted)) fail_msg("%.12g, not %.12g", value, wanted);
-}
-
 static double cell(json_t *root, int row, const char *column)
 {
     json_t *table = json_object_get(json_object_get(root, "corpus"), "stages, of one part");
@@ -40,22 +32,13 @@ static double cell(json_t *root, int row, const char *column)
     return json_number_value(value);
 }
 
-static double number(json_t *root, const char *section, const char *key)
-{
-    json_t *value = json_object_get(json_object_get(root, section), key);
-    if (!json_is_number(value)) fail_msg("%s, %s is no number", section, key);
-    return json_number_value(value);
-}
-
 // 300 billion tokens are k = 1000 samples, in 4 parts 250 each. 10 hosts of 10 cores, 1 GB/s, and no failures to speak
 // of. Of each stage cores take work * 250 / 100 seconds.
 TEST(test_by_hand)
 {
     put_text("log", log_text);
-    assert_int_equal(run("prepare --log log --tokens 300e9 --hosts 10 --cores 10 --io 1 --parts 4 --mtbf 1e15 "
-                         "--bands 9 --price 2 --json"), 0);
-    json_t *a = json_loads(output, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(a);
+    json_t *a = json_of("prepare --log log --tokens 300e9 --hosts 10 --cores 10 --io 1 --parts 4 --mtbf 1e15 --bands 9 "
+                        "--price 2 --json");
     static const struct {
         double in, work, reads, writes, sent; // sent: bytes a sample
     } row[] = {{2e9, 100, 2e9, 1.6e9, 0}, {1.6e9, 16, 1.6e9, 0, 32 * 4e5}, {1.4e9, 80, 2.8e9, 0, 16 * 9 * 3.5e5},
@@ -63,25 +46,23 @@ TEST(test_by_hand)
     double seconds = 0, files = 0;
     for (int i = 0; i < 5; i++) {
         double cores = row[i].work * 250 / 100, disk = (row[i].reads + row[i].writes) * 250 / 10e9;
-        is(cell(a, i, "TB in"), row[i].in * 250 / 1e12);
-        is(cell(a, i, "core hours"), row[i].work * 250 / 3600);
-        is(cell(a, i, "TB read"), row[i].reads * 250 / 1e12);
-        is(cell(a, i, "TB written"), row[i].writes * 250 / 1e12);
-        is(cell(a, i, "TB of messages"), row[i].sent * 250 / 1e12);
-        is(cell(a, i, "hours, cores"), cores / 3600);
-        is(cell(a, i, "hours, files"), disk / 3600);
+        near(cell(a, i, "TB in"), row[i].in * 250 / 1e12, 1e-9);
+        near(cell(a, i, "core hours"), row[i].work * 250 / 3600, 1e-9);
+        near(cell(a, i, "TB read"), row[i].reads * 250 / 1e12, 1e-9);
+        near(cell(a, i, "TB written"), row[i].writes * 250 / 1e12, 1e-9);
+        near(cell(a, i, "TB of messages"), row[i].sent * 250 / 1e12, 1e-9);
+        near(cell(a, i, "hours, cores"), cores / 3600, 1e-9);
+        near(cell(a, i, "hours, files"), disk / 3600, 1e-9);
         seconds += fmax(cores, disk), files += row[i].reads + row[i].writes;
     }
-    is(number(a, "all parts", "days without failures"), 4 * seconds / 86400);
-    is(number(a, "all parts", "files"), files * 1000 / 1e12);
-    is(number(a, "all parts", "dollars"), 4 * seconds / 3600 * 10 * 2);
-    is(number(a, "memory of a host", "documents"), 13 * 500000 * 250.0 / 1e9);
+    near(number(a, "all parts", "days without failures"), 4 * seconds / 86400, 1e-9);
+    near(number(a, "all parts", "files"), files * 1000 / 1e12, 1e-9);
+    near(number(a, "all parts", "dollars"), 4 * seconds / 3600 * 10 * 2, 1e-9);
+    near(number(a, "memory of a host", "documents"), 13 * 500000 * 250.0 / 1e9, 1e-9);
     json_decref(a);
     // A file system that is slow decides: 1 MB/s a host.
-    assert_int_equal(run("prepare --log log --tokens 300e9 --hosts 10 --cores 10 --io 0.001 --mtbf 1e15 --json"), 0);
-    a = json_loads(output, 0, NULL);
-    is(number(a, "all parts", "days without failures"), files * 1000 / 10e6 / 86400);
-    json_decref(a);
+    near(number_of("prepare --log log --tokens 300e9 --hosts 10 --cores 10 --io 0.001 --mtbf 1e15 --json", "all parts",
+                   "days without failures"), files * 1000 / 10e6 / 86400, 1e-9);
     // 500 million documents take 6.5 GB: more than 2, and 4 parts are enough.
     expect_run("prepare --log log --tokens 300e9 --ram 2", 0, "does not fit into 2 GB: --parts 4 would");
     expect_run("prepare --log log --tokens 300e9 --ram 2 --parts 4", 0, "fits into 2 GB");
@@ -103,8 +84,8 @@ TEST(test_failures)
         }
     double formula = plan_prepare_expected(t, M, r, true, 0);
     assert_true(fabs(sum / PLAYED - formula) < 0.02 * formula);
-    is(plan_prepare_expected(100, 50, 3, false, 2), 110);
-    is(plan_prepare_expected(100, INFINITY, 3, true, 2), 100);
+    near(plan_prepare_expected(100, 50, 3, false, 2), 110, 1e-9);
+    near(plan_prepare_expected(100, INFINITY, 3, true, 2), 100, 1e-9);
 }
 
 TEST(test_nonsense)

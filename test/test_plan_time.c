@@ -1,28 +1,15 @@
 // test_plan_time: a step is the sum of its parts; the pipeline's bubble is the guides'; what overlaps is hidden and
 // no more; checkpoints and goodput against Young, Daly and a search.
-#include "test/test.h"
-
 #include "dev/plan/plan_time.h"
-
-#include <math.h>
+#include "plan_case.h"
 
 static const ModelShape llama = {.layers = 32, .channels = 4096, .heads = 32, .kv_heads = 32, .head_size = 128,
-                                 .ffn = 11008,
-                                 .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM, .swiglu = true, .rope = true};
+                                 .ffn = 11008, .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM,
+                                 .swiglu = true, .rope = true};
 
 static PlanJob job_of(int dp, int tp, int pp, int chunks, long batch)
 {
-    PlanJob job = {.shape = llama, .T = 4096, .batch = batch, .x_bytes = 2, .machine = machines_find("H100"),
-                   .layout = plan_layout_default()};
-    PlanLayout *l = &job.layout;
-    l->dp = dp, l->tp = tp, l->pp = pp, l->chunks = chunks, l->gpus = dp * tp * pp, l->recompute = RECOMPUTE_NONE;
-    l->schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
-    return job;
-}
-
-static void near(double a, double b, double by)
-{
-    if (!(fabs(a - b) <= by * fabs(b))) fail_msg("%.12g is not %.12g", a, b);
+    return plan_job_chunks(plan_job(&llama, "H100", batch, dp, tp, 1, pp), chunks);
 }
 
 static double sum(const Roofline *r)

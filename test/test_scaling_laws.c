@@ -1,16 +1,7 @@
 // test_scaling_laws: the optimum is a minimum; the papers' own numbers are reproduced; the guides' arithmetic of models
 // and budgets.
-#include "test/test.h"
-
 #include "dev/plan/scaling.h"
-
-#include <math.h>
-
-// a is b within a part `by`: 0.5e-k for a number that is printed with k + 1 digits.
-static void near(double a, double b, double by)
-{
-    if (!(fabs(a - b) <= by * fabs(b))) fail_msg("%.9g is not %.9g within %g", a, b, by);
-}
+#include "plan_case.h"
 
 TEST(test_optimum)
 {
