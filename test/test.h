@@ -57,6 +57,21 @@ __attribute__((unused)) static void *zeroed(size_t n_bytes)
     return p;
 }
 
+// A variable that frees what it holds at the end of its block:
+//     FREED char *text = ...                         memory of malloc, by free
+//     OWN(Tokenizer) *t = ...                        by the function that OWNER(Tokenizer, tokenizer_free) names
+//     ENDED(token_ids_free) TokenIds ids = {0}       a struct, by a function of its address
+#define ENDED(end) __attribute__((cleanup(end)))
+#define FREED ENDED(end_memory)
+#define OWN(type) ENDED(end_##type) type
+#define OWNER(type, end)                                                                                               \
+    __attribute__((unused)) static void end_##type(type **p) { end(*p); }
+
+__attribute__((unused)) static void end_memory(void *p)
+{
+    free(*(void **)p);
+}
+
 // The end of a model, what it was allocated from, and its device.
 #define end_model(model, mem, dev) (model_free(model), mem_free_all(mem), dev_cpu_free(dev))
 #endif

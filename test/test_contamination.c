@@ -77,7 +77,7 @@ TEST(test_against_naive)
     DedupSource documents = source_of(&corpus), examples = source_of(&evaluation);
     for (int threads = 1; threads <= 4; threads += 3)
         for (size_t least = 1; least <= 3; least++) {
-            Contamination c = contamination_find(&documents, &examples,
+            ENDED(contamination_free) Contamination c = contamination_find(&documents, &examples,
                                                  (ContaminationOptions){NGRAM, least, threads, NULL});
             size_t next = 0, n_short = 0;
             for (size_t i = 0; i < DOCS; i++) {
@@ -109,7 +109,6 @@ TEST(test_against_naive)
             }
             assert_int_equal(c.n_short, n_short);
             assert_true(n_short > 0);
-            contamination_free(&c);
         }
 }
 
@@ -118,7 +117,7 @@ TEST(test_nothing)
     static Words corpus, none;
     draw(&corpus, 20, 1);
     DedupSource documents = source_of(&corpus), empty = source_of(&none);
-    Contamination c = contamination_find(&documents, &empty, contamination_defaults());
+    ENDED(contamination_free) Contamination c = contamination_find(&documents, &empty, contamination_defaults());
     assert_true(c.n_hits == 0 && c.n_examples == 0 && c.n_docs == 20);
     contamination_free(&c);
     c = contamination_find(&empty, &documents, contamination_defaults());
@@ -127,7 +126,6 @@ TEST(test_nothing)
     // Short documents and short examples: equal or not, there is no gram of 50 words.
     c = contamination_find(&documents, &documents, (ContaminationOptions){50, 1, 1, NULL});
     assert_true(c.n_hits == 0 && c.n_short == 20);
-    contamination_free(&c);
 }
 
 TESTS(NULL, NULL)

@@ -13,6 +13,8 @@
 #include "temp_dir.h"
 #include "base/words.h"
 
+OWNER(CorpusReader, corpus_close)
+
 // What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
 TEST(test_lines_and_files)
 {
@@ -23,7 +25,7 @@ TEST(test_lines_and_files)
                           "{\"text\": \"\\u0000\xEF\xBF\xBD\", \"x\": \"y\"}", NULL};
     const char *words[] = {"a\xEF\xBF\xBD", "\xEF\xBF\xBD\xEF\xBF\xBD", "c"};
     for (size_t reads = 1; reads < 100; reads *= 7) {
-        CorpusReader *r = corpus_open(path, 3, (CorpusOptions){.read_bytes = reads});
+        OWN(CorpusReader) *r = corpus_open(path, 3, (CorpusOptions){.read_bytes = reads});
         CorpusRecord doc;
         size_t n_files;
         for (int i = 0; i < 3; i++) {
@@ -48,14 +50,13 @@ TEST(test_lines_and_files)
         assert_true(file[0].hash[0] == h.high64 && file[0].hash[1] == h.low64);
         assert_true(file[1].n_bytes == 0 && file[1].hash[0] == empty.high64 && file[1].hash[1] == empty.low64);
         assert_int_equal(file[2].n_bytes, 4);
-        corpus_close(r);
     }
 }
 
 // Everything that a reader gives, written down: "[index line offset:text]" a document, then the counts.
 static size_t dump(const char *path, CorpusOptions options, char *out, size_t room)
 {
-    CorpusReader *r = corpus_open(&path, 1, options);
+    OWN(CorpusReader) *r = corpus_open(&path, 1, options);
     CorpusRecord doc;
     size_t n = 0;
     while (corpus_next(r, &doc)) {
@@ -68,7 +69,6 @@ static size_t dump(const char *path, CorpusOptions options, char *out, size_t ro
     CorpusCounts c = corpus_counts(r);
     n += (size_t)snprintf(out + n, room - n, " utf8=%d nul=%d bom=%d bad=%d empty=%d long=%d", (int)c.bad_utf8,
                           (int)c.nul, (int)c.bom, (int)c.bad_lines, (int)c.empty, (int)c.too_long);
-    corpus_close(r);
     return n;
 }
 
@@ -149,9 +149,8 @@ TEST(test_long_text)
         }
     Read read = {put_bytes("l.txt", "12345", 5), {.max_bytes = 5, .raise = "--max"}};
     size_t n;
-    char *text = corpus_read(read.path, &n, read.options);
+    FREED char *text = corpus_read(read.path, &n, read.options);
     assert_int_equal(n, 5);
-    free(text);
     read.path = put_bytes("l.txt", "123456", 6);
     expect_die(read_raw, &read, "l.txt: longer than 5 bytes (raise --max)");
 }
@@ -295,13 +294,12 @@ TEST(test_nearly_json)
     }
     // The line comes along with its numbers, and with the half pair replaced.
     const char *raw = "{\"a\": NaN, \"text\": \"\xFF\\ud83d\"}", *path = put_bytes("n.jsonl", raw, strlen(raw));
-    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
+    OWN(CorpusReader) *r = corpus_open(&path, 1, (CorpusOptions){0});
     CorpusRecord doc;
     assert_true(corpus_next(r, &doc));
     const char *line = "{\"a\": NaN, \"text\": \"\xEF\xBF\xBD\\ufffd\"}";
     assert_int_equal(doc.n_json, strlen(line));
     assert_memory_equal(doc.json, line, doc.n_json);
-    corpus_close(r);
 }
 
 static int open_folder(void *path)
@@ -325,15 +323,13 @@ TEST(test_folder)
     assert_int_equal(symlink("nowhere", in_dir("tree/b/gone")), 0);
     assert_int_equal(symlink("c.txt", in_dir("tree/d.txt")), 0);
     const char *tree = in_dir("tree");
-    CorpusReader *r = corpus_open(&tree, 1, (CorpusOptions){0});
+    OWN(CorpusReader) *r = corpus_open(&tree, 1, (CorpusOptions){0});
     CorpusRecord doc;
     while (corpus_next(r, &doc)) {}
     CorpusCounts counts = corpus_counts(r);
-    char *said = PRINTED(f, corpus_print(&counts, f));
+    FREED char *said = PRINTED(f, corpus_print(&counts, f));
     assert_string_equal(said, "5 files, 5 documents, 5 bytes of text (16 read)\n"
                               "2 links to folders or to nothing, or devices, left out\n");
-    free(said);
-    corpus_close(r);
     assert_int_equal(mkdir(in_dir("hollow"), 0777), 0);
     assert_int_equal(symlink("nowhere", in_dir("hollow/gone")), 0);
     expect_die(open_folder, in_dir("hollow"), "hollow: no file in it");
@@ -501,8 +497,7 @@ TEST(test_random)
 // ---- manifests
 static int load(void *path)
 {
-    Sources s = sources_read(path);
-    sources_free(&s);
+    ENDED(sources_free) Sources s = sources_read(path);
     return 0;
 }
 
@@ -510,7 +505,7 @@ TEST(test_sources)
 {
     const char good[] = "# two\n[source.books]\npath = \"b ; c.txt\" # quoted\nweight = 2.5\nline = \"\"\n"
                         "[source.web]\npath=/data/web\nformat = jsonl\nfield='body'\n";
-    Sources s = sources_read(put_bytes("m.toml", good, sizeof good - 1));
+    ENDED(sources_free) Sources s = sources_read(put_bytes("m.toml", good, sizeof good - 1));
     assert_int_equal(s.n, 2);
     assert_string_equal(s.source[0].name, "books");
     assert_string_equal(s.source[0].path, in_dir("b ; c.txt"));
@@ -520,7 +515,6 @@ TEST(test_sources)
     assert_string_equal(s.source[1].path, "/data/web");
     assert_true(s.source[1].format == SOURCE_JSONL);
     assert_string_equal(s.source[1].field, "body");
-    sources_free(&s);
     const char *bad[][2] = {{"", "no source in it"}, {"path = a\n", ":1: key 'path' before"},
                             {"[source.a]\nweight = 1\n", "[source.a] has no path"},
                             {"[source.a]\npath = a\nweight = 0\n", ":3: weight: 0"},

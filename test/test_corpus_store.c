@@ -11,6 +11,9 @@
 #include "data/prep/shards.h"
 #include "temp_dir.h"
 
+OWNER(CorpusStore, corpus_store_close)
+OWNER(Dataset, dataset_close)
+
 // Documents come back as they were, in any order; a disk that fails is told.
 TEST(test_store)
 {
@@ -19,7 +22,7 @@ TEST(test_store)
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 2654435761u >> 11);
     int fd = dup(STDIN_FILENO); // the number that the store's file gets
     close(fd);
-    CorpusStore *s = corpus_store_open(dir);
+    OWN(CorpusStore) *s = corpus_store_open(dir);
     for (size_t i = 0; i < N; i++) corpus_store_add(s, text + i, i * i % 60000);
     corpus_store_finish(s);
     uint64_t bytes = 0;
@@ -41,7 +44,6 @@ TEST(test_store)
     errno = 0;
     assert_false(corpus_store_read(s, N - 1, back));
     assert_int_equal(errno, EIO);
-    corpus_store_close(s);
 }
 
 static int open_store(void *folder)
@@ -54,7 +56,7 @@ static int open_store(void *folder)
 static int split(void *arg)
 {
     const double *row = arg; // fraction, sizes, 0
-    CorpusStore *s = corpus_store_open(dir);
+    OWN(CorpusStore) *s = corpus_store_open(dir);
     char text[1000];
     memset(text, 'x', sizeof text);
     for (const double *size = row + 1; *size; size++) corpus_store_add(s, text, (size_t)*size);
@@ -63,7 +65,6 @@ static int split(void *arg)
     int bytes = 0;
     for (size_t i = 0; i < from; i++) bytes += (int)corpus_store_size(s, i);
     int n = (int)corpus_store_count(s);
-    corpus_store_close(s);
     return (int)from * 1000000 + n * 10000 + bytes;
 }
 
@@ -117,13 +118,12 @@ TEST(test_shards)
         closedir(d);
         assert_int_equal(found, row[r].files);
         if (!row[r].n) continue;
-        Dataset *ds = dataset_open(pattern, 300);
+        OWN(Dataset) *ds = dataset_open(pattern, 300);
         assert_int_equal(dataset_tokens(ds), row[r].n);
         for (int i = 0; i < row[r].n; i++) {
             dataset_span(ds, i, 1, &back);
             assert_int_equal(back, id[i]);
         }
-        dataset_close(ds);
     }
 }
 

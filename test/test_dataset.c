@@ -7,6 +7,8 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
+OWNER(Dataset, dataset_close)
+
 // A shard of n tokens: first, first + 1, ... modulo vocab.
 static void write_shard(const char *name, int vocab, DatasetType type, int32_t first, int n)
 {
@@ -56,7 +58,7 @@ TEST_IN_DIR(test_spans)
     write_shard("a_0.bin", 100, DATASET_U16, 0, 10);
     write_shard("a_1.bin", 100, DATASET_U32, 10, 0);
     write_shard("a_2.bin", 100, DATASET_U32, 10, 9000);
-    Dataset *ds = dataset_open(in_dir("a_*.bin"), 100);
+    OWN(Dataset) *ds = dataset_open(in_dir("a_*.bin"), 100);
     assert_int_equal(dataset_tokens(ds), N);
     static int32_t out[N + 1];
     for (int first = 0; first < N; first += first < 20 ? 1 : 997)
@@ -78,17 +80,15 @@ TEST_IN_DIR(test_spans)
     write_shard("a_[01].bin", 100, DATASET_AUTO, 0, 3); // a name that reads as a pattern
     ds = dataset_open(in_dir("a_[01].bin"), 100);
     assert_int_equal(dataset_tokens(ds), 3);
-    dataset_close(ds);
 }
 
 // The targets are one further than the inputs, so a window takes context + 1 tokens.
 TEST_IN_DIR(test_fewest_tokens)
 {
     write_shard("least.bin", 10, DATASET_AUTO, 0, 10);
-    Dataset *ds = dataset_open(in_dir("least.bin"), 10);
+    OWN(Dataset) *ds = dataset_open(in_dir("least.bin"), 10);
     assert_int_equal(dataset_windows(ds, 9), 1);
     assert_int_equal(dataset_windows(ds, 10), 0);
-    dataset_close(ds);
 }
 
 // Token values are positions (vocab > N), so a window tells where it was cut.
@@ -96,7 +96,7 @@ TEST_IN_DIR(test_order)
 {
     enum { N = 1003, T = 10, W = N / T, EPOCHS = 5 };
     write_shard("x.bin", N, DATASET_AUTO, 0, N);
-    Dataset *ds = dataset_open(in_dir("x.bin"), N);
+    OWN(Dataset) *ds = dataset_open(in_dir("x.bin"), N);
     assert_int_equal(dataset_windows(ds, T), W);
     int32_t in[T], target[T], start[EPOCHS][W];
     int seen_twice = 0, moved = 0, borders[T] = {0}, n_borders = 0;
@@ -135,7 +135,6 @@ TEST_IN_DIR(test_order)
         other += in[0] != start[0][w];
     }
     assert_true(other > W * 9 / 10); // another seed
-    dataset_close(ds);
 }
 
 // Not shuffled: the first epoch is the text from token 0 on, window after window, over the border between two
@@ -145,7 +144,7 @@ TEST_IN_DIR(test_file_order)
     enum { N = 1003, T = 10, W = N / T, EPOCHS = 4 };
     write_shard("a_0.bin", N, DATASET_AUTO, 0, 501);
     write_shard("a_1.bin", N, DATASET_AUTO, 501, N - 501);
-    Dataset *ds = dataset_open(in_dir("a_*.bin"), N);
+    OWN(Dataset) *ds = dataset_open(in_dir("a_*.bin"), N);
     int32_t in[T], target[T], offset[EPOCHS];
     for (int sample = EPOCHS * W; sample-- > 0;) { // backwards: a sample is a function of its number
         dataset_window(ds, sample - sample % W, T, 42, false, in, target);
@@ -161,14 +160,13 @@ TEST_IN_DIR(test_file_order)
     assert_true(offset[1] != offset[2] && offset[2] != offset[3] && offset[3] != offset[1]);
     dataset_window(ds, W, T, 43, false, in, target);
     assert_true(in[0] != offset[1]); // another seed
-    dataset_close(ds);
 }
 
 // The smallest dataset: context + 1 tokens are one window; the shortest context is 1.
 TEST_IN_DIR(test_smallest)
 {
     write_shard("x.bin", 100, DATASET_AUTO, 0, 6);
-    Dataset *ds = dataset_open(in_dir("x.bin"), 100);
+    OWN(Dataset) *ds = dataset_open(in_dir("x.bin"), 100);
     int32_t in[5], target[5];
     for (int s = 0; s < 20; s++) {
         dataset_window(ds, s, 5, 1, true, in, target);
@@ -176,7 +174,6 @@ TEST_IN_DIR(test_smallest)
         dataset_window(ds, s, 1, 1, true, in, target);
         assert_int_equal(target[0], (in[0] + 1) % 6);
     }
-    dataset_close(ds);
 }
 
 // Windows longer than what is read at a time, and around their edges. The ring of 10,000 tokens counts modulo 100.
@@ -185,7 +182,7 @@ TEST_IN_DIR(test_long_windows)
     static int32_t in[9001], target[9001];
     const int contexts[] = {4094, 4095, 4096, 4097, 8190, 8191, 8192, 9000};
     write_shard("x.bin", 100, DATASET_AUTO, 0, 10000);
-    Dataset *ds = dataset_open(in_dir("x.bin"), 100);
+    OWN(Dataset) *ds = dataset_open(in_dir("x.bin"), 100);
     for (size_t k = 0; k < sizeof contexts / sizeof *contexts; k++) {
         int n = contexts[k];
         in[n] = target[n] = -7; // nobody writes behind the window
@@ -197,7 +194,6 @@ TEST_IN_DIR(test_long_windows)
         assert_int_equal(in[n], -7);
         assert_int_equal(target[n], -7);
     }
-    dataset_close(ds);
 }
 
 // ---- errors ----
@@ -298,13 +294,12 @@ TEST_IN_DIR(test_errors)
     expect_die(open_it, path, "x.bin: offset 1042: token 9, but the vocabulary has 9");
     vocab_to_open = 10;
 
-    Dataset *ds = dataset_open(path, 10);
+    OWN(Dataset) *ds = dataset_open(path, 10);
     expect_die(span_too_far, ds, "tokens 5 to 11 of 10");
     expect_die(window_too_long, ds, "10 tokens, fewer than a window of 10 + 1");
     // The file is cut under an open dataset: an error, not SIGBUS. (Written over: test_dataset_file.)
     assert_int_equal(truncate(path, 1024 + 8), 0);
     expect_die(read_all, ds, "x.bin: offset 1024: the file has 1032 bytes, it had 1044");
-    dataset_close(ds);
 }
 
 // A uint32 token with its highest bit set is out of range, not negative.

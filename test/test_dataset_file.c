@@ -8,6 +8,8 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
+OWNER(Dataset, dataset_close)
+
 static int vocab_to_open;
 
 static int open_it(void *arg)
@@ -19,11 +21,10 @@ static int open_it(void *arg)
 static void expect_tokens(const char *name, int vocab, const int32_t *want, int64_t n)
 {
     int32_t got[64];
-    Dataset *ds = dataset_open(in_dir(name), vocab);
+    OWN(Dataset) *ds = dataset_open(in_dir(name), vocab);
     assert_int_equal(dataset_tokens(ds), n);
     dataset_span(ds, 0, n, got);
     assert_memory_equal(got, want, (size_t)n * sizeof *got);
-    dataset_close(ds);
 }
 
 // nanoGPT: numbers and nothing else; EOT (here 258) behind each document. A pattern takes all its files.
@@ -133,7 +134,7 @@ TEST(test_changes_while_open)
     put_bytes("raw.bin", good, sizeof good);
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}}; // a clock moves in steps
     assert_int_equal(utimensat(AT_FDCWD, in_dir("raw.bin"), long_ago, 0), 0);
-    Dataset *ds = dataset_open(in_dir("raw.bin:uint16"), 10);
+    OWN(Dataset) *ds = dataset_open(in_dir("raw.bin:uint16"), 10);
     read_all(ds);
     assert_int_equal(truncate(in_dir("raw.bin"), 6), 0);
     expect_die(read_all, ds, "raw.bin: offset 0: the file has 6 bytes, it had 10 when the run began");
@@ -148,7 +149,6 @@ TEST(test_changes_while_open)
     int32_t got[5];
     dataset_span(ds, 0, 5, got);
     assert_int_equal(got[0], 1);
-    dataset_close(ds);
 }
 
 // A pipe under the name of a token file is refused; it is not waited for until somebody writes.

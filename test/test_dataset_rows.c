@@ -17,6 +17,8 @@
 #include "temp_dir.h"
 #include "base/rng.h"
 
+OWNER(Dataset, dataset_close)
+
 enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
 
 // ---- what is announced to the system: how often each token, by its place in all files
@@ -108,8 +110,8 @@ TEST(test_rows_are_the_packers)
     write_file("a_0.bin", text.stream, cut);
     write_file("a_1.bin", text.stream + cut, text.n - cut);
     add_shard("a_0.bin", cut, 4), add_shard("a_1.bin", text.n - cut, 4);
-    Packing p = packing_make(text.length, DOCS, T, 0);
-    Dataset *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
+    ENDED(packing_free) Packing p = packing_make(text.length, DOCS, T, 0);
+    OWN(Dataset) *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     assert_int_equal(dataset_windows(ds, T), p.n_rows);
     int empty = 0, long_ones = 0;
@@ -132,8 +134,6 @@ TEST(test_rows_are_the_packers)
     }
     n_shards = 0;
     assert_true(empty > 10 && long_ones > 10);
-    packing_free(&p);
-    dataset_close(ds);
 }
 
 // Shuffled: each epoch has every row once, in another order; and every token once, before the token that follows it.
@@ -142,7 +142,7 @@ TEST(test_epochs)
     static Text text;
     make_text(&text, 2, 1);
     write_file("b_0.bin", text.stream, text.n);
-    Dataset *ds = dataset_open(in_dir("b_0.bin"), 4 * ROOM);
+    OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     int64_t rows = dataset_windows(ds, T);
     int32_t first_of_epoch[3];
@@ -171,7 +171,6 @@ TEST(test_epochs)
         assert_true(ends > DOCS / 2 && padding > 0);
     }
     assert_true(first_of_epoch[0] != first_of_epoch[1] || first_of_epoch[1] != first_of_epoch[2]);
-    dataset_close(ds);
 }
 
 // A mixture has rows of each source alone, in its share.
@@ -184,7 +183,7 @@ TEST(test_mixture)
     write_file("b_0.bin", b.stream, b.n);
     unlink(in_dir("a_1.bin"));
     put_text("mix.toml", "[source.a]\npath = \"a_0.bin\"\nweight = 3\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     int n_b = 0;
     for (int64_t s = 0; s < 400; s++) {
@@ -198,7 +197,6 @@ TEST(test_mixture)
         n_b += high > 0;
     }
     assert_true(n_b >= 95 && n_b <= 100); // 100 samples; a row of empty documents alone says nothing of its source
-    dataset_close(ds);
 }
 
 // More documents than are packed at a time: every one is there once.
@@ -211,14 +209,13 @@ TEST(test_many)
     DatasetWriter *w = dataset_writer_open(in_dir("b_0.bin"), MANY, DATASET_AUTO);
     dataset_writer_append(w, stream, MANY);
     dataset_writer_finish(w);
-    Dataset *ds = dataset_open(in_dir("b_0.bin"), MANY);
+    OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), MANY);
     dataset_pack(ds, T, EOT);
     assert_int_equal(dataset_windows(ds, T), MANY / T); // 2^17 documents of 2 tokens fill their rows
     for (int64_t r = 0; r < MANY / T; r++) {
         Row row = read_row(ds, r, true);
         for (int t = 1; t < T; t += 2) assert_int_equal(seen[row.token[t] - 1]++, 0);
     }
-    dataset_close(ds);
 }
 
 // Windows over two and three shards, over the end of the ring, and of the second source of a mixture.
@@ -238,7 +235,7 @@ TEST(test_windows_ahead)
     }
     put_text("mix.toml", "[source.a]\npath = \"a_*.bin\"\nweight = 1\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
     for (int k = 0; k < 3; k++) { // in the order of the files, shuffled, a mixture
-        Dataset *ds = dataset_open(in_dir(k < 2 ? "a_*.bin" : "mix.toml"), ALL);
+        OWN(Dataset) *ds = dataset_open(in_dir(k < 2 ? "a_*.bin" : "mix.toml"), ALL);
         int three = 0, around = 0, second = 0;
         for (int64_t sample = 0; sample < 60; sample++) {
             int wanted[ALL] = {0};
@@ -252,7 +249,6 @@ TEST(test_windows_ahead)
             second += in[0] >= N;
         }
         assert_true(three > 0 && around > 0 && (second > 0) == (k == 2));
-        dataset_close(ds);
     }
     n_shards = 0;
 }

@@ -86,7 +86,7 @@ TEST(test_planted_pairs)
     const size_t changed[] = {0, 1, 3, 5, 8, 11, 12, 14, 18, 22, 28, 33};
     enum { LEVELS = sizeof changed / sizeof *changed };
     char text[WORDS * 10];
-    Texts t = {0};
+    ENDED(free_texts) Texts t = {0};
     for (uint32_t level = 0; level < LEVELS; level++)
         for (uint32_t half = 0; half < 2; half++)
             for (uint32_t pair = 0; pair < PAIRS; pair++) {
@@ -99,7 +99,7 @@ TEST(test_planted_pairs)
         DedupOptions o = dedup_defaults();
         o.verify = verify;
         o.seed = 11;
-        DedupResult r = dedup_run(&source, o);
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
         assert_int_equal(r.options.bands.bands, 9);
         assert_int_equal(r.n_unique, t.n - PAIRS); // level 0
         for (size_t level = 0; level < LEVELS; level++) {
@@ -118,9 +118,7 @@ TEST(test_planted_pairs)
         // Pairs 11 and 12 lie at 0.8018 and 0.7857: each compared pair stands in the bin of its exact J.
         if (verify) assert_true(r.bin[15] > 0 && r.bin[16] > 0 && r.bin[DEDUP_BINS] == 0);
         assert_int_equal(r.n_compared, verify ? r.n_candidates : 0);
-        dedup_free(&r);
     }
-    free_texts(&t);
 }
 
 // ---- clusters
@@ -158,7 +156,7 @@ static uint32_t root(const uint32_t *parent, uint32_t i)
 TEST(test_clusters_of_all_pairs)
 {
     enum { N = 260, NGRAM = 4 };
-    Texts t = mixed_corpus(N);
+    ENDED(free_texts) Texts t = mixed_corpus(N);
     Shingles set[N] = {0};
     uint32_t parent[N];
     size_t chained = 0, related = 0; // pairs that share an n-gram
@@ -184,7 +182,7 @@ TEST(test_clusters_of_all_pairs)
     DedupOptions o = dedup_defaults();
     o.ngram = NGRAM;
     o.bands = (MinHashBands){128, 1};
-    DedupResult r = dedup_run(&source, o);
+    ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
     size_t kept = 0, several = 0;
     for (uint32_t i = 0; i < N; i++) {
         assert_int_equal(r.keep[i], root(parent, i));
@@ -201,9 +199,7 @@ TEST(test_clusters_of_all_pairs)
     }
     assert_memory_equal(r.cluster, clusters, sizeof clusters);
     assert_true(several > 5);
-    dedup_free(&r);
     for (size_t i = 0; i < N; i++) shingle_free(&set[i]);
-    free_texts(&t);
 }
 
 static char *clusters_of(const DedupResult *r, size_t *n)
@@ -221,9 +217,9 @@ static char *clusters_of(const DedupResult *r, size_t *n)
 TEST(test_memory_and_threads_change_nothing)
 {
     enum { N = 3000, LEAST = N * 4 + 83000 };
-    Texts t = mixed_corpus(N);
+    ENDED(free_texts) Texts t = mixed_corpus(N);
     DedupSource source = source_of(&t);
-    char *expected = NULL;
+    FREED char *expected = NULL;
     size_t n_expected = 0;
     const struct {
         size_t memory;
@@ -233,7 +229,7 @@ TEST(test_memory_and_threads_change_nothing)
         DedupOptions o = dedup_defaults();
         o.memory_bytes = run[k].memory;
         o.threads = run[k].threads;
-        DedupResult r = dedup_run(&source, o);
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
         size_t n;
         char *text = clusters_of(&r, &n);
         assert_int_equal(r.spilled_bytes > 0, run[k].memory < 1 << 20);
@@ -245,10 +241,7 @@ TEST(test_memory_and_threads_change_nothing)
             assert_memory_equal(text, expected, n);
             free(text);
         }
-        dedup_free(&r);
     }
-    free(expected);
-    free_texts(&t);
 }
 
 // ---- hostile corpora
@@ -258,10 +251,10 @@ TEST(test_small_corpora)
     const char *const text[] = {"", "word", " \n\t", "Word", "word word", "WORD  word ", "", "another"};
     const uint32_t keep[] = {0, 1, 0, 1, 4, 4, 0, 7};
     for (size_t n = 0; n <= 8; n++) {
-        Texts t = {0};
+        ENDED(free_texts) Texts t = {0};
         for (size_t i = 0; i < n; i++) add_text(&t, text[i]);
         DedupSource source = source_of(&t);
-        DedupResult r = dedup_run(&source, dedup_defaults());
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, dedup_defaults());
         size_t kept = 0;
         for (size_t i = 0; i < n; i++) {
             assert_int_equal(r.keep[i], keep[i]);
@@ -269,8 +262,6 @@ TEST(test_small_corpora)
         }
         assert_int_equal(r.n_kept, kept);
         assert_int_equal(r.n_unique, kept);
-        dedup_free(&r);
-        free_texts(&t);
     }
 }
 
@@ -279,7 +270,7 @@ TEST(test_threshold_is_included)
 {
     const double threshold[] = {0.8, nextafter(0.8, 1)};
     for (int k = 0; k < 2; k++) {
-        Texts t = {0};
+        ENDED(free_texts) Texts t = {0};
         char text[102 * 10];
         for (uint32_t version = 0; version < 2; version++) {
             draw_text(text, 1, version, 102, version * 10);
@@ -289,11 +280,9 @@ TEST(test_threshold_is_included)
         DedupOptions o = dedup_defaults();
         o.bands = (MinHashBands){128, 1};
         o.threshold = threshold[k];
-        DedupResult r = dedup_run(&source, o);
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
         assert_true(r.n_compared == 1 && r.bin[16] == 1);
         assert_int_equal(r.n_kept, k == 0 ? 1 : 2);
-        dedup_free(&r);
-        free_texts(&t);
     }
 }
 
@@ -301,21 +290,19 @@ TEST(test_ten_thousand_alike)
 {
     enum { N = 10000 };
     for (int near = 0; near < 2; near++) {
-        Texts t = {0};
+        ENDED(free_texts) Texts t = {0};
         char text[100 * 10];
         for (uint32_t i = 0; i < N; i++) {
             draw_text(text, 1, near ? i : 0, 100, 1); // near: another last word each, J = 87 / 89
             add_text(&t, text);
         }
         DedupSource source = source_of(&t);
-        DedupResult r = dedup_run(&source, dedup_defaults());
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, dedup_defaults());
         assert_int_equal(r.n_kept, 1);
         for (size_t i = 0; i < N; i++) assert_int_equal(r.keep[i], 0);
         assert_int_equal(r.n_unique, near ? N : 1);
         assert_true(r.n_compared <= (near ? 2 * N : 0));
         assert_true(r.cluster[13] == 1 && r.cluster[0] == 0); // 8192 to 16383
-        dedup_free(&r);
-        free_texts(&t);
     }
 }
 
@@ -324,16 +311,15 @@ TEST(test_one_bucket)
 {
     enum { N = 3000, WINDOW = 32 };
     MinHash m = minhash_make(1, 0);
-    Texts t = {0};
+    ENDED(free_texts) Texts t = {0};
     char common[20] = "", text[200];
     uint32_t least = UINT32_MAX, image;
     for (unsigned i = 0, tried = 0; t.n < N; i++) { // the first word with an image in the lowest 1/16, then words above
         static char line[200], word[20];
-        Shingles s = {0};
+        ENDED(shingle_free) Shingles s = {0};
         sprintf(word, "w%u", i);
         shingle_make(&s, word, strlen(word), 1);
         minhash_signature(&m, s.gram, 1, &image);
-        shingle_free(&s);
         if (!*common) {
             if (image < UINT32_MAX / 16) strcpy(common, word), least = image;
         } else if (image > least) {
@@ -349,7 +335,7 @@ TEST(test_one_bucket)
     DedupOptions o = dedup_defaults();
     o.ngram = 1;
     o.bands = (MinHashBands){1, 1};
-    DedupResult r = dedup_run(&source, o);
+    ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
     uint64_t pairs = (uint64_t)N * (N - 1) / 2, all_near = (uint64_t)WINDOW * (WINDOW + 1) / 2;
     assert_int_equal(r.largest_bucket, N);
     assert_int_equal(r.n_kept, N);
@@ -357,8 +343,6 @@ TEST(test_one_bucket)
     assert_int_equal(r.n_candidates + r.n_left_out, pairs);
     assert_int_equal(r.n_compared, r.n_candidates);
     assert_int_equal(r.bin[1], r.n_compared); // J = 1 / 11
-    dedup_free(&r);
-    free_texts(&t);
 }
 
 // ---- memory
@@ -398,7 +382,7 @@ TEST_FIRST(test_address_space_limit)
     DedupSource source = {BIG, read_drawn, fail_never, NULL};
     DedupOptions o = dedup_defaults();
     o.threads = 1;
-    DedupResult r = dedup_run(&source, o);
+    ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
     assert_int_equal(r.spilled_bytes, 0);
     for (uint32_t i = 0; i < BIG; i++) assert_true(r.keep[i] == i || (i % 5 == 4 && r.keep[i] == i - 1));
     assert_true(r.n_kept < BIG - BIG / 6); // J = 286 / 290: nearly all of the fifth
@@ -407,7 +391,6 @@ TEST_FIRST(test_address_space_limit)
         int status = run_child(within_limit, r.keep, text, sizeof text);
         if (status) fail_msg("status %d: %s", status, text);
     }
-    dedup_free(&r);
 }
 
 static int with_little_memory(void *arg)
@@ -451,7 +434,7 @@ static int with_breaking_source(void *arg)
 
 TEST(test_errors)
 {
-    Texts t = {0};
+    ENDED(free_texts) Texts t = {0};
     char text[100 * 10];
     for (uint32_t i = 0; i < 4; i++) { // 1 and 3 are near copies of 0 and 2
         draw_text(text, i / 2, i, 100, i % 2);
@@ -468,7 +451,6 @@ TEST(test_errors)
     expect_die(with_breaking_source, &b, "document 3");
     b.nth = 5;
     expect_die(with_breaking_source, &b, "document 2"); // and the first
-    free_texts(&t);
 }
 
 TESTS(NULL, NULL)

@@ -11,9 +11,8 @@
 
 static void holds(const char *name, const char *expected)
 {
-    char *text = take_file(name, NULL);
+    FREED char *text = take_file(name, NULL);
     assert_string_equal(text, expected);
-    free(text);
 }
 
 TEST(test_files)

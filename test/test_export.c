@@ -15,6 +15,9 @@
 #define PROGRAM "export"
 #include "program.h"
 
+OWNER(json_t, json_decref)
+OWNER(SafeTensors, safetensors_close)
+
 // ---- models of one block whose weights say where they come from: element i of row r is 1000 r + i
 
 enum { V = 5, T = 4, C = 4, F = 6, H = 2, G = 1, D = 2 };
@@ -87,8 +90,8 @@ static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_D
 static void save(const char *run_name, Family family, const char *config)
 {
     char path[400], error[512];
-    Params p = describe(family);
-    float *w = malloc(p.n_elems * sizeof *w), *zero = calloc(p.n_elems, sizeof *zero);
+    ENDED(params_free) Params p = describe(family);
+    FREED float *w = malloc(p.n_elems * sizeof *w), *zero = calloc(p.n_elems, sizeof *zero);
     assert_non_null(w);
     for (int r = 0; r < p.n_rows; r++)
         for (size_t i = 0; i < p.row[r].n_elems; i++) w[p.row[r].offset + i] = (float)(1000 * r + (int)i);
@@ -96,9 +99,6 @@ static void save(const char *run_name, Family family, const char *config)
     snprintf(path, sizeof path, "%s/%s", dir, run_name);
     CkptArray moment = {"exp_avg", ST_F32, shape_same, zero, p.n_elems * sizeof *zero};
     assert_true(flat_save(path, &s, &p, w, &moment, 1, 1, error, sizeof error));
-    free(zero);
-    free(w);
-    params_free(&p);
 }
 
 static SafeTensors *open_file(const char *name)
@@ -136,8 +136,8 @@ TEST(test_safetensors)
 {
     save("plain", GPT, NULL);
     expect_run("plain --to safetensors --out w.safetensors", 0, "step 12, 20 tensors in w.safetensors");
-    Params p = describe(GPT);
-    SafeTensors *st = open_file("w.safetensors");
+    ENDED(params_free) Params p = describe(GPT);
+    OWN(SafeTensors) *st = open_file("w.safetensors");
     assert_int_equal(st->n, p.n_rows); // no optimizer state
     assert_string_equal(safetensors_meta(st, "step"), "12");
     int order[32];
@@ -149,8 +149,6 @@ TEST(test_safetensors)
             assert_true(element(st, row->name, row->dim[0], row->ndim == 2 ? row->dim[1] : 0, i) ==
                         (float)(1000 * r + (int)i));
     }
-    safetensors_close(st);
-    params_free(&p);
     // The checkpoint itself, and the same bytes.
     expect_run("plain/checkpoints/step_00000012 --to safetensors --out w2.safetensors", 0, "");
     char command[700];
@@ -164,7 +162,7 @@ TEST(test_gpt2)
 {
     save("gpt2", GPT, GPT2 "qk_norm = false\n");
     expect_run("gpt2 --to hf --out gpt2_hf", 0, "step 12 for GPT2LMHeadModel in gpt2_hf");
-    SafeTensors *st = open_file("gpt2_hf/model.safetensors");
+    OWN(SafeTensors) *st = open_file("gpt2_hf/model.safetensors");
     assert_int_equal(st->n, 16); // the tied head is left out
     assert_string_equal(safetensors_meta(st, "format"), "pt");
     for (size_t in = 0; in < C; in++)
@@ -194,22 +192,20 @@ TEST(test_gpt2)
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         assert_true(element(st, same[i].name, same[i].rows ? same[i].rows : C, same[i].rows ? C : 0, 3) ==
                     (float)(1000 * same[i].row + 3));
-    safetensors_close(st);
-    json_t *j = open_json("gpt2_hf/config.json");
+    OWN(json_t) *j = open_json("gpt2_hf/config.json");
     assert_string_equal(json_string_value(json_object_get(j, "model_type")), "gpt2");
     assert_int_equal(json_integer_value(json_object_get(j, "n_inner")), F);
     assert_int_equal(json_integer_value(json_object_get(j, "n_positions")), T);
     assert_true(json_is_true(json_object_get(j, "tie_word_embeddings")));
     assert_true(json_real_value(json_object_get(j, "layer_norm_epsilon")) == 1e-5);
     assert_true(json_real_value(json_object_get(j, "resid_pdrop")) == 0);
-    json_decref(j);
 }
 
 TEST(test_llama)
 {
     save("llama", LLAMA_LIKE, LLAMA);
     expect_run("llama --to hf --out llama_hf", 0, "step 12 for LlamaForCausalLM in llama_hf");
-    SafeTensors *st = open_file("llama_hf/model.safetensors");
+    OWN(SafeTensors) *st = open_file("llama_hf/model.safetensors");
     static const struct {
         const char *name;
         size_t dim0, dim1;
@@ -231,15 +227,13 @@ TEST(test_llama)
         for (size_t i = 0; i < rows[r].dim0 * (rows[r].dim1 ? rows[r].dim1 : 1); i++)
             assert_true(element(st, rows[r].name, rows[r].dim0, rows[r].dim1, i) ==
                         (float)(1000 * r + (int)i));
-    safetensors_close(st);
-    json_t *j = open_json("llama_hf/config.json");
+    OWN(json_t) *j = open_json("llama_hf/config.json");
     assert_string_equal(json_string_value(json_array_get(json_object_get(j, "architectures"), 0)),
                         "LlamaForCausalLM");
     assert_int_equal(json_integer_value(json_object_get(j, "num_key_value_heads")), G);
     assert_int_equal(json_integer_value(json_object_get(j, "head_dim")), D);
     assert_true(json_is_false(json_object_get(j, "tie_word_embeddings")));
     assert_true(json_real_value(json_object_get(j, "rope_theta")) == 10000);
-    json_decref(j);
 }
 
 // QK-norm: LLaMA's tensors and two more a block, of a vocabulary whose tokenizer comes along.
@@ -250,16 +244,14 @@ TEST(test_qwen3)
     save("qwen", QWEN_LIKE, config);
     expect_run("qwen --to hf --out qwen_hf", 0, "step 12 for Qwen3ForCausalLM in qwen_hf");
     says("its tokenizer is not at 'nowhere', so the folder has none");
-    SafeTensors *st = open_file("qwen_hf/model.safetensors");
+    OWN(SafeTensors) *st = open_file("qwen_hf/model.safetensors");
     for (size_t i = 0; i < D; i++) { // rows 5 and 6 of describe
         assert_true(element(st, "model.layers.0.self_attn.q_norm.weight", D, 0, i) == (float)(5000 + (int)i));
         assert_true(element(st, "model.layers.0.self_attn.k_norm.weight", D, 0, i) == (float)(6000 + (int)i));
     }
-    safetensors_close(st);
-    json_t *j = open_json("qwen_hf/config.json");
+    OWN(json_t) *j = open_json("qwen_hf/config.json");
     assert_string_equal(json_string_value(json_object_get(j, "model_type")), "qwen3");
     assert_true(json_is_null(json_object_get(j, "eos_token_id")));
-    json_decref(j);
 }
 
 // Attention that muP divides by another number than the square root of the head size.

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+OWNER(Extsort, extsort_close)
+
 enum { N = 9000 };
 
 static int by_words(const void *a, const void *b, void *n_words)
@@ -37,7 +39,7 @@ static uint64_t value(int kind, size_t i, size_t w)
 static void sort_and_compare(int kind, size_t n, size_t n_words, size_t memory, const uint64_t *sorted)
 {
     uint64_t record[EXTSORT_MAX_WORDS];
-    Extsort *s = extsort_open(NULL, n_words, memory);
+    OWN(Extsort) *s = extsort_open(NULL, n_words, memory);
     for (size_t i = 0; i < n; i++) {
         for (size_t w = 0; w < n_words; w++) record[w] = value(kind, i, w);
         extsort_add(s, record);
@@ -50,7 +52,6 @@ static void sort_and_compare(int kind, size_t n, size_t n_words, size_t memory, 
     assert_false(extsort_next(s, record));
     assert_false(extsort_next(s, record)); // and again
     assert_int_equal(extsort_spilled_bytes(s) > 0, n * n_words * sizeof *record > memory);
-    extsort_close(s);
 }
 
 // 4096 bytes: more runs than one pass merges, so several passes. The last: all in memory.
@@ -60,12 +61,11 @@ TEST(test_any_memory)
     for (int kind = 0; kind < 5; kind++)
         for (size_t n_words = 1; n_words <= 3; n_words++) {
             size_t n = kind == 0 ? N : N / 9;
-            uint64_t *sorted = zeroed(n * n_words * sizeof *sorted);
+            FREED uint64_t *sorted = zeroed(n * n_words * sizeof *sorted);
             for (size_t i = 0; i < n * n_words; i++) sorted[i] = value(kind, i / n_words, i % n_words);
             qsort_r(sorted, n, n_words * sizeof *sorted, by_words, &n_words);
             for (size_t k = 0; k < sizeof memory / sizeof *memory; k++)
                 sort_and_compare(kind, n, n_words, memory[k], sorted);
-            free(sorted);
         }
 }
 

@@ -12,6 +12,8 @@
 #include "temp_dir.h"
 #include "base/words.h"
 
+OWNER(Filter, filter_free)
+
 static Filter *any; // for filter_value
 
 static int setup(void **state)
@@ -52,9 +54,8 @@ static bool keeps(const char *rule, const char *text)
 {
     const char *kept;
     size_t n;
-    Filter *f = filter_new(rule, 1);
+    OWN(Filter) *f = filter_new(rule, 1);
     bool keep = filter_document(f, text, strlen(text), "x", 0, &kept, &n);
-    filter_free(f);
     return keep;
 }
 
@@ -156,14 +157,13 @@ static void expect_edit(const char *rule, const char *text, const char *want)
 {
     const char *kept = NULL;
     size_t n = 0;
-    Filter *f = filter_new(rule, 3);
+    OWN(Filter) *f = filter_new(rule, 3);
     bool keep = filter_document(f, text, strlen(text), "x", 0, &kept, &n);
     if (keep != (want != NULL)) fail_msg("%s: '%s': %s", rule, text, keep ? "kept" : "removed");
     if (want && (strlen(want) != n || memcmp(kept, want, n) != 0))
         fail_msg("%s: '%s': '%.*s', expected '%s'", rule, text, (int)n, kept, want);
     FilterCounts c = filter_counts(f, NULL);
     assert_int_equal(c.bytes_removed + c.bytes_edited + (want ? n : 0), strlen(text));
-    filter_free(f);
 }
 
 TEST(test_edits)
@@ -186,7 +186,7 @@ TEST(test_spans)
 {
     const char *kept;
     size_t n;
-    Filter *f = filter_new("repeat", 1);
+    OWN(Filter) *f = filter_new("repeat", 1);
     filter_set(f, "repeat.spans.min=3");
     const struct {
         const char *text, *want;
@@ -198,7 +198,6 @@ TEST(test_spans)
         if (n != strlen(row[i].want) || memcmp(kept, row[i].want, n) != 0)
             fail_msg("'%s': '%.*s', expected '%s'", row[i].text, (int)n, kept, row[i].want);
     }
-    filter_free(f);
     // By default 50 words: 49 may come again.
     char text[2000] = "", *o = text;
     for (int i = 0; i < 101; i++) o += sprintf(o, "w%d ", i < 51 ? i : i == 51 ? 999 : i - 52); // 51, other, 49
@@ -218,17 +217,15 @@ static int bad_rule(void *rules)
 
 static int bad_set(void *assignment)
 {
-    Filter *f = filter_new("gopher.words,repeat.spans", 0);
+    OWN(Filter) *f = filter_new("gopher.words,repeat.spans", 0);
     filter_set(f, assignment);
-    filter_free(f);
     return 0;
 }
 
 static int bad_list(void *path)
 {
-    Filter *f = filter_new("gopher", 0);
+    OWN(Filter) *f = filter_new("gopher", 0);
     filter_bad_words(f, path);
-    filter_free(f);
     return 0;
 }
 
@@ -244,7 +241,7 @@ TEST(test_selection)
     // The first rule that objects removes, and the later ones do not see the document: here words, of three.
     const char *kept;
     size_t n;
-    Filter *f = filter_new("gopher.stop_words,gopher.words,guide.letters", 1);
+    OWN(Filter) *f = filter_new("gopher.stop_words,gopher.words,guide.letters", 1);
     filter_set(f, "gopher.words.min=2");
     assert_false(filter_document(f, "1", 1, "x", 0, &kept, &n));
     assert_false(filter_document(f, "1 2", 3, "x", 1, &kept, &n));
@@ -260,7 +257,6 @@ TEST(test_selection)
         assert_int_equal(c.removed, want[i].removed);
         assert_int_equal(c.bytes_removed, want[i].bytes);
     }
-    filter_free(f);
 }
 
 TEST_IN_DIR(test_reports)
@@ -268,7 +264,7 @@ TEST_IN_DIR(test_reports)
     char *page;
     size_t n;
     assert_true(disk_write_file(in_dir("list"), "Foo  Bar\n\nbaz\n", 14));
-    Filter *f = filter_new("c4.bad_words,guide.words", 2);
+    OWN(Filter) *f = filter_new("c4.bad_words,guide.words", 2);
     filter_bad_words(f, in_dir("list"));
     assert_true(filter_value(f, "c4.bad_words", "a FOO bar, \"baz\" foo", 20) == 2);
     const char *kept, *text = "<script>alert('x')&amp;\"\x1B[31m\x7F\xC2\x9B</script>";
@@ -320,7 +316,6 @@ TEST_IN_DIR(test_reports)
     assert_non_null(strstr(page, want));
     assert_non_null(strstr(page, "  e:5: 2 taken out, the first one: no end\n"));
     free(page);
-    filter_free(f);
 }
 
 // Any bytes: no crash, the books balance, and what is kept is well-formed when the text was.
@@ -328,7 +323,7 @@ TEST(test_random)
 {
     const char *piece[] = {"the ", "and ", ". ", "\n", "\n\n", "...", "# ", "[1]", "{", "\u00e9", "\u3000",
                            "- ", "word! ", "javascript "};
-    Filter *f = filter_new("c4,repeat,gopher.words,guide", 1);
+    OWN(Filter) *f = filter_new("c4,repeat,gopher.words,guide", 1);
     filter_set(f, "gopher.words.min=3");
     filter_set(f, "guide.words.min=3");
     filter_set(f, "guide.letters.min=0.2");
@@ -356,7 +351,6 @@ TEST(test_random)
     assert_true(kept_n > 0 && kept_n < 400);
     assert_int_equal(bytes_in, bytes_kept + c.bytes_removed + c.bytes_edited);
     assert_int_equal(c.seen, c.removed + kept_n);
-    filter_free(f);
 }
 
 TESTS(setup, teardown)

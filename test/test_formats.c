@@ -10,6 +10,8 @@
 #include <math.h>
 #include <omp.h>
 
+OWNER(Fixture, fixture_close)
+
 static const char *const key[FORMAT_COUNT] = {"fp32", "tf32", "bf16", "fp16", "e4m3", "e5m2"};
 
 static float float_of(uint32_t bits)
@@ -95,10 +97,10 @@ static uint32_t plain(Format f, uint32_t pattern)
 
 TEST(test_decode)
 {
-    Fixture *fx = fixture_open("formats");
+    OWN(Fixture) *fx = fixture_open("formats");
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         uint32_t n = formats_sign(f) * 2, overflow = formats_overflow(f);
-        uint32_t *out = (uint32_t *)zeroed(n * sizeof *out);
+        FREED uint32_t *out = (uint32_t *)zeroed(n * sizeof *out);
         for (uint32_t p = 0; p < n; p++) {
             float x = formats_decode(f, p);
             uint32_t a = p & (formats_sign(f) - 1);
@@ -116,15 +118,13 @@ TEST(test_decode)
         snprintf(name, sizeof name, "%s/decode", key[f]);
         if (n == 256) assert_memory_equal(out, fixture_i32(fx, name, n), n * sizeof *out);
         expect_hash(fx, name, out, n * sizeof *out);
-        free(out);
     }
-    fixture_close(fx);
 }
 
 // Every number, the middle to the next one, and the floats on both sides of the middle; both signs.
 TEST(test_encode_edges)
 {
-    Fixture *fx = fixture_open("formats");
+    OWN(Fixture) *fx = fixture_open("formats");
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         size_t n = formats_overflow(f), bytes = formats_bytes(f);
         void *out[2] = {zeroed(8 * n * bytes), zeroed(8 * n * bytes)};
@@ -153,18 +153,17 @@ TEST(test_encode_edges)
             free(out[sat]);
         }
     }
-    fixture_close(fx);
 }
 
 // Floats over the whole range of fp32, denormals, Inf and NaN among them.
 TEST(test_encode_sweep)
 {
-    Fixture *fx = fixture_open("formats");
+    OWN(Fixture) *fx = fixture_open("formats");
     const uint32_t n = 1u << 20;
     const int32_t *sample = fixture_i32(fx, "sample", n / 4096);
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
         size_t bytes = formats_bytes(f);
-        void *out = zeroed(n * bytes);
+        FREED void *out = zeroed(n * bytes);
         for (int sat = 0; sat < 2; sat++) {
             char name[32];
             snprintf(name, sizeof name, "%s/sample%s", key[f], suffix[sat]);
@@ -180,9 +179,7 @@ TEST(test_encode_sweep)
             snprintf(name, sizeof name, "%s/sweep%s", key[f], suffix[sat]);
             expect_hash(fx, name, out, n * bytes);
         }
-        free(out);
     }
-    fixture_close(fx);
 }
 
 // The borders that every account of these formats names.
@@ -226,7 +223,7 @@ TEST(test_arrays)
 {
     static const size_t lengths[] = {0, 1, 7, 33, 4095, 4096, 4097, 50001};
     const size_t most = 50001;
-    float *in = (float *)zeroed(most * sizeof *in), *back = (float *)zeroed((most + 1) * sizeof *back);
+    FREED float *in = (float *)zeroed(most * sizeof *in), *back = (float *)zeroed((most + 1) * sizeof *back);
     for (size_t k = 0; k < most; k++) in[k] = sweep((uint32_t)k * 83 + 5);
     for (Format f = FORMAT_FP32; f < FORMAT_COUNT; f++) {
         size_t bytes = formats_bytes(f), up = f == FORMAT_TF32 ? 13 : 0;
@@ -253,8 +250,6 @@ TEST(test_arrays)
         }
         free(out);
     }
-    free(in);
-    free(back);
 }
 
 // The formula of the doc: rounding to nearest errs by at most half of epsilon, relative, in the normal range.
@@ -311,7 +306,7 @@ TEST(test_info)
         {"fp8 E4M3", "", 8, 4, 3, 7, false, 448, 0x1p-6, 0x1p-9, 0x1p-3, 1.20412},
         {"fp8 E5M2", "", 8, 5, 2, 15, true, 57344, 0x1p-14, 0x1p-16, 0x1p-2, 0.90309},
     };
-    char *text = PRINTED(out, formats_table_print(out));
+    FREED char *text = PRINTED(out, formats_table_print(out));
     size_t n_lines = 0;
     for (const char *c = text; *c; c++) n_lines += *c == '\n';
     assert_int_equal(n_lines, 1 + FORMAT_COUNT);
@@ -328,7 +323,6 @@ TEST(test_info)
                  row[i].exponent, row[i].mantissa, row[i].bias, row[i].has_inf ? "yes" : "no", row[i].max);
         if (!strstr(text, wanted)) fail_msg("no line '%s' in:\n%s", wanted + 1, text);
     }
-    free(text);
 }
 
 TESTS(NULL, NULL)

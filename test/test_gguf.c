@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+OWNER(Gguf, gguf_close)
+OWNER(Tokenizer, tokenizer_free)
+
 enum { L = 2, C = 12, H = 3, G = 1, D = 4, F = 64, V = 270, T = 8 };
 
 static const char *const llama[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
@@ -93,9 +96,8 @@ static void save(const char *const *settings, GgufType type)
 {
     Made made;
     make(&made, settings);
-    Tokenizer *t = learn();
+    OWN(Tokenizer) *t = learn();
     gguf_model_save(in_dir("m.gguf"), "a name", &made.cfg, made.m, t, type);
-    tokenizer_free(t);
     drop(&made);
 }
 
@@ -149,7 +151,7 @@ TEST_IN_DIR(test_llama)
         save(settings, GGUF_F32);
         Made made;
         make(&made, settings);
-        Gguf *g = gguf_open(in_dir("m.gguf"));
+        OWN(Gguf) *g = gguf_open(in_dir("m.gguf"));
         for (int l = 0; l < L; l++)
             for (size_t k = 0; k < 9; k++) {
                 char theirs[60], name[60];
@@ -177,7 +179,6 @@ TEST_IN_DIR(test_llama)
             snprintf(key, sizeof key, "%s.%s", kind == 3 ? "olmo2" : kind == 2 ? "qwen3" : "llama", keys[i].key);
             expect_key(g, key, keys[i].value);
         }
-        gguf_close(g);
         drop(&made);
     }
 }
@@ -193,7 +194,7 @@ TEST_IN_DIR(test_experts)
         save(settings, GGUF_BF16);
         Made made;
         make(&made, settings);
-        Gguf *g = gguf_open(in_dir("m.gguf"));
+        OWN(Gguf) *g = gguf_open(in_dir("m.gguf"));
         expect_tensor(g, made.m, "blk.1.ffn_gate_inp.weight", "layers.1.router.weight", E, C, false);
         assert_null(gguf_tensor(g, "blk.1.ffn_up.weight"));
         for (int k = 0; k < 3; k++) {
@@ -219,7 +220,6 @@ TEST_IN_DIR(test_experts)
             snprintf(key, sizeof key, "%s.%s", arch[kind], keys[i].key);
             expect_key(g, key, keys[i].value);
         }
-        gguf_close(g);
         drop(&made);
     }
 }
@@ -230,7 +230,7 @@ TEST_IN_DIR(test_gpt2)
     save(gpt2, GGUF_BF16);
     Made made;
     make(&made, gpt2);
-    Gguf *g = gguf_open(in_dir("m.gguf"));
+    OWN(Gguf) *g = gguf_open(in_dir("m.gguf"));
     const GgufTensor *t = gguf_tensor(g, "blk.1.attn_qkv.weight");
     assert_non_null(t);
     assert_int_equal(t->dim[0], C), assert_int_equal(t->dim[1], 3 * C), assert_int_equal(t->type, GGUF_BF16);
@@ -243,7 +243,6 @@ TEST_IN_DIR(test_gpt2)
     assert_int_equal(gguf_tensor(g, "blk.0.ffn_up.weight")->dim[1], F);
     expect_key(g, "gpt2.attention.layer_norm_epsilon", 1e-5);
     expect_key(g, "general.file_type", 32);
-    gguf_close(g);
     drop(&made);
 }
 
@@ -251,7 +250,7 @@ TEST_IN_DIR(test_gpt2)
 TEST_IN_DIR(test_tokenizer)
 {
     save(llama, GGUF_F32);
-    Gguf *g = gguf_open(in_dir("m.gguf"));
+    OWN(Gguf) *g = gguf_open(in_dir("m.gguf"));
     Tokenizer *made = learn(), *back = gguf_model_tokenizer(g);
     int n = tokenizer_vocab_size(made);
     assert_int_equal(n, 262);
@@ -278,7 +277,6 @@ TEST_IN_DIR(test_tokenizer)
     assert_memory_equal(a.id, b.id, a.n * sizeof *a.id);
     token_ids_free(&a), token_ids_free(&b);
     tokenizer_free(made), tokenizer_free(back);
-    gguf_close(g);
 }
 
 // ---- there and back
@@ -288,7 +286,7 @@ static void expect_back(const char *const *settings, GgufType type, double bound
     save(settings, type);
     Made made, back = {.dev = dev_cpu_create(1)};
     make(&made, settings);
-    Gguf *g = gguf_open(in_dir("m.gguf"));
+    OWN(Gguf) *g = gguf_open(in_dir("m.gguf"));
     config_defaults(&back.cfg);
     gguf_model_config(g, &back.cfg);
     ModelShape a = run_shape(&made.cfg), b = run_shape(&back.cfg);
@@ -306,7 +304,6 @@ static void expect_back(const char *const *settings, GgufType type, double bound
         double x = made.m->weights[i], error = fabs(x - back.m->weights[i]);
         if (error > bound * fabs(x)) fail_msg("element %zu is %g and was %g", i, back.m->weights[i], x);
     }
-    gguf_close(g);
     drop(&made), drop(&back);
 }
 
@@ -351,7 +348,7 @@ TEST_IN_DIR(test_blocks)
     float x[32];
     for (int i = 0; i < 32; i++) block[2 + i] = (uint8_t)(int8_t)(i - 16);
     write_blocks(GGUF_Q8_0, block, 34, 1, 0);
-    Gguf *g = gguf_open(in_dir("b.gguf"));
+    OWN(Gguf) *g = gguf_open(in_dir("b.gguf"));
     gguf_to_float(x, gguf_tensor(g, "w"));
     for (int i = 0; i < 32; i++) assert_true(x[i] == 0.5f * (float)(i - 16));
     gguf_close(g);
@@ -367,7 +364,6 @@ TEST_IN_DIR(test_blocks)
     g = gguf_open(in_dir("b.gguf"));
     gguf_to_float(x, gguf_tensor(g, "w"));
     for (int i = 0; i < 32; i++) assert_true(x[i] == 0.5f * (float)(i < 16 ? i : 31 - i) - 2);
-    gguf_close(g);
     // Written: the largest becomes 127.
     float in[32];
     for (int i = 0; i < 32; i++) in[i] = (float)(i - 20) / 20;
@@ -509,12 +505,11 @@ TEST_IN_DIR(test_cut)
 {
     save(llama, GGUF_F32);
     size_t size;
-    char *all = take_file("m.gguf", &size);
+    FREED char *all = take_file("m.gguf", &size);
     for (size_t n = 0; n < size; n += n < 600 ? 7 : 1999) {
         put_bytes("m.gguf", all, n);
         expect_die(open_model, NULL, "m.gguf: ");
     }
-    free(all);
 }
 
 TESTS(NULL, NULL)

@@ -18,6 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
+OWNER(json_t, json_decref)
+OWNER(SafeTensors, safetensors_close)
+
 enum { L = 2, C = 6, H = 3, G = 1, D = 4, F = 10, V = 11, T = 8, E = 3, W = 5, MOST = 60 };
 
 #define GPT2 "\"model_type\": \"gpt2\", \"vocab_size\": 11, \"n_embd\": 6, \"n_layer\": 2, \"n_head\": 3, " \
@@ -295,7 +298,7 @@ static json_t *expect_written(const char *class, const char *keys, const List *s
     write_config(keys);
     Model *m = open_model(&cfg, &mem, dev);
     assert_string_equal(hf_save(path, &cfg, m, NULL, FORMAT_FP32, 1 << 20), class);
-    SafeTensors *st = safetensors_open(in_dir("out/model.safetensors"), error, sizeof error);
+    OWN(SafeTensors) *st = safetensors_open(in_dir("out/model.safetensors"), error, sizeof error);
     if (!st) fail_msg("%s", error);
     assert_int_equal(st->n, s->n);
     for (int i = 0; i < s->n; i++) {
@@ -306,7 +309,6 @@ static json_t *expect_written(const char *class, const char *keys, const List *s
         for (int d = 0; d < t->ndim; d++) assert_int_equal(t->shape[d], s->shape[i][d]);
         assert_memory_equal(t->data, s->tensor[i].data, n * sizeof(float));
     }
-    safetensors_close(st);
     end_model(m, &mem, dev);
     json_t *config = json_load_file(in_dir("out/config.json"), 0, NULL);
     assert_non_null(config);
@@ -373,13 +375,12 @@ TEST_IN_DIR(test_olmoe)
         assert_true(cfg.moe.balance_coef == (k ? 0.25 : 0.01)); // k / layers is 1
         write_whole(&s);
         expect_weights(keys[k]);
-        json_t *j = expect_written("OlmoeForCausalLM", keys[k], &s);
+        OWN(json_t) *j = expect_written("OlmoeForCausalLM", keys[k], &s);
         assert_string_equal(json_string_value(json_object_get(j, "model_type")), "olmoe");
         assert_true(number_of(j, "num_experts") == E && number_of(j, "num_experts_per_tok") == 2);
         assert_true(number_of(j, "intermediate_size") == F && !json_object_get(j, "moe_intermediate_size"));
         assert_true(json_is_true(json_object_get(j, "norm_topk_prob")) == k && !json_object_get(j, "mlp_only_layers"));
         assert_true(number_of(j, "router_aux_loss_coef") == (k ? 0.25 : 0.01));
-        json_decref(j);
         drop(&s);
     }
 }
@@ -396,9 +397,8 @@ TEST_IN_DIR(test_olmo2)
     assert_true(cfg.model.norm_place == NORM_OF_OUTPUT && cfg.model.qk_norm == QK_NORM_WHOLE && !cfg.model.experts);
     write_whole(&s);
     expect_weights(keys);
-    json_t *j = expect_written("Olmo2ForCausalLM", keys, &s);
+    OWN(json_t) *j = expect_written("Olmo2ForCausalLM", keys, &s);
     assert_string_equal(json_string_value(json_object_get(j, "model_type")), "olmo2");
-    json_decref(j);
     drop(&s);
 }
 

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+OWNER(Model, model_free)
+
 enum { L = 2, C = 6, H = 3, V = 130, PADDED = 256, T = 5, HEADER = 256 };
 enum {
     BLOCK = 4 * C + 3 * C * C + 3 * C + C * C + C + 4 * C * C + 4 * C + 4 * C * C + C,
@@ -69,7 +71,7 @@ static const float *expected(const Model *m)
 TEST_IN_DIR(test_bytes)
 {
     Config cfg, back;
-    Model *m = make(&cfg);
+    OWN(Model) *m = make(&cfg);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         static int32_t header[HEADER];
         static float x[N + 1];
@@ -91,13 +93,11 @@ TEST_IN_DIR(test_bytes)
         config_defaults(&back);
         llmc_config(in_dir("m.bin"), &back);
         ModelShape shape = run_shape(&back);
-        Model *again = model_allocate(&shape, dev, &mem, 1, T, false);
+        OWN(Model) *again = model_allocate(&shape, dev, &mem, 1, T, false);
         llmc_load(in_dir("m.bin"), again);
         assert_int_equal(again->params.n_elems, m->params.n_elems);
         assert_memory_equal(again->weights, m->weights, m->params.n_elems * sizeof *m->weights);
-        model_free(again);
     }
-    model_free(m);
 }
 
 static int read_config(void *unused)
@@ -126,7 +126,7 @@ TEST_IN_DIR(test_refusals)
         {6, 1 << 30, "header number 6 is 1073741824"}, {5, 4, "6 channels in 4 heads"}, {7, 129, "130 in 129 rows"},
         {0, 1, "version 3 of"}};
     Config cfg;
-    Model *m = make(&cfg);
+    OWN(Model) *m = make(&cfg);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         llmc_save(in_dir("m.bin"), m, false);
         FILE *f = fopen(in_dir("m.bin"), "r+b");
@@ -140,7 +140,6 @@ TEST_IN_DIR(test_refusals)
     expect_die(read_config, NULL, "shorter than its header");
     expect_die(save_other, "tie", "llm.c's files hold GPT-2 with a tied head");
     expect_die(save_other, "ffn", "llm.c's files hold GPT-2 with a tied head");
-    model_free(m);
 }
 
 int main(void)

@@ -67,7 +67,7 @@ static void lay_out(void)
 static void write_state(int32_t version, long more)
 {
     int32_t header[256] = {20240327, version, B, T};
-    float *gradients = calloc(n_floats, sizeof *gradients);
+    FREED float *gradients = calloc(n_floats, sizeof *gradients);
     static char zeros[2 * B * T * 4 + B * T * V * 4 + 4];
     assert_non_null(gradients);
     for (int i = 0; i < n_tensors; i++) memcpy(gradients + tensor[i].at, tensor[i].data, tensor[i].n * sizeof(float));
@@ -79,7 +79,6 @@ static void write_state(int32_t version, long more)
     fflush(f);
     assert_int_equal(ftruncate(fileno(f), ftell(f) + more), 0);
     fclose(f);
-    free(gradients);
 }
 
 static void write_ours(void)

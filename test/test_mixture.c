@@ -11,6 +11,8 @@
 #include "base/rng.h"
 #include "temp_dir.h"
 
+OWNER(Dataset, dataset_close)
+
 enum { MOST = 9 };
 
 // Tijdeman's bound after every sample, in whole numbers: |x D - n W| (2k - 2) <= D (2k - 3). And the index of a sample
@@ -39,9 +41,8 @@ TEST(test_within_one)
         double weight[MOST];
         size_t k = 1 + row % MOST;
         for (size_t i = 0; i < k; i++) weight[i] = 1 + (double)rng_below(rng, row * 16 + i, row < 40 ? 9 : 400);
-        Mixture m = mixture_make(weight, k);
+        ENDED(mixture_free) Mixture m = mixture_make(weight, k);
         check_order(&m, 2 * m.period + 3);
-        mixture_free(&m);
     }
 }
 
@@ -54,14 +55,13 @@ TEST(test_shares)
     } rows[] = {{{3, 1, 2}, 6, {3, 1, 2}}, {{0.75, 0.25, 1}, 8, {3, 1, 4}}, {{2.5, 2.5, 5}, 4, {1, 1, 2}},
                 {{0.7, 0.2, 0.1}, 10, {7, 2, 1}}, {{1e5, 2e5, 3e5}, 6, {1, 2, 3}}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        Mixture m = mixture_make(rows[r].weight, 3);
+        ENDED(mixture_free) Mixture m = mixture_make(rows[r].weight, 3);
         assert_int_equal(m.period, rows[r].period);
         assert_memory_equal(m.part, rows[r].part, sizeof rows[r].part);
-        mixture_free(&m);
     }
     // Shares that are no such fractions: multiples of 2^-20, off by less than that, and all samples are given.
     const double weight[] = {3.14159265358979, 2.71828182845905, 0.5772156649};
-    Mixture m = mixture_make(weight, 3);
+    ENDED(mixture_free) Mixture m = mixture_make(weight, 3);
     assert_int_equal(m.period, MIXTURE_PERIOD);
     assert_int_equal(m.part[0] + m.part[1] + m.part[2], MIXTURE_PERIOD);
     for (int i = 0; i < 3; i++) {
@@ -69,7 +69,6 @@ TEST(test_shares)
         assert_true(fabs((double)m.part[i] / MIXTURE_PERIOD - share) < 0x1p-20);
     }
     check_order(&m, 20000);
-    mixture_free(&m);
 }
 
 // After 10,000 samples a count is off by less than 1, and a share rounded by less than 2^-20: together less than
@@ -78,13 +77,12 @@ TEST(test_ten_thousand)
 {
     const double rows[][5] = {{0.5, 0.25, 0.125, 0.1, 0.025}, {67, 15, 4.5, 4.5, 2}, {1, M_PI, M_E, M_SQRT2, 0.01}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        Mixture m = mixture_make(rows[r], 5);
+        ENDED(mixture_free) Mixture m = mixture_make(rows[r], 5);
         double sum = 0, count[5] = {0};
         int64_t index;
         for (int i = 0; i < 5; i++) sum += rows[r][i];
         for (int64_t s = 0; s < 10000; s++) count[mixture_source(&m, s, &index)]++;
         for (int i = 0; i < 5; i++) assert_true(fabs(count[i] / 10000 - rows[r][i] / sum) < 1e-4 + 0x1p-20);
-        mixture_free(&m);
     }
 }
 
@@ -130,7 +128,7 @@ TEST(test_once_per_epoch)
 {
     enum { SAMPLES = 1200, LAYOUTS = 6 };
     write_sources("5 3 1.5");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     assert_int_equal(dataset_tokens(ds), N);
     assert_int_equal(dataset_windows(ds, T), N_A / T + N_B / T + N_C / T);
     for (uint64_t run = 0; run < 20; run++) {
@@ -179,14 +177,13 @@ TEST(test_once_per_epoch)
         }
         assert_true(count[2] / (N_C / T) > 10); // the smallest source has gone through many epochs
     }
-    dataset_close(ds);
 }
 
 // Each epoch of a source has an order of its own, and so has each source.
 TEST(test_orders_differ)
 {
     write_sources("1 1 1");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     enum { W = N_C / T }; // of c: samples 2, 5, 8, ... in any case one of three
     int order[3][4][N_A / T], n[3] = {0}, same = 0, position;
     for (int64_t s = 0; s < 3 * 4 * W; s++) {
@@ -200,7 +197,6 @@ TEST(test_orders_differ)
         for (int i = 0; i < W; i++) same += order[2][e][i] == order[2][0][i];
     assert_int_equal(n[2], 4 * W);
     assert_true(same < 3 * W / 2); // 27 places, each the same with probability below 1/9 of windows and offsets
-    dataset_close(ds);
 }
 
 static int open_it(void *arg)
@@ -222,15 +218,13 @@ static int tiny_share(void *arg)
 {
     const double weight[] = {1, 1e-9};
     (void)arg;
-    Mixture m = mixture_make(weight, 2);
-    mixture_free(&m);
+    ENDED(mixture_free) Mixture m = mixture_make(weight, 2);
     return 0;
 }
 
 static int make_two(void *weight)
 {
-    Mixture m = mixture_make(weight, 2);
-    mixture_free(&m);
+    ENDED(mixture_free) Mixture m = mixture_make(weight, 2);
     return 0;
 }
 
@@ -240,23 +234,21 @@ TEST(test_far_weights)
     const double far[] = {4e307, 5e-320};
     for (int i = 0; i < 2; i++) {
         const double weight[] = {far[i], 3 * far[i], far[i]};
-        Mixture m = mixture_make(weight, 3);
+        ENDED(mixture_free) Mixture m = mixture_make(weight, 3);
         assert_int_equal(m.period, MIXTURE_PERIOD);
         for (int k = 0; k < 3; k++) { // a share is within 2^-20 of its own; a denormal has 4 digits
             double error = (double)m.part[k] / MIXTURE_PERIOD - (k == 1 ? 0.6 : 0.2);
             assert_true(fabs(error) <= 0x1p-20 + (i ? 1e-4 : 0));
         }
-        mixture_free(&m);
     }
 }
 
 TEST(test_errors)
 {
     write_sources("1 1 1");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     assert_int_equal(dataset_windows(ds, 100), 0); // c has less than a window
     expect_die(window_of, ds, "64 tokens in source c, fewer than a window of 100 + 1");
-    dataset_close(ds);
     unlink(in_dir("b.bin"));
     expect_die(open_it, in_dir("mix.toml"), "b.bin: no such file");
     put_text("mix.toml", "[source.a]\npath = \"a.bin\"\nfield = \"text\"\n");

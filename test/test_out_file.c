@@ -26,10 +26,9 @@ static void put(const char *name, const char *text)
 static void has(const char *name, const char *text)
 {
     size_t n;
-    char *got = disk_read_file(in_dir(name), &n, 1000);
+    FREED char *got = disk_read_file(in_dir(name), &n, 1000);
     assert_non_null(got);
     assert_string_equal(got, text);
-    free(got);
 }
 
 static bool there(const char *name)
@@ -331,7 +330,7 @@ static bool is_text(const char *name)
 TEST_IN_DIR(test_folder_replaced)
 {
     put("a.txt", "old"), put("b.txt", "old"), put("other", "stays");
-    char *fresh = disk_folder_begin(dir);
+    FREED char *fresh = disk_folder_begin(dir);
     assert_true(there("a.txt") && there("new.tmp"));
     put("new.tmp/a.txt", "new"), put("new.tmp/c.txt", "new");
     disk_folder_check_old(dir, is_text);
@@ -340,7 +339,6 @@ TEST_IN_DIR(test_folder_replaced)
     assert_false(there("b.txt") || there("new.tmp") || there("unfinished"));
     disk_folder_check(dir);
     disk_folder_check_file(in_dir("a.txt"));
-    free(fresh);
 }
 
 TESTS(NULL, NULL)

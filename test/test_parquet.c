@@ -11,6 +11,9 @@
 #include "parquet_file.h"
 #include "program.h"
 
+OWNER(CorpusReader, corpus_close)
+OWNER(Parquet, parquet_close)
+
 enum { ROWS = 500, PAGE = 1 << 20 };
 static char *rows[ROWS];
 
@@ -39,7 +42,7 @@ static const char *put_rows(const char *name, const char *const *row, size_t n, 
 
 static void expect_rows(const char *path, const char *column, const char *const *want, size_t n)
 {
-    Parquet *p = parquet_open(path, column, PAGE, "max_page");
+    OWN(Parquet) *p = parquet_open(path, column, PAGE, "max_page");
     ParquetRow row;
     uint64_t offset = 4;
     for (size_t i = 0; i < n; i++) {
@@ -57,7 +60,6 @@ static void expect_rows(const char *path, const char *column, const char *const 
     }
     assert_false(parquet_next(p, &row));
     assert_false(parquet_next(p, &row));
-    parquet_close(p);
 }
 
 TEST(test_grid)
@@ -130,9 +132,8 @@ static int read_all(void *arg)
 {
     Read *r = arg;
     ParquetRow row;
-    Parquet *p = parquet_open(r->path, r->column, r->max_page ? r->max_page : PAGE, "max_page");
+    OWN(Parquet) *p = parquet_open(r->path, r->column, r->max_page ? r->max_page : PAGE, "max_page");
     while (parquet_next(p, &row)) {}
-    parquet_close(p);
     return 0;
 }
 
@@ -242,7 +243,7 @@ TEST(test_corpus)
     XXH128_hash_t h = XXH3_128bits(o.bytes, o.n);
     char log[2000] = "";
     FILE *f = fmemopen(log, sizeof log, "w");
-    CorpusReader *r = corpus_open(named, 2, (CorpusOptions){.max_bytes = 12, .log = f, .read_bytes = 10});
+    OWN(CorpusReader) *r = corpus_open(named, 2, (CorpusOptions){.max_bytes = 12, .log = f, .read_bytes = 10});
     CorpusRecord doc;
     for (int i = 0; i < 8; i++) {
         assert_true(corpus_next(r, &doc));
@@ -263,7 +264,6 @@ TEST(test_corpus)
     r = corpus_open(named, 1, (CorpusOptions){.max_bytes = 10, .log = f, .raise = "it"});
     while (corpus_next(r, &doc)) assert_true(doc.n_bytes <= 10);
     assert_int_equal(corpus_counts(r).too_long, 2);
-    corpus_close(r);
     fclose(f);
     assert_non_null(strstr(log, "A.Parquet:6: left out: the row is longer than 10 bytes (raise it)\n"));
     assert_non_null(strstr(log, "A.Parquet:7: left out: "));

@@ -11,6 +11,10 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
+OWNER(Dataset, dataset_close)
+OWNER(json_t, json_decref)
+OWNER(Tokenizer, tokenizer_free)
+
 // A command line: words separated by spaces, @ stands for the test's folder (whose own name may have spaces); stdout
 // goes to @/stdout.
 static int run_words(void *arg)
@@ -45,19 +49,18 @@ static void expect_stdout(const char *want)
 {
     size_t n = strlen(want);
     size_t n_got;
-    char *got = corpus_read(in_dir("stdout"), &n_got, (CorpusOptions){0});
+    FREED char *got = corpus_read(in_dir("stdout"), &n_got, (CorpusOptions){0});
     if (n_got != n || memcmp(got, want, n) != 0)
         fail_msg("printed '%.*s', expected '%.*s'", (int)n_got, got, (int)n, want);
-    free(got);
 }
 
 // The text of a part, with eot as '#', must be `want`.
 static void expect_part(const char *out, const char *pattern, const char *want)
 {
-    Tokenizer *t = tokenizer_load(in_dir(out));
+    OWN(Tokenizer) *t = tokenizer_load(in_dir(out));
     char glob[1000], text[4096];
     snprintf(glob, sizeof glob, "%s/%s", in_dir(out), pattern);
-    Dataset *ds = dataset_open(glob, tokenizer_vocab_size(t));
+    OWN(Dataset) *ds = dataset_open(glob, tokenizer_vocab_size(t));
     size_t o = 0;
     for (int64_t i = 0; i < dataset_tokens(ds); i++) {
         int32_t id;
@@ -70,8 +73,6 @@ static void expect_part(const char *out, const char *pattern, const char *want)
     }
     text[o] = 0;
     assert_string_equal(text, want);
-    dataset_close(ds);
-    tokenizer_free(t);
 }
 
 static const char prose[] = "the cat sat. the hat sat. the cat and the hat sat. ";
@@ -87,7 +88,7 @@ TEST_IN_DIR(test_one_document)
     expect_part("new/out", "train_*.bin", want);
     snprintf(want, sizeof want, "#%s", text + 180);
     expect_part("new/out", "val_*.bin", want);
-    json_t *m = json_load_file(in_dir("new/out/manifest.json"), 0, NULL);
+    OWN(json_t) *m = json_load_file(in_dir("new/out/manifest.json"), 0, NULL);
     int vocab, train_bytes, val_bytes, val_tokens, bytes;
     double per_token;
     assert_int_equal(json_unpack(m, "{s:i, s:{s:i}, s:{s:i, s:i, s:F}, s:[{s:i}]}", "vocab_size", &vocab,
@@ -98,10 +99,8 @@ TEST_IN_DIR(test_one_document)
     assert_int_equal(train_bytes, 180);
     assert_int_equal(val_bytes, 20);
     assert_int_equal(bytes, 200);
-    Dataset *ds = dataset_open(in_dir("new/out/val_000000.bin"), vocab);
+    OWN(Dataset) *ds = dataset_open(in_dir("new/out/val_000000.bin"), vocab);
     assert_int_equal(dataset_tokens(ds), val_tokens);
-    dataset_close(ds);
-    json_decref(m);
     // The same again, byte for byte; and the tokenizer saw the training part only.
     expect_ok("prepare tokens --input @/in.txt --out @/again --vocab 270 --val 0.1");
     char command[1024];
@@ -173,9 +172,8 @@ TEST_IN_DIR(test_given)
     snprintf(want, sizeof want, "#%s", prose);
     expect_part("a", "train_*.bin", want);
     expect_part("a", "val_*.bin", "#the mat");
-    Dataset *ds = dataset_open(in_dir("a/train_000001.bin"), 262);
+    OWN(Dataset) *ds = dataset_open(in_dir("a/train_000001.bin"), 262);
     assert_int_equal(dataset_tokens(ds), 10);
-    dataset_close(ds);
     struct stat st;
     assert_int_equal(stat(in_dir("a/train_000000.bin"), &st), 0);
     assert_int_equal(st.st_size, 1024 + 4 * 10);
@@ -215,7 +213,7 @@ static void make_wide_tokenizer(const char *out, int n)
 {
     char path[600];
     snprintf(path, sizeof path, "%s/tokenizer.json", in_dir(out));
-    json_t *j = json_load_file(path, 0, NULL);
+    OWN(json_t) *j = json_load_file(path, 0, NULL);
     assert_non_null(j);
     json_t *vocab = json_object_get(json_object_get(j, "model"), "vocab");
     json_t *added = json_array_get(json_object_get(j, "added_tokens"), 0);
@@ -228,7 +226,6 @@ static void make_wide_tokenizer(const char *out, int n)
     json_object_set_new(json_object_get(j, "model"), "merges", json_array());
     json_object_set_new(added, "id", json_integer(n - 1));
     assert_int_equal(json_dump_file(j, path, 0), 0);
-    json_decref(j);
 }
 
 TEST_IN_DIR(test_wide_vocabulary)

@@ -6,10 +6,12 @@
 #include "text/pretoken.h"
 #include "base/rng.h"
 
+OWNER(Pretoken, pretoken_free)
+
 // Fails unless cutting `text` gives the pieces listed, up to NULL.
 static void expect_pieces(const char *pattern, const char *text, ...)
 {
-    Pretoken *p = pretoken_new(pattern);
+    OWN(Pretoken) *p = pretoken_new(pattern);
     const char *piece, *want;
     size_t n;
     va_list pieces;
@@ -24,7 +26,6 @@ static void expect_pieces(const char *pattern, const char *text, ...)
     want = va_arg(pieces, const char *);
     if (want) fail_msg("%s: text '%s': ended before '%s'", pattern, text, want);
     va_end(pieces);
-    pretoken_free(p);
 }
 
 #define NEL "\xC2\x85" // U+0085, which C11 does not let one write as \u
@@ -134,7 +135,7 @@ TEST(test_cover)
             uint64_t r = rng_u64(rng, i);
             text[i] = r & 256 ? (char)r : " \n\rax1'\xC3\xE2\x80\xA8\xF0"[(r >> 9) % 12];
         }
-        Pretoken *p = pretoken_new(patterns[k]);
+        OWN(Pretoken) *p = pretoken_new(patterns[k]);
         for (size_t n_bytes = N; n_bytes > 0; n_bytes /= 3) {
             const char *piece, *at = text;
             size_t n;
@@ -146,7 +147,6 @@ TEST(test_cover)
             }
             assert_ptr_equal(at, text + n_bytes);
         }
-        pretoken_free(p);
     }
 }
 
@@ -190,31 +190,27 @@ static void expect_twins(Pretoken *fast, Pretoken *slow, const char *text, size_
 TEST(test_twins)
 {
     enum { N = 1 << 20 };
-    char *text = zeroed(N + 8);
+    FREED char *text = zeroed(N + 8);
     for (int k = 0; k < N_NAMES; k++) {
-        Pretoken *fast = pretoken_new(names[k]), *slow = pretoken_new(pretoken_regex(names[k]));
+        OWN(Pretoken) *fast = pretoken_new(names[k]), *slow = pretoken_new(pretoken_regex(names[k]));
         Rng rng = rng_make(11, "twins", (uint32_t)k);
         size_t n = 0;
         for (uint64_t i = 0; n < N; i++) n += put_random(rng, i, text + n);
         expect_twins(fast, slow, text, n);
         for (size_t at = 0, part; at < N / 2; at += part) { // many ends of texts
             part = 1 + rng_u64(rng, (uint64_t)N + at) % 24;
-            char *alone = malloc(part); // so that a sanitizer sees a read behind the end
+            FREED char *alone = malloc(part); // so that a sanitizer sees a read behind the end
             assert_non_null(alone);
             memcpy(alone, text + at, part);
             expect_twins(fast, slow, alone, part);
-            free(alone);
         }
-        pretoken_free(fast);
-        pretoken_free(slow);
     }
-    free(text);
 }
 
 // Every character there is, between two letters: its class is PCRE2's.
 TEST(test_every_character)
 {
-    char *text = zeroed(0x110000 * 6);
+    FREED char *text = zeroed(0x110000 * 6);
     size_t n = 0;
     for (uint32_t code = 0x80; code < 0x110000; code++) {
         uint32_t c = code;
@@ -225,23 +221,20 @@ TEST(test_every_character)
         text[n++] = code % 2 ? 'a' : '1';
     }
     for (int k = 0; k < N_NAMES; k++) {
-        Pretoken *fast = pretoken_new(names[k]), *slow = pretoken_new(pretoken_regex(names[k]));
+        OWN(Pretoken) *fast = pretoken_new(names[k]), *slow = pretoken_new(pretoken_regex(names[k]));
         expect_twins(fast, slow, text, n);
-        pretoken_free(fast);
-        pretoken_free(slow);
     }
-    free(text);
 }
 
 // A million spaces before a letter: one piece, in linear time and without running out of stack.
 TEST(test_spaces)
 {
     enum { N = 1 << 20 };
-    char *text = zeroed(N + 1);
+    FREED char *text = zeroed(N + 1);
     memset(text, ' ', N);
     text[N] = 'a';
     for (int k = 0; k < N_NAMES; k++) {
-        Pretoken *p = pretoken_new(names[k]);
+        OWN(Pretoken) *p = pretoken_new(names[k]);
         const char *piece;
         size_t n;
         pretoken_begin(p, text, N + 1);
@@ -253,9 +246,7 @@ TEST(test_spaces)
         pretoken_begin(p, text, N);
         assert_true(pretoken_next(p, &piece, &n));
         assert_int_equal(n, N);
-        pretoken_free(p);
     }
-    free(text);
 }
 
 static size_t list_pieces(Pretoken *p, const char *text, size_t n_bytes, size_t first, size_t *ends)
@@ -275,7 +266,7 @@ TEST(test_cut)
     static size_t whole[N], halves[N];
     char text[N];
     for (int k = 0; k < N_NAMES; k++) {
-        Pretoken *p = pretoken_new(names[k]);
+        OWN(Pretoken) *p = pretoken_new(names[k]);
         Rng rng = rng_make(8, "cut", (uint32_t)k);
         for (size_t i = 0; i < N; i++) {
             uint64_t r = rng_u64(rng, i);
@@ -296,11 +287,9 @@ TEST(test_cut)
         assert_int_equal(pretoken_cut(p, " a  b c", 7, 0), 2); // not before the first byte, not inside a run
         assert_int_equal(pretoken_cut(p, "!\n\n a", 5, 0), 5);
         assert_int_equal(pretoken_cut(p, "", 0, 0), 0);
-        pretoken_free(p);
     }
-    Pretoken *p = pretoken_new("[a-z ]+");
+    OWN(Pretoken) *p = pretoken_new("[a-z ]+");
     assert_int_equal(pretoken_cut(p, "ab cd", 5, 0), 5);
-    pretoken_free(p);
 }
 
 // What Oniguruma reads otherwise than PCRE2, or could: the pieces of Hugging Face's Split(Regex(pattern), "isolated"),
@@ -334,12 +323,11 @@ TEST(test_oniguruma)
         char got[128] = "";
         const char *piece;
         size_t n;
-        Pretoken *p = pretoken_new(row[i].pattern);
+        OWN(Pretoken) *p = pretoken_new(row[i].pattern);
         pretoken_begin(p, row[i].text, strlen(row[i].text));
         while (pretoken_next(p, &piece, &n)) sprintf(got + strlen(got), "%s%.*s", *got ? "|" : "", (int)n, piece);
         if (strcmp(got, row[i].want) != 0)
             fail_msg("%s: text '%s': %s, expected %s", row[i].pattern, row[i].text, got, row[i].want);
-        pretoken_free(p);
     }
 }
 

@@ -14,6 +14,8 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
+OWNER(SafeTensors, safetensors_close)
+
 static char file[300]; // of every test, in its directory
 
 static int make_dir(void **state)
@@ -124,12 +126,11 @@ TEST(test_table)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char error[512] = "";
         put_file(rows[i].header, strlen(rows[i].header), rows[i].n_data);
-        SafeTensors *st = safetensors_open(file, error, sizeof error);
+        OWN(SafeTensors) *st = safetensors_open(file, error, sizeof error);
         if (!st != (rows[i].reason != NULL) || (!st && !strstr(error, rows[i].reason)))
             fail_msg("row %zu: %s: expected %s, got %s", i, rows[i].header,
                      rows[i].reason ? rows[i].reason : "accept", st ? "accept" : error);
         if (!st) assert_non_null(strstr(error, file)); // every message names the file
-        safetensors_close(st);
     }
     assert_true(sizeof rows / sizeof *rows >= 30);
 }
@@ -157,9 +158,8 @@ TEST(test_header_length)
     for (size_t n = 0; n <= whole + 1; n++) {
         put_file(header, strlen(header), 5);
         assert_int_equal(truncate(file, (off_t)n), 0);
-        SafeTensors *st = safetensors_open(file, error, sizeof error);
+        OWN(SafeTensors) *st = safetensors_open(file, error, sizeof error);
         assert_int_equal(st != NULL, n == whole);
-        safetensors_close(st);
     }
     assert_null(safetensors_open("/nowhere/x", error, sizeof error));
     assert_non_null(strstr(error, "/nowhere/x: cannot open: No such file"));
@@ -188,7 +188,7 @@ TEST(test_values)
     const char *header = "{\"__metadata__\":{\"k\":\"v\"}," T("b", "U16", "[1,2]", 3,
                                                               7) "," T("a", "U8", "[3]", 0, 3) "}   ";
     put_file(header, strlen(header), 7);
-    SafeTensors *st = safetensors_open(file, NULL, 0);
+    OWN(SafeTensors) *st = safetensors_open(file, NULL, 0);
     assert_int_equal(st->n, 2);
     assert_string_equal(st->tensor[0].name, "a"); // file order, not the header's
     const SafeTensor *b = safetensors_find(st, "b");
@@ -203,7 +203,6 @@ TEST(test_values)
     assert_null(safetensors_find(st, "c"));
     assert_string_equal(safetensors_meta(st, "k"), "v");
     assert_null(safetensors_meta(st, "format"));
-    safetensors_close(st);
 }
 
 // ---- the writer
@@ -229,7 +228,7 @@ TEST(test_round_trip)
     char hash[ST_HASH], again[ST_HASH];
     size_t n_bytes = 0;
     assert_true(safetensors_write(file, given, 5, meta, 2, hash, &n_bytes, NULL, 0));
-    SafeTensors *st = safetensors_open(file, NULL, 0);
+    OWN(SafeTensors) *st = safetensors_open(file, NULL, 0);
     assert_int_equal(st->n, 5);
     for (int i = 0; i < 5; i++) {
         const SafeTensor *t = safetensors_find(st, given[i].name);
@@ -255,7 +254,6 @@ TEST(test_round_trip)
     safetensors_hash(again, st->map, st->n_bytes);
     assert_string_equal(hash, again);
     assert_int_equal(n_bytes, st->n_bytes);
-    safetensors_close(st);
 }
 
 // The whole file, byte for byte, written out by hand: the format does not drift.
@@ -270,11 +268,10 @@ TEST(test_exact_bytes)
         "\0\0\x80\x3f\0\0\0\xc0";
     assert_true(safetensors_write(file, &t, 1, NULL, 0, NULL, NULL, NULL, 0));
     size_t n;
-    char *bytes = disk_read_file(file, &n, 1000);
+    FREED char *bytes = disk_read_file(file, &n, 1000);
     assert_non_null(bytes);
     assert_int_equal(n, sizeof expected - 1);
     assert_memory_equal(bytes, expected, n);
-    free(bytes);
 }
 
 TEST(test_write_errors)

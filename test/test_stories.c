@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+OWNER(Grammar, grammar_free)
+
 // The words that a word list of the grammar is written with, as one string "|Anna|Bella|...|".
 static char *word_list(const char *name)
 {
@@ -68,7 +70,7 @@ TEST(test_one_derivation)
 
 TEST(test_same_seed_same_story)
 {
-    Grammar *g = stories_load(STORIES_TALES);
+    OWN(Grammar) *g = stories_load(STORIES_TALES);
     GrammarText a = {0}, b = {0};
     size_t n_equal = 0;
     for (uint64_t i = 50; i-- > 0;) { // backwards here, alone below: the order does not matter
@@ -86,7 +88,6 @@ TEST(test_same_seed_same_story)
     assert_int_equal(n_equal, 0); // other seeds and the validation tales are other tales
     free(a.bytes);
     free(b.bytes);
-    grammar_free(g);
 }
 
 static bool occurs(const char *s, size_t n_s, const char *word, size_t n)
@@ -101,13 +102,13 @@ TEST(test_not_a_story)
 {
     Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
-    char *girls = word_list("girl"), *boys = word_list("boy");
+    FREED char *girls = word_list("girl"), *boys = word_list("boy");
     size_t n_swapped = 0;
     for (uint64_t i = 0; i < 60; i++) {
         const Grammar *g = kinds[i % 2];
         grammar_write(g, 5, i, &text);
         assert_int_equal(grammar_score(g, text.bytes, text.n_bytes - 1).derivations, 0);
-        char *copy = zeroed(text.n_bytes + 8);
+        FREED char *copy = zeroed(text.n_bytes + 8);
         memcpy(copy, text.bytes, text.n_bytes);
         memcpy(copy + text.n_bytes, "The end\n", 8);
         assert_int_equal(grammar_score(g, copy, text.n_bytes + 8).derivations, 0);
@@ -129,11 +130,8 @@ TEST(test_not_a_story)
             n_swapped++;
             break;
         }
-        free(copy);
     }
     assert_true(n_swapped > 40);
-    free(girls);
-    free(boys);
     free(text.bytes);
     grammar_free(kinds[0]);
     grammar_free(kinds[1]);
@@ -160,7 +158,7 @@ TEST(test_names_are_kept)
 {
     Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
-    char *girls = word_list("girl"), *boys = word_list("boy");
+    FREED char *girls = word_list("girl"), *boys = word_list("boy");
     for (uint64_t i = 0; i < 600; i++) {
         bool tale = i % 2 == 0;
         grammar_write(kinds[i % 2], 6, i, &text);
@@ -182,8 +180,6 @@ TEST(test_names_are_kept)
         bool girl = in_list(girls, names[0], strlen(names[0]));
         if (*names[1]) assert_true(girl != in_list(girls, names[1], strlen(names[1])));
     }
-    free(girls);
-    free(boys);
     free(text.bytes);
     grammar_free(kinds[0]);
     grammar_free(kinds[1]);
@@ -226,7 +222,7 @@ static void check_line(const GrammarText *text)
 // `bytes` of one kind, each text of the right length; returns the number of distinct words in them.
 static size_t read_kind(StoriesKind kind, size_t bytes, size_t shortest, size_t longest)
 {
-    Grammar *g = stories_load(kind);
+    OWN(Grammar) *g = stories_load(kind);
     GrammarText text = {0};
     char(*table)[24] = calloc(TABLE, sizeof *table);
     assert_non_null(table);
@@ -243,7 +239,6 @@ static size_t read_kind(StoriesKind kind, size_t bytes, size_t shortest, size_t 
     }
     free(table);
     free(text.bytes);
-    grammar_free(g);
     return n_distinct;
 }
 
@@ -259,6 +254,7 @@ TEST(test_words_and_lengths)
 
 #define PROGRAM "stories"
 #include "program.h"
+OWNER(json_t, json_decref)
 
 typedef struct {
     size_t stories, bytes;
@@ -270,7 +266,7 @@ typedef struct {
 static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind, uint64_t first,
                        size_t bytes)
 {
-    Grammar *g = stories_load(kind);
+    OWN(Grammar) *g = stories_load(kind);
     GrammarText text = {0};
     Sums sums = {0};
     for (; sums.bytes < bytes; sums.stories++) {
@@ -283,7 +279,6 @@ static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind
         sums.nats += text.nats;
     }
     free(text.bytes);
-    grammar_free(g);
     return sums;
 }
 
@@ -302,7 +297,7 @@ static void check_sums(const json_t *part, Sums sums)
 static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
 {
     size_t n, pos = 0;
-    char *file = take_file("new/corpus/train.txt", &n);
+    FREED char *file = take_file("new/corpus/train.txt", &n);
     Sums primer = check_part(file, n, &pos, STORIES_RHYMES, STORIES_RHYME_FIRST, primer_bytes);
     Sums tales = check_part(file, n, &pos, STORIES_TALES, 0, bytes > primer.bytes ? bytes - primer.bytes : 0);
     assert_int_equal(pos, n);
@@ -310,14 +305,12 @@ static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
     file = take_file("new/corpus/val.txt", &n), pos = 0;
     Sums val = check_part(file, n, &pos, STORIES_TALES, STORIES_VAL_FIRST, val_bytes);
     assert_int_equal(pos, n);
-    free(file);
-    json_t *json = json_load_file(in_dir("new/corpus/floor.json"), JSON_REJECT_DUPLICATES, NULL);
+    OWN(json_t) *json = json_load_file(in_dir("new/corpus/floor.json"), JSON_REJECT_DUPLICATES, NULL);
     json_t *train = json_object_get(json, "train");
     Sums both = {primer.stories + tales.stories, primer.bytes + tales.bytes, primer.nats + tales.nats};
     check_sums(train, both);
     check_sums(json_object_get(train, "primer"), primer);
     check_sums(json_object_get(json, "val"), val);
-    json_decref(json);
 }
 
 TEST(test_program_corpus)

@@ -10,6 +10,9 @@
 #include "base/rng.h"
 #include "text/tokenizer.h"
 
+OWNER(json_t, json_decref)
+OWNER(Tokenizer, tokenizer_free)
+
 static Tokenizer *train(const char *text, size_t n, int vocab, const char *pattern)
 {
     TokenizerTrainer *trainer = tokenizer_trainer_new(pattern);
@@ -20,13 +23,12 @@ static Tokenizer *train(const char *text, size_t n, int vocab, const char *patte
 static void expect_ids(Tokenizer *t, const char *text, size_t n_text, const int32_t *want, size_t n)
 {
     for (int round = 0; round < 2; round++) { // the second comes from the cache
-        TokenIds ids = {0};
+        ENDED(token_ids_free) TokenIds ids = {0};
         tokenizer_encode(t, text, n_text, &ids);
         if (ids.n != n || memcmp(ids.id, want, n * sizeof *want) != 0) {
             for (size_t i = 0; i < ids.n; i++) print_message("%d ", ids.id[i]);
             fail_msg("'%.*s' gives the ids above, %zu expected", (int)n_text, text, n);
         }
-        token_ids_free(&ids);
     }
 }
 
@@ -39,7 +41,7 @@ static void expect_ids(Tokenizer *t, const char *text, size_t n_text, const int3
 // Encodes, decodes, compares.
 static void expect_round_trip(Tokenizer *t, const char *text, size_t n)
 {
-    TokenIds ids = {0};
+    ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode(t, text, n, &ids);
     size_t at = 0;
     for (size_t i = 0; i < ids.n; i++) {
@@ -52,7 +54,6 @@ static void expect_round_trip(Tokenizer *t, const char *text, size_t n)
         assert_int_not_equal(ids.id[i], tokenizer_eot(t));
     }
     assert_int_equal(at, n);
-    token_ids_free(&ids);
 }
 
 // The merges of this text are derived in test_bpe.c: aa 256, ab 257, aaab 258, ac 259.
@@ -60,7 +61,7 @@ static const char classic[] = "aaabdaaabac";
 
 TEST(test_ids)
 {
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
     assert_int_equal(tokenizer_vocab_size(t), 261);
     assert_int_equal(tokenizer_eot(t), 260);
     assert_string_equal(tokenizer_pattern(t), "gpt2");
@@ -76,7 +77,6 @@ TEST(test_ids)
     assert_memory_equal(tokenizer_decode(t, 260, &n), TOKENIZER_EOT, 13);
     assert_int_equal(tokenizer_text_bytes(t, 260), 0);
     assert_int_equal(tokenizer_text_bytes(t, 258), 4);
-    tokenizer_free(t);
 }
 
 TEST(test_round_trip)
@@ -89,11 +89,10 @@ TEST(test_round_trip)
         text[i] = r & 256 ? (char)r : "etaoin  \n\xC3"[(r >> 9) % 10];
     }
     for (int k = 0; k < 2; k++) {
-        Tokenizer *t = train(text, N / 2, 600, k ? "cl100k" : "gpt2");
+        OWN(Tokenizer) *t = train(text, N / 2, 600, k ? "cl100k" : "gpt2");
         expect_round_trip(t, text, N); // half of it not seen in training, all of it not UTF-8
         expect_round_trip(t, "", 0);
         expect_round_trip(t, "\0", 1);
-        tokenizer_free(t);
     }
 }
 
@@ -102,53 +101,46 @@ TEST(test_round_trip)
 TEST(test_million_spaces)
 {
     enum { N = 1 << 20 };
-    char *text = zeroed(N);
+    FREED char *text = zeroed(N);
     memset(text, ' ', N);
-    Tokenizer *t = train(text, 1024, 257 + 10, "gpt2");
-    TokenIds ids = {0};
+    OWN(Tokenizer) *t = train(text, 1024, 257 + 10, "gpt2");
+    ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode(t, text, N, &ids);
     assert_int_equal(ids.n, 1024);
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], 265);
-    token_ids_free(&ids);
     expect_round_trip(t, text, N - 1);
-    tokenizer_free(t);
-    free(text);
 }
 
 // More different words than the cache holds: it starts over and the ids stay right.
 TEST(test_cache_overflow)
 {
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
     char words[64 * 32];
     for (int from = 0; from < 1100000; from += 64) {
         size_t n = 0;
-        TokenIds ids = {0};
+        ENDED(token_ids_free) TokenIds ids = {0};
         for (int i = from; i < from + 64; i++) {
             words[n++] = ' ';
             for (int k = i; k; k /= 16) words[n++] = (char)('a' + k % 16);
         }
         tokenizer_encode(t, words, n, &ids);
-        token_ids_free(&ids);
     }
     expect_round_trip(t, words, 64);
     IDS(t, "aaabd", 258, 67);
-    tokenizer_free(t);
 }
 
 // Words count as often as they occur: pq 3 times against xy twice.
 TEST(test_word_counts)
 {
-    Tokenizer *t = train("xyxy pq pq pq", 13, 258, "gpt2");
+    OWN(Tokenizer) *t = train("xyxy pq pq pq", 13, 258, "gpt2");
     IDS(t, "xypq", 87, 88, 256);
-    tokenizer_free(t);
 }
 
 TEST(test_few_merges)
 {
-    Tokenizer *t = train("ab ab", 5, 1000, "gpt2"); // (a,b), then (space, ab): nothing is left
+    OWN(Tokenizer) *t = train("ab ab", 5, 1000, "gpt2"); // (a,b), then (space, ab): nothing is left
     assert_int_equal(tokenizer_vocab_size(t), 259);
     IDS(t, "ab ab", 256, 257);
-    tokenizer_free(t);
 }
 
 static json_t *read_json(const char *name)
@@ -160,10 +152,9 @@ static json_t *read_json(const char *name)
 
 static void write_json(const char *name, json_t *json) // takes it
 {
-    char *text = json_dumps(json, 0);
+    FREED char *text = json_dumps(json, 0);
     assert_non_null(text);
     put_text(name, text);
-    free(text);
     json_decref(json);
 }
 
@@ -172,21 +163,20 @@ static const char sample[] =
 
 static void expect_same(Tokenizer *a, Tokenizer *b)
 {
-    TokenIds x = {0};
+    ENDED(token_ids_free) TokenIds x = {0};
     assert_int_equal(tokenizer_vocab_size(a), tokenizer_vocab_size(b));
     assert_int_equal(tokenizer_eot(a), tokenizer_eot(b));
     assert_string_equal(tokenizer_pattern(a), tokenizer_pattern(b));
     tokenizer_encode(a, sample, sizeof sample - 1, &x);
     expect_ids(b, sample, sizeof sample - 1, x.id, x.n);
-    token_ids_free(&x);
 }
 
 TEST_IN_DIR(test_save_load)
 {
     for (int k = 0; k < 2; k++) {
-        Tokenizer *a = train(sample, sizeof sample - 1, 300, k ? "cl100k" : "gpt2");
+        OWN(Tokenizer) *a = train(sample, sizeof sample - 1, 300, k ? "cl100k" : "gpt2");
         tokenizer_save(a, dir);
-        Tokenizer *b = tokenizer_load(dir);
+        OWN(Tokenizer) *b = tokenizer_load(dir);
         expect_same(a, b);
         tokenizer_free(b);
         // The form that Hugging Face reads.
@@ -209,18 +199,15 @@ TEST_IN_DIR(test_save_load)
         write_json("tokenizer.json", j);
         b = tokenizer_load(dir);
         expect_same(a, b);
-        tokenizer_free(b);
-        tokenizer_free(a);
     }
-    json_t *config = read_json("tokenizer_config.json");
+    OWN(json_t) *config = read_json("tokenizer_config.json");
     assert_string_equal(json_string_value(json_object_get(config, "eos_token")), TOKENIZER_EOT);
-    json_decref(config);
 }
 
 // GPT-2's layout, made from tokenizer.json; and back.
 TEST_IN_DIR(test_gpt2_layout)
 {
-    Tokenizer *a = train(sample, sizeof sample - 1, 300, "gpt2");
+    OWN(Tokenizer) *a = train(sample, sizeof sample - 1, 300, "gpt2");
     tokenizer_save(a, dir);
     json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model"), *m;
     FILE *f;
@@ -233,21 +220,18 @@ TEST_IN_DIR(test_gpt2_layout)
     write_json("vocab.json", json_incref(json_object_get(model, "vocab")));
     json_decref(j);
     unlink(in_dir("tokenizer.json"));
-    Tokenizer *b = tokenizer_load(dir);
+    OWN(Tokenizer) *b = tokenizer_load(dir);
     expect_same(a, b);
     tokenizer_save(b, dir);
-    Tokenizer *c = tokenizer_load(dir);
+    OWN(Tokenizer) *c = tokenizer_load(dir);
     expect_same(a, c);
-    tokenizer_free(a);
-    tokenizer_free(b);
-    tokenizer_free(c);
 }
 
 // A custom pattern survives saving, and a word that is a token wins before merging when ignore_merges says
 // so.
 TEST_IN_DIR(test_custom)
 {
-    Tokenizer *a = train(classic, sizeof classic - 1, 261, "cl100k");
+    OWN(Tokenizer) *a = train(classic, sizeof classic - 1, 261, "cl100k");
     tokenizer_save(a, dir);
     tokenizer_free(a);
     json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model");
@@ -269,7 +253,6 @@ TEST_IN_DIR(test_custom)
     tokenizer_free(a);
     a = tokenizer_load(dir);
     IDS(a, "aaab aaabd", 258, 220, 256, 257, 67);
-    tokenizer_free(a);
 }
 
 // ---- errors ----
@@ -322,22 +305,20 @@ static int save_nowhere(void *arg)
 
 TEST(test_errors)
 {
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
     expect_die(decode_261, t, "token 261: not in 0..260");
     expect_die(decode_negative, t, "token -1");
     expect_die(train_256, NULL, "256 tokens");
     expect_die(train_nothing, NULL, "no text");
     expect_die(train_pattern, "gpt5", "'gpt5'");
     expect_die(save_nowhere, "/dev/null/x", "/dev/null/x/tokenizer.json");
-    tokenizer_free(t);
 }
 
 // One change to a good tokenizer.json, as {"path.to.key": value}, and the words of the error.
 static void expect_refused(const char *owner, const char *key, const char *value, const char *words)
 {
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
     tokenizer_save(t, dir);
-    tokenizer_free(t);
     json_t *j = read_json("tokenizer.json"), *at = j;
     if (*owner)
         at = strcmp(owner, "vocab") == 0 ? json_object_get(json_object_get(j, "model"), owner)

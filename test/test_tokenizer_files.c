@@ -10,6 +10,8 @@
 #include "temp_dir.h"
 #include "text/tokenizer.h"
 
+OWNER(Tokenizer, tokenizer_free)
+
 // Words from few letters, so that they repeat and their pairs tie, with bytes of any value between.
 static void fill(char *text, size_t n, uint32_t seed)
 {
@@ -42,13 +44,13 @@ static char *many_texts(TokenizerText *text) // one large, one empty, one of a l
 TEST_IN_DIR(test_training_threads)
 {
     TokenizerText text[N_TEXTS];
-    char *bytes = many_texts(text), *first = NULL;
+    FREED char *bytes = many_texts(text), *first = NULL;
     size_t n_first = 0;
     for (int threads = 0; threads <= 5; threads++) { // 0: one text after another
         TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
         for (int i = 0; i < N_TEXTS && !threads; i++) tokenizer_trainer_add(trainer, text[i].bytes, text[i].n);
         if (threads) tokenizer_trainer_add_texts(trainer, text, N_TEXTS, threads);
-        Tokenizer *t = tokenizer_trainer_finish(trainer, 700);
+        OWN(Tokenizer) *t = tokenizer_trainer_finish(trainer, 700);
         assert_int_equal(tokenizer_vocab_size(t), 700);
         tokenizer_save(t, dir);
         size_t n;
@@ -57,23 +59,20 @@ TEST_IN_DIR(test_training_threads)
         assert_int_equal(n, n_first);
         assert_memory_equal(json, first, n);
         if (threads) free(json);
-        tokenizer_free(t);
     }
-    free(first);
-    free(bytes);
 }
 
 TEST(test_encoding_threads)
 {
     TokenizerText text[N_TEXTS];
-    char *bytes = many_texts(text);
-    Tokenizer *t = train(bytes, N_TEXT / 4, 600);
-    TokenIds want = {0};
+    FREED char *bytes = many_texts(text);
+    OWN(Tokenizer) *t = train(bytes, N_TEXT / 4, 600);
+    ENDED(token_ids_free) TokenIds want = {0};
     size_t want_end[N_TEXTS], end[N_TEXTS];
     token_ids_push(&want, -1); // what is in the list stays there
     for (int i = 0; i < N_TEXTS; i++) tokenizer_encode(t, text[i].bytes, text[i].n, &want), want_end[i] = want.n;
     for (int threads = 1; threads <= 5; threads++) {
-        TokenIds ids = {0};
+        ENDED(token_ids_free) TokenIds ids = {0};
         token_ids_push(&ids, -1);
         memset(end, 0xff, sizeof end); // nothing is left of the last round
         tokenizer_encode_texts(t, text, N_TEXTS, threads, &ids, end);
@@ -82,24 +81,20 @@ TEST(test_encoding_threads)
         assert_memory_equal(end, want_end, sizeof end);
         tokenizer_encode_texts(t, text, 0, threads, &ids, NULL);
         assert_int_equal(ids.n, want.n);
-        token_ids_free(&ids);
     }
-    token_ids_free(&want);
-    tokenizer_free(t);
-    free(bytes);
 }
 
 // A word of a million letters that never repeats a pair for long, and one of a single letter: no n^2 anywhere.
 TEST(test_huge_words)
 {
     enum { N = 1 << 20 };
-    char *text = zeroed(2 * N);
+    FREED char *text = zeroed(2 * N);
     Rng rng = rng_make(22, "huge", 0);
     for (size_t i = 0; i < N; i++) text[i] = "ab"[rng_below(rng, i, 2)], text[N + i] = 'a';
     for (int one = 0; one < 2; one++) {
         TokenizerText whole = {text + one * N, N};
-        Tokenizer *t = train(whole.bytes, N, 300);
-        TokenIds ids = {0};
+        OWN(Tokenizer) *t = train(whole.bytes, N, 300);
+        ENDED(token_ids_free) TokenIds ids = {0};
         size_t n, sum = 0;
         tokenizer_encode_texts(t, &whole, 1, 2, &ids, NULL);
         for (size_t i = 0; i < ids.n; i++) {
@@ -109,10 +104,7 @@ TEST(test_huge_words)
             sum += n;
         }
         assert_int_equal(sum, N);
-        token_ids_free(&ids);
-        tokenizer_free(t);
     }
-    free(text);
 }
 
 // ---- formats
@@ -121,15 +113,13 @@ static void expect_same(Tokenizer *a, Tokenizer *b)
     enum { N = 20000 };
     static char text[N];
     fill(text, N, 2);
-    TokenIds x = {0}, y = {0};
+    ENDED(token_ids_free) TokenIds x = {0}, y = {0};
     assert_int_equal(tokenizer_vocab_size(a), tokenizer_vocab_size(b));
     assert_int_equal(tokenizer_eot(a), tokenizer_eot(b));
     tokenizer_encode(a, text, N, &x);
     tokenizer_encode(b, text, N, &y);
     assert_int_equal(x.n, y.n);
     assert_memory_equal(x.id, y.id, x.n * sizeof *x.id);
-    token_ids_free(&x);
-    token_ids_free(&y);
 }
 
 TEST_IN_DIR(test_conversions)
@@ -137,27 +127,22 @@ TEST_IN_DIR(test_conversions)
     enum { N = 30000 };
     static char text[N];
     fill(text, N, 2);
-    Tokenizer *a = train(text, N, 500);
+    OWN(Tokenizer) *a = train(text, N, 500);
     tokenizer_save_ranks(a, in_dir("ranks"));
-    Tokenizer *b = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    OWN(Tokenizer) *b = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
     expect_same(a, b);
     tokenizer_save_gpt2(b, dir);
-    Tokenizer *c = tokenizer_load(dir);
+    OWN(Tokenizer) *c = tokenizer_load(dir);
     expect_same(a, c);
     size_t n_first, n_again;
-    char *first = take_file("ranks", &n_first);
+    FREED char *first = take_file("ranks", &n_first);
     tokenizer_save_ranks(c, in_dir("again"));
-    char *again = take_file("again", &n_again);
+    FREED char *again = take_file("again", &n_again);
     assert_int_equal(n_first, n_again);
     assert_memory_equal(first, again, n_first);
     // The first lines by hand: '!' is 0x21, '"' 0x22; the file ends with the last merge, without <|endoftext|>.
     assert_memory_equal(first, "IQ== 0\nIg== 1\n", 14);
     assert_memory_equal(first + n_first - 5, " 498\n", 5);
-    free(first);
-    free(again);
-    tokenizer_free(a);
-    tokenizer_free(b);
-    tokenizer_free(c);
 }
 
 // Every named pattern passes through tokenizer.json, smollm as [Digits; ByteLevel].
@@ -167,25 +152,22 @@ TEST_IN_DIR(test_patterns)
     for (int i = 0; i < 5; i++) {
         TokenizerTrainer *trainer = tokenizer_trainer_new(names[i]);
         tokenizer_trainer_add(trainer, "a 12 12 12 12 b\n\n  ", 19);
-        Tokenizer *a = tokenizer_trainer_finish(trainer, 270);
+        OWN(Tokenizer) *a = tokenizer_trainer_finish(trainer, 270);
         tokenizer_save(a, dir);
-        Tokenizer *b = tokenizer_load(dir);
+        OWN(Tokenizer) *b = tokenizer_load(dir);
         assert_string_equal(tokenizer_pattern(b), names[i]);
         expect_same(a, b);
         size_t n;
-        char *json = take_file("tokenizer.json", &n);
+        FREED char *json = take_file("tokenizer.json", &n);
         assert_int_equal(strstr(json, "\"Digits\"") != NULL, i == 1);
         assert_int_equal(strstr(json, "\"Split\"") != NULL, i > 1);
-        free(json);
-        tokenizer_free(a);
-        tokenizer_free(b);
     }
 }
 
 // A tokenizer of copied tables is the same one.
 TEST(test_tables)
 {
-    Tokenizer *a = train("aaabdaaabac", 11, 259);
+    OWN(Tokenizer) *a = train("aaabdaaabac", 11, 259);
     const Vocab *v = tokenizer_vocab(a);
     Vocab w = {.n_merges = v->n_merges, .eot = v->eot, .pattern = strdup(v->pattern)};
     for (size_t i = 0; i < v->token.n; i++)
@@ -195,23 +177,21 @@ TEST(test_tables)
     assert_true(w.pattern && w.special && w.merge);
     memcpy(w.special, v->special, v->token.n * sizeof *w.special);
     memcpy(w.merge, v->merge, v->n_merges * sizeof *w.merge);
-    Tokenizer *b = tokenizer_new(w);
+    OWN(Tokenizer) *b = tokenizer_new(w);
     expect_same(a, b);
-    tokenizer_free(a);
-    tokenizer_free(b);
 }
 
 // Tokens of 1 to 6 bytes, of any value, pass through base64: it has three lengths of padding.
 TEST_IN_DIR(test_base64_lengths)
 {
     static const char text[] = "\xFF\xFE\xFD\xFC\xFB\xFA \xFF\xFE\xFD\xFC\xFB\xFA";
-    Tokenizer *a = train(text, sizeof text - 1, 262);
+    OWN(Tokenizer) *a = train(text, sizeof text - 1, 262);
     tokenizer_save_ranks(a, in_dir("ranks"));
     size_t n;
     char *ranks = take_file("ranks", &n);
     assert_non_null(strstr(ranks, "\n+/o= 256\n/Pv6 257\n")); // FB FA, FC FB FA: the smallest left ids first
     free(ranks);
-    Tokenizer *b = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
+    OWN(Tokenizer) *b = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
     assert_int_equal(tokenizer_vocab_size(b), 262);
     for (int32_t i = 0; i < 262; i++) {
         size_t n_a, n_b;
@@ -219,8 +199,6 @@ TEST_IN_DIR(test_base64_lengths)
         assert_int_equal(n_a, n_b);
         assert_memory_equal(x, y, n_a);
     }
-    tokenizer_free(a);
-    tokenizer_free(b);
 }
 
 // ---- errors
@@ -257,9 +235,8 @@ static int save_gpt2_nowhere(void *arg)
 // The 256 lines of the bytes, with GPT-2's ranks, and then `more`.
 static void write_ranks(const char *more)
 {
-    Tokenizer *t = train("x", 1, 257);
+    OWN(Tokenizer) *t = train("x", 1, 257);
     tokenizer_save_ranks(t, in_dir("ranks"));
-    tokenizer_free(t);
     size_t n;
     char *bytes = take_file("ranks", &n), text[8192];
     snprintf(text, sizeof text, "%s%s", bytes, more);
@@ -295,12 +272,11 @@ TEST_IN_DIR(test_rank_errors)
     assert_int_equal(fclose(out), 0);
     expect_die(load_ranks, in_dir("ranks"), "ranks:1: the token is not two tokens of lower rank joined, but 8");
     write_ranks("YWI= 256\nYWJj 257\n");
-    Tokenizer *t = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    OWN(Tokenizer) *t = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
     assert_int_equal(tokenizer_eot(t), 258);
     expect_die(save_ranks_nowhere, t, "/dev/null/ranks: ");
     expect_die(save_gpt2_nowhere, t, "/dev/null/vocab.json: ");
     expect_die(load_ranks_pattern, in_dir("ranks"), "'gpt5'");
-    tokenizer_free(t);
 }
 
 static char *append_base64(char *at, const uint8_t *bytes, int n) // 2 or 3 bytes
@@ -316,9 +292,8 @@ static char *append_base64(char *at, const uint8_t *bytes, int n) // 2 or 3 byte
 TEST_IN_DIR(test_cl100k_base_end)
 {
     enum { BASE = 100256, PAIRS = 1 << 16 };
-    Tokenizer *bytes = train("x", 1, 257);
+    OWN(Tokenizer) *bytes = train("x", 1, 257);
     tokenizer_save_ranks(bytes, in_dir("ranks"));
-    tokenizer_free(bytes);
     size_t n_first;
     char *first = take_file("ranks", &n_first), *text = malloc(n_first + 16 * BASE), *at = text + n_first;
     assert_non_null(text);
@@ -340,16 +315,14 @@ TEST_IN_DIR(test_cl100k_base_end)
     assert_int_equal(tokenizer_text_bytes(t, BASE), 0); // nobody's
     assert_int_equal(tokenizer_text_bytes(t, BASE + 1), 0);
     assert_int_equal(tokenizer_eot(g), BASE);
-    TokenIds ids = {0};
+    ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode(t, "<|unused|><|endoftext|>", 23, &ids);
     for (size_t i = 0; i < ids.n; i++) assert_true(ids.id[i] < BASE); // text stays text
-    token_ids_free(&ids);
     tokenizer_save_ranks(t, in_dir("again"));
     size_t n_again;
-    char *again = take_file("again", &n_again);
+    FREED char *again = take_file("again", &n_again);
     assert_int_equal(n_again, at - text);
     assert_memory_equal(again, text, n_again);
-    free(again);
     tokenizer_free(t);
     tokenizer_free(g);
     put_bytes("ranks", text, (size_t)(last - text));
@@ -364,7 +337,7 @@ TEST_IN_DIR(test_refused_conversions)
 {
     TokenizerTrainer *trainer = tokenizer_trainer_new("cl100k");
     tokenizer_trainer_add(trainer, "aaabdaaabac", 11);
-    Tokenizer *t = tokenizer_trainer_finish(trainer, 259); // aa 256, ab 257
+    OWN(Tokenizer) *t = tokenizer_trainer_finish(trainer, 259); // aa 256, ab 257
     expect_die(save_gpt2_nowhere, t, "cannot say the pattern");
     tokenizer_save(t, dir);
     tokenizer_free(t);
@@ -378,13 +351,12 @@ TEST_IN_DIR(test_refused_conversions)
     free(json);
     t = tokenizer_load(dir);
     expect_die(save_ranks_nowhere, t, "merge 1 makes token 256 after token 257");
-    tokenizer_free(t);
 }
 
 // Both tokens of a merge, and the one that they make, must be in the vocabulary.
 TEST_IN_DIR(test_merges_without_tokens)
 {
-    Tokenizer *t = train("aaabdaaabac", 11, 259); // aa 256, ab 257
+    OWN(Tokenizer) *t = train("aaabdaaabac", 11, 259); // aa 256, ab 257
     tokenizer_save_gpt2(t, dir);
     tokenizer_free(t);
     size_t n;
@@ -404,7 +376,6 @@ TEST_IN_DIR(test_merges_without_tokens)
     put_text("merges.txt", "a a\n");
     t = tokenizer_load(dir);
     assert_int_equal(tokenizer_vocab_size(t), 259);
-    tokenizer_free(t);
 }
 
 // A good file with a few bytes changed, or cut short: loaded or refused in one line, never a crash. Under the
@@ -453,7 +424,7 @@ TEST_IN_DIR(test_random_damage)
     enum { N = 3000, ROUNDS = 60 };
     static char text[N];
     fill(text, N, 3);
-    Tokenizer *t = train(text, N, 290);
+    OWN(Tokenizer) *t = train(text, N, 290);
     char ranks[700];
     strcpy(ranks, in_dir("ranks"));
     tokenizer_save_ranks(t, ranks);
@@ -464,7 +435,6 @@ TEST_IN_DIR(test_random_damage)
     damage("vocab.json", load_dir, dir, ROUNDS);
     tokenizer_save_gpt2(t, dir);
     damage("merges.txt", load_dir, dir, ROUNDS);
-    tokenizer_free(t);
 }
 
 TESTS(NULL, NULL)

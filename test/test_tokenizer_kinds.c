@@ -10,16 +10,17 @@
 #include "temp_dir.h"
 #include "text/tokenizer.h"
 
+OWNER(Tokenizer, tokenizer_free)
+
 static void expect_ids(Tokenizer *t, const char *text, size_t n_text, const int32_t *want, size_t n)
 {
     for (int round = 0; round < 2; round++) { // the second comes from the cache
-        TokenIds ids = {0};
+        ENDED(token_ids_free) TokenIds ids = {0};
         tokenizer_encode(t, text, n_text, &ids);
         if (ids.n != n || (n && memcmp(ids.id, want, n * sizeof *want) != 0)) {
             for (size_t i = 0; i < ids.n; i++) print_message("%d ", ids.id[i]);
             fail_msg("'%.*s' gives the ids above, %zu expected", (int)n_text, text, n);
         }
-        token_ids_free(&ids);
     }
 }
 
@@ -102,7 +103,7 @@ static int encode_c(void *t)
 
 TEST_IN_DIR(test_unknown)
 {
-    Tokenizer *t = load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", ", FEW, FEW_MERGES));
+    OWN(Tokenizer) *t = load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", ", FEW, FEW_MERGES));
     for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
         IDS(t, "ab aab", 4, 6, 4);
         IDS(t, "abc\xC3\xA9 c b", 4, 0, 0, 0, 5, 0, 5, 3);
@@ -119,7 +120,6 @@ TEST_IN_DIR(test_unknown)
     t = load_text("{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES));
     IDS(t, "ab a", 4, 6);
     expect_die(encode_c, t, "byte 0x63 of the text has no token");
-    tokenizer_free(t);
     expect_die(load_json, "{" FEW_ADDED BYTES MODEL("\"unk_token\": \"<unk>\", ", FEW, FEW_MERGES),
                "unk_token '<unk>' is not in the vocabulary");
 }
@@ -144,14 +144,14 @@ TEST_IN_DIR(test_added)
         assert_false(tokenizer_is_special(t, 8));
     }
     TokenizerText texts[2] = {{"cab", 3}, {"a bc", 4}};
-    TokenIds ids = {0};
+    ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode_texts(t, texts, 2, 2, &ids, NULL);
     assert_int_equal(ids.n, 4);
     assert_memory_equal(ids.id, ((int32_t[]){7, 0, 3, 9}), 16);
     token_ids_free(&ids);
     tokenizer_free(t);
     enum { N = 400000 };
-    char *text = malloc(N); // threads would cut it after the b of "b a"
+    FREED char *text = malloc(N); // threads would cut it after the b of "b a"
     assert_non_null(text);
     for (size_t i = 0; i < N; i++) text[i] = "b a"[i % 3];
     t = load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "b a", RAW) "], "
@@ -159,9 +159,7 @@ TEST_IN_DIR(test_added)
     tokenizer_encode_texts(t, &(TokenizerText){text, N - 1}, 1, 2, &ids, NULL);
     assert_int_equal(ids.n, N / 3);
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], 6);
-    token_ids_free(&ids);
     tokenizer_free(t);
-    free(text);
     static const char *const key[] = {"lstrip", "rstrip", "single_word"};
     char json[600], words[80];
     for (int i = 0; i < 3; i++) {
@@ -216,11 +214,10 @@ TEST_IN_DIR(test_hostile)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         expect_die(load_json, (void *)(uintptr_t)row[i].json, row[i].words);
     enum { DEEP = 100000 };
-    char *deep = zeroed(DEEP + 1);
+    FREED char *deep = zeroed(DEEP + 1);
     memset(deep, '[', DEEP);
     deep[DEEP] = 0;
     expect_die(load_json, deep, "maximum parsing depth");
-    free(deep);
     Tokenizer *t = load_text(ANY("\"post_processor\": {\"type\": \"RobertaProcessing\", \"cls\": [\"[BOS]\", 1]}, "));
     assert_int_equal(tokenizer_bos(t), 1);
     tokenizer_free(t);
@@ -244,7 +241,7 @@ TEST_IN_DIR(test_hostile)
 
 TEST_IN_DIR(test_form_c)
 {
-    Tokenizer *t = load_text(NORMAL("null", ""));
+    OWN(Tokenizer) *t = load_text(NORMAL("null", ""));
     IDS(t, "e\u0301\u00E9", 0, 4, 5, 3);
     tokenizer_free(t);
     t = load_text(NORMAL("{\"type\": \"NFC\"}", ""));
@@ -262,7 +259,6 @@ TEST_IN_DIR(test_form_c)
     expect_die(load_json, NORMAL("{\"type\": \"NFKC\"}", ""), "normalizer NFKC is not NFC, or [Prepend");
     t = load_text(NORMAL("{\"type\": \"NFC\"}", ", " ADDED(9, "e\u0301", RAW)));
     IDS(t, "ee\u0301", 0, 9);
-    tokenizer_free(t);
 }
 
 // A text in blocks for threads has the ids of the whole.
@@ -270,17 +266,15 @@ TEST_IN_DIR(test_form_c_threads)
 {
     enum { N = 300000, BYTES_EACH = 5 };
     static const char piece[BYTES_EACH + 1] = "ee\u0301 ";
-    char *text = zeroed((size_t)N * BYTES_EACH);
+    FREED char *text = zeroed((size_t)N * BYTES_EACH);
     for (size_t i = 0; i < N; i++) memcpy(text + i * BYTES_EACH, piece, BYTES_EACH);
     Tokenizer *t = load_text("{\"normalizer\": {\"type\": \"NFC\"}, \"added_tokens\": [], "
                              BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]"));
-    TokenIds ids = {0};
+    ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode_texts(t, &(TokenizerText){text, (size_t)N * BYTES_EACH}, 1, 2, &ids, NULL);
     assert_int_equal(ids.n, 3 * N);
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], ((int32_t[]){0, 3, 6})[i % 3]);
-    token_ids_free(&ids);
     tokenizer_free(t);
-    free(text);
 }
 
 // ---- where a text begins and ends
@@ -319,20 +313,18 @@ TEST_IN_DIR(test_ends)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         unlink(in_dir("tokenizer_config.json"));
         if (row[i].config) put_text("tokenizer_config.json", row[i].config);
-        Tokenizer *t = load_text(row[i].json);
+        OWN(Tokenizer) *t = load_text(row[i].json);
         for (int k = 0; k < 2; k++, t = k < 2 ? again(t) : t) {
             if (tokenizer_eot(t) != row[i].eot || tokenizer_bos(t) != row[i].bos)
                 fail_msg("row %zu, round %d: eot %d, bos %d", i, k, tokenizer_eot(t), tokenizer_bos(t));
             for (int32_t id = 0; id < 5; id++)
                 assert_int_equal(tokenizer_ends(t, id), id == row[i].eot || id == row[i].also);
         }
-        tokenizer_free(t);
     }
     unlink(in_dir("tokenizer_config.json"));
     put_text("special_tokens_map.json", "{\"eos_token\": \"</s>\"}");
-    Tokenizer *t = load_text(SMALL("", "null"));
+    OWN(Tokenizer) *t = load_text(SMALL("", "null"));
     assert_int_equal(tokenizer_eot(t), 4);
-    tokenizer_free(t);
     expect_die(load_json, SMALL("", STARTS("a")), "post_processor begins with 'a', which is no special token");
 }
 
@@ -350,7 +342,7 @@ static int set_eot_default(void *t)
 
 TEST_IN_DIR(test_set_eot)
 {
-    Tokenizer *t = load_text(SMALL("", "null"));
+    OWN(Tokenizer) *t = load_text(SMALL("", "null"));
     expect_die(set_eot_a, t, "folder: 'a' is not one of its special tokens (<s>, </s>)");
     expect_die(set_eot_default, t, "folder: no token separates documents");
     tokenizer_set_eot(t, "<s>", "folder");
@@ -358,7 +350,6 @@ TEST_IN_DIR(test_set_eot)
         assert_int_equal(tokenizer_eot(t), 3);
         assert_int_equal(tokenizer_bos(t), 3);
     }
-    tokenizer_free(t);
 }
 
 // ---- SentencePiece
@@ -392,7 +383,7 @@ static char *llama_json(const char *head, const char *more)
 
 TEST_IN_DIR(test_characters)
 {
-    Tokenizer *t = load_text(llama_json(LLAMA, ""));
+    OWN(Tokenizer) *t = load_text(llama_json(LLAMA, ""));
     for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
         IDS(t, "ab", _AB);
         IDS(t, "ab ab", _AB, _AB);
@@ -411,7 +402,6 @@ TEST_IN_DIR(test_characters)
         assert_int_equal(tokenizer_text_bytes(t, B(65)), 1);
         assert_string_equal(tokenizer_pattern(t), "none");
     }
-    tokenizer_free(t);
     char *json = llama_json(LLAMA, ""), *byte = strstr(json, "<0x7F>");
     byte[1] = 'x';
     expect_die(load_json, json, "255 of 256 bytes have a token, and <0x7F> is missing");
@@ -531,7 +521,7 @@ static Tokenizer *load_model(const Proto *p)
 TEST_IN_DIR(test_model)
 {
     Proto p = model(2, true, -1, 0);
-    Tokenizer *t = load_model(&p);
+    OWN(Tokenizer) *t = load_model(&p);
     for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) { // then as tokenizer.json, which comes first
         IDS(t, "abc ab", _AB, C, _AB);
         IDS(t, " a  b", SP, _A, __, BB);
@@ -563,7 +553,6 @@ TEST_IN_DIR(test_model)
         IDS(t, "abxxy a zab", AB, 0, _A, SP, 0, AB); // neighbours that are unknown are one
         IDS(t, "abcabcabcabcabcxyxyxyxy", AB, C, AB, C, AB, C, AB, C, AB, C, 0);
     }
-    tokenizer_free(t);
 }
 
 // User-defined pieces: the longest at each place, and no merge crosses them.
@@ -573,7 +562,7 @@ TEST_IN_DIR(test_user_defined)
     put_piece(&p, "<x>", 0, 4);   // 269; all have the same score, which says nothing
     put_piece(&p, "<x>a", 0, 4);  // 270
     put_piece(&p, "cab", 0, 4);   // 271
-    Tokenizer *t = load_model(&p);
+    OWN(Tokenizer) *t = load_model(&p);
     for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
         IDS(t, "ab<x>ab", AB, 270, BB);
         IDS(t, "<x>b<x", 269, BB, B('<'), B('x'));
@@ -581,7 +570,6 @@ TEST_IN_DIR(test_user_defined)
         TEXT(t, "<x>ab", 270, BB);
         assert_int_equal(tokenizer_text_bytes(t, 269), 3);
     }
-    tokenizer_free(t);
 }
 
 static int save_json(void *t)
@@ -595,10 +583,9 @@ TEST_IN_DIR(test_spelled_alike)
 {
     Proto p = model(2, true, 0, 0);
     put_piece(&p, "\u2581", 0, 3);
-    Tokenizer *t = load_model(&p);
+    OWN(Tokenizer) *t = load_model(&p);
     IDS(t, "a b", A, SP, BB);
     expect_die(save_json, t, "tokens 259 and 269 are both spelled '\u2581'");
-    tokenizer_free(t);
 }
 
 static Proto with_piece(const char *piece, float score, int type)

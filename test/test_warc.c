@@ -11,6 +11,9 @@
 #include "expect_die.h"
 #include "program.h"
 
+OWNER(CorpusReader, corpus_close)
+OWNER(Warc, warc_close)
+
 enum { MOST = 1 << 20 };
 
 // ---- files in memory
@@ -111,7 +114,7 @@ TEST(test_records)
     for (size_t s = 0; s < 5; s++) {
         f.at = 0;
         f.step = steps[s];
-        Warc *w = warc_open("x", read_file, &f, steps[s], MOST);
+        OWN(Warc) *w = warc_open("x", read_file, &f, steps[s], MOST);
         WarcRecord record;
         for (size_t i = 0; i < ROWS; i++) {
             assert_true(warc_next(w, &record));
@@ -119,17 +122,15 @@ TEST(test_records)
             assert_int_equal(record.offset, at[i]);
         }
         assert_false(warc_next(w, &record));
-        warc_close(w);
     }
 }
 
 // ---- damage
 static int read_all(void *arg)
 {
-    Warc *w = warc_open("x", read_file, arg, 100, 50);
+    OWN(Warc) *w = warc_open("x", read_file, arg, 100, 50);
     WarcRecord record;
     while (warc_next(w, &record)) {}
-    warc_close(w);
     return 0;
 }
 
@@ -196,11 +197,10 @@ TEST(test_endless_header)
 static int count_records(void *arg)
 {
     File *f = arg;
-    Warc *w = warc_open("x", read_file, f, 100, MOST);
+    OWN(Warc) *w = warc_open("x", read_file, f, 100, MOST);
     WarcRecord record;
     int n = 0;
     while (warc_next(w, &record)) expect_record(&record, (size_t)n++);
-    warc_close(w);
     return n;
 }
 
@@ -257,7 +257,7 @@ TEST(test_corpus)
     const char *named[] = {put_crawl("a.WARC.gz", true), put_crawl("b.wet", false), put_crawl("crawl", true)};
     char log[4000] = "";
     FILE *f = fmemopen(log, sizeof log, "w");
-    CorpusReader *r = corpus_open(named, 3, (CorpusOptions){.max_bytes = 50, .log = f, .read_bytes = 10,
+    OWN(CorpusReader) *r = corpus_open(named, 3, (CorpusOptions){.max_bytes = 50, .log = f, .read_bytes = 10,
         .separator = "and", .raise = "it"});
     CorpusRecord doc;
     for (int i = 0; i < 9; i++) {
@@ -273,7 +273,6 @@ TEST(test_corpus)
     const CorpusFile *file = corpus_files(r, &n); // known by the unpacked bytes
     assert_true(n == 3 && file[0].hash[0] == file[1].hash[0] && file[0].n_bytes == file[1].n_bytes &&
         file[0].n_bytes > 400);
-    corpus_close(r);
     fclose(f);
     assert_non_null(strstr(log, "a.WARC.gz:5: left out: the record is longer than 50 bytes (raise it)\n"));
     assert_false(corpus_any_fields(named, 3, (CorpusOptions){0}));
