@@ -10,14 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "text/dataset.h"
 #include "text/packing.h"
 
 #include "packing_fill.h"
 #include "temp_dir.h"
+#include "dataset_case.h"
 #include "base/rng.h"
 
-OWNER(Dataset, dataset_close)
 
 enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
 
@@ -81,13 +80,6 @@ static void make_text(Text *text, uint64_t seed, int32_t base)
     }
 }
 
-static void write_file(const char *name, const int32_t *token, size_t n)
-{
-    DatasetWriter *w = dataset_writer_open(in_dir(name), 4 * ROOM, DATASET_AUTO);
-    dataset_writer_append(w, token, n);
-    dataset_writer_finish(w);
-}
-
 typedef struct {
     int32_t token[T], target[T], pos[T], first[T];
 } Row;
@@ -107,8 +99,8 @@ TEST(test_rows_are_the_packers)
     static Text text;
     make_text(&text, 1, 1);
     size_t cut = text.start[DOCS / 2] + 3; // inside a document
-    write_file("a_0.bin", text.stream, cut);
-    write_file("a_1.bin", text.stream + cut, text.n - cut);
+    put_tokens("a_0.bin", 4 * ROOM, DATASET_AUTO, text.stream, cut);
+    put_tokens("a_1.bin", 4 * ROOM, DATASET_AUTO, text.stream + cut, text.n - cut);
     add_shard("a_0.bin", cut, 4), add_shard("a_1.bin", text.n - cut, 4);
     ENDED(packing_free) Packing p = packing_make(text.length, DOCS, T, 0);
     OWN(Dataset) *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
@@ -141,7 +133,7 @@ TEST(test_epochs)
 {
     static Text text;
     make_text(&text, 2, 1);
-    write_file("b_0.bin", text.stream, text.n);
+    put_tokens("b_0.bin", 4 * ROOM, DATASET_AUTO, text.stream, text.n);
     OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     int64_t rows = dataset_windows(ds, T);
@@ -179,8 +171,8 @@ TEST(test_mixture)
     static Text a, b;
     make_text(&a, 3, 1);
     make_text(&b, 4, 2 * ROOM);
-    write_file("a_0.bin", a.stream, a.n);
-    write_file("b_0.bin", b.stream, b.n);
+    put_tokens("a_0.bin", 4 * ROOM, DATASET_AUTO, a.stream, a.n);
+    put_tokens("b_0.bin", 4 * ROOM, DATASET_AUTO, b.stream, b.n);
     unlink(in_dir("a_1.bin"));
     put_text("mix.toml", "[source.a]\npath = \"a_0.bin\"\nweight = 3\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
     OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
@@ -206,9 +198,7 @@ TEST(test_many)
     static int32_t stream[MANY];
     static int seen[HALF];
     for (int i = 0; i < MANY; i++) stream[i] = i % 2 ? 1 + i / 2 : EOT;
-    DatasetWriter *w = dataset_writer_open(in_dir("b_0.bin"), MANY, DATASET_AUTO);
-    dataset_writer_append(w, stream, MANY);
-    dataset_writer_finish(w);
+    put_tokens("b_0.bin", MANY, DATASET_AUTO, stream, MANY);
     OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), MANY);
     dataset_pack(ds, T, EOT);
     assert_int_equal(dataset_windows(ds, T), MANY / T); // 2^17 documents of 2 tokens fill their rows
@@ -228,9 +218,7 @@ TEST(test_windows_ahead)
     const int first[] = {0, 50, 53, N, ALL};
     for (int i = 0; i < 4; i++) {
         size_t n = (size_t)(first[i + 1] - first[i]);
-        DatasetWriter *w = dataset_writer_open(in_dir(name[i]), ALL, DATASET_U16);
-        dataset_writer_append(w, token + first[i], n);
-        dataset_writer_finish(w);
+        put_tokens(name[i], ALL, DATASET_U16, token + first[i], n);
         add_shard(name[i], n, 2);
     }
     put_text("mix.toml", "[source.a]\npath = \"a_*.bin\"\nweight = 1\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");

@@ -4,14 +4,13 @@
 
 #include "test/test.h"
 
-#include "text/dataset.h"
 #include "parallel/ddp.h"
 #include "expect_die.h"
 #include "text/mixture.h"
 #include "base/rng.h"
 #include "temp_dir.h"
+#include "dataset_case.h"
 
-OWNER(Dataset, dataset_close)
 
 enum { MOST = 9 };
 
@@ -90,21 +89,15 @@ TEST(test_ten_thousand)
 enum { T = 7, N_A = 400, N_B = 150, N_C = 64, N = N_A + N_B + N_C };
 static const int first_of[4] = {0, N_A, N_A + N_B, N};
 
-static void write_sources(const char *weights)
+static void write_sources(const double weight[3])
 {
-    const char *names[] = {"a.bin", "b.bin", "c.bin"};
+    static const char *const name[] = {"a.bin", "b.bin", "c.bin"};
+    char text[300], *at = text;
     for (int s = 0; s < 3; s++) {
-        DatasetWriter *w = dataset_writer_open(in_dir(names[s]), N, DATASET_AUTO);
-        for (int32_t id = first_of[s]; id < first_of[s + 1]; id++) dataset_writer_append(w, &id, 1);
-        dataset_writer_finish(w);
+        put_count(name[s], N, DATASET_AUTO, first_of[s], (size_t)(first_of[s + 1] - first_of[s]));
+        at += sprintf(at, "[source.%.1s]\npath = \"%s\"\nweight = %g\n", name[s], name[s], weight[s]);
     }
-    double w[3];
-    assert_int_equal(sscanf(weights, "%lf %lf %lf", &w[0], &w[1], &w[2]), 3);
-    FILE *f = fopen(in_dir("mix.toml"), "w");
-    assert_non_null(f);
-    for (int s = 0; s < 3; s++)
-        fprintf(f, "[source.%c]\npath = \"%c.bin\"\nweight = %g\n", 'a' + s, 'a' + s, w[s]);
-    assert_int_equal(fclose(f), 0);
+    put_text("mix.toml", text);
 }
 
 // The source of a window, which must be one of it alone, and the position of its first target there.
@@ -127,7 +120,7 @@ static int place(const int32_t *in, const int32_t *target, int *position)
 TEST(test_once_per_epoch)
 {
     enum { SAMPLES = 1200, LAYOUTS = 6 };
-    write_sources("5 3 1.5");
+    write_sources((double[]){5, 3, 1.5});
     OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     assert_int_equal(dataset_tokens(ds), N);
     assert_int_equal(dataset_windows(ds, T), N_A / T + N_B / T + N_C / T);
@@ -182,7 +175,7 @@ TEST(test_once_per_epoch)
 // Each epoch of a source has an order of its own, and so has each source.
 TEST(test_orders_differ)
 {
-    write_sources("1 1 1");
+    write_sources((double[]){1, 1, 1});
     OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     enum { W = N_C / T }; // of c: samples 2, 5, 8, ... in any case one of three
     int order[3][4][N_A / T], n[3] = {0}, same = 0, position;
@@ -197,35 +190,6 @@ TEST(test_orders_differ)
         for (int i = 0; i < W; i++) same += order[2][e][i] == order[2][0][i];
     assert_int_equal(n[2], 4 * W);
     assert_true(same < 3 * W / 2); // 27 places, each the same with probability below 1/9 of windows and offsets
-}
-
-static int open_it(void *arg)
-{
-    dataset_close(dataset_open(arg, N));
-    return 0;
-}
-
-static int window_of(void *arg)
-{
-    int32_t in[100], target[100];
-    dataset_window(arg, 2, 100, 1, true, in, target);
-    dataset_window(arg, 1, 100, 1, true, in, target);
-    dataset_window(arg, 0, 100, 1, true, in, target);
-    return 0;
-}
-
-static int tiny_share(void *arg)
-{
-    const double weight[] = {1, 1e-9};
-    (void)arg;
-    ENDED(mixture_free) Mixture m = mixture_make(weight, 2);
-    return 0;
-}
-
-static int make_two(void *weight)
-{
-    ENDED(mixture_free) Mixture m = mixture_make(weight, 2);
-    return 0;
 }
 
 // Weights whose sum is no double, or nearly nothing: their shares are those of 1 and 3 all the same.
@@ -245,18 +209,20 @@ TEST(test_far_weights)
 
 TEST(test_errors)
 {
-    write_sources("1 1 1");
+    write_sources((double[]){1, 1, 1});
     OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     assert_int_equal(dataset_windows(ds, 100), 0); // c has less than a window
-    expect_die(window_of, ds, "64 tokens in source c, fewer than a window of 100 + 1");
+    int32_t in[100], target[100];
+    expect_dies("64 tokens in source c, fewer than a window of 100 + 1",
+                for (int64_t s = 3; s-- > 0;) dataset_window(ds, s, 100, 1, true, in, target));
     unlink(in_dir("b.bin"));
-    expect_die(open_it, in_dir("mix.toml"), "b.bin: no such file");
+    expect_dies("b.bin: no such file", dataset_open(in_dir("mix.toml"), N));
     put_text("mix.toml", "[source.a]\npath = \"a.bin\"\nfield = \"text\"\n");
-    expect_die(open_it, in_dir("mix.toml"), "[source.a]: format, separator, line and field are for text");
-    expect_die(open_it, in_dir("none.toml"), "none.toml: cannot read");
-    expect_die(tiny_share, NULL, "the share is below 1 in 1048576");
-    double bad[][2] = {{0, 1}, {1, 0}, {1, -1}, {1, INFINITY}, {INFINITY, 1}, {1, NAN}};
-    for (int i = 0; i < 6; i++) expect_die(make_two, bad[i], "(a number above 0)");
+    expect_dies("[source.a]: format, separator, line and field are for text", dataset_open(in_dir("mix.toml"), N));
+    expect_dies("none.toml: cannot read", dataset_open(in_dir("none.toml"), N));
+    const double tiny[] = {1, 1e-9}, bad[][2] = {{0, 1}, {1, 0}, {1, -1}, {1, INFINITY}, {INFINITY, 1}, {1, NAN}};
+    expect_dies("the share is below 1 in 1048576", mixture_make(tiny, 2));
+    for (int i = 0; i < 6; i++) expect_dies("(a number above 0)", mixture_make(bad[i], 2));
 }
 
 TESTS(temp_dir_make, temp_dir_remove)

@@ -327,9 +327,10 @@ TEST_IN_DIR(test_refused_json)
     assert_int_equal(truncate(in_dir("tokenizer.json"), 129 << 20), 0);
     expect_dies("at most 128 MiB are read", tokenizer_load(dir));
     put_text("tokenizer.json",
-               "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
-               "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\\\\Kb\"}, "
-               "\"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}}");
+             "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
+             "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\\\\Kb\"}, "
+             "\"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+             "\"use_regex\": false}]}}");
     expect_dies("tokenizer.json: its regular expression has '\\K' at byte 1", tokenizer_load(dir));
 }
 
