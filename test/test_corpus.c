@@ -4,13 +4,13 @@
 #include "test/test.h"
 #include <sys/stat.h>
 #include <xxhash.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include "data/prep/corpus.h"
 #include "expect_die.h"
 #include "base/rng.h"
 #include "temp_dir.h"
+#include "gzip.h"
 #include "base/words.h"
 
 OWNER(CorpusReader, corpus_close)
@@ -298,16 +298,6 @@ TEST(test_folder)
 }
 
 // ---- packed files
-static size_t gzip(const void *text, size_t n, uint8_t *out, size_t room)
-{
-    z_stream z = {0};
-    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    z.next_in = (Bytef *)text, z.avail_in = (uInt)n, z.next_out = out, z.avail_out = (uInt)room;
-    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    size_t used = room - z.avail_out;
-    deflateEnd(&z);
-    return used;
-}
 
 // A text that is refused, whatever is read at a time.
 static void refuse(const char *path, const char *words)
@@ -333,17 +323,16 @@ TEST(test_frames)
 
 TEST(test_packed)
 {
-    uint8_t packed[8192];
-    char text[3000], want[3200];
+    char packed[8192], text[3000], want[3200];
     for (int i = 0; i < 2000; i++) text[i] = "the cat sat on a mat\n"[(i * 7 + i / 50) % 21];
     text[0] = 'x', text[1999] = 'y';
     sprintf(want, "[0 1 0:%.2000s]" NONE, text);
     for (int kind = 0; kind < 2; kind++) { // gzip, zstd: two members or frames
         const char *name = kind ? "p.txt.zst" : "p.txt.gz";
         size_t half = kind ? ZSTD_compress(packed, sizeof packed, text, 900, 3)
-                           : gzip(text, 900, packed, sizeof packed);
+                           : gzip_pack(packed, sizeof packed, text, 900);
         size_t n = half + (kind ? ZSTD_compress(packed + half, sizeof packed - half, text + 900, 1100, 3)
-                                : gzip(text + 900, 1100, packed + half, sizeof packed - half));
+                                : gzip_pack(packed + half, sizeof packed - half, text + 900, 1100));
         expect(put_bytes(name, packed, n), TEXT(), want);
         // Every end but those of a member is too early; the offset is the size of the file.
         for (size_t cut = 0; cut < n; cut += cut < half ? half / 5 + 1 : (n - half) / 5 + 1) {
@@ -355,11 +344,11 @@ TEST(test_packed)
         }
         packed[n] = 'x'; // not padding
         refuse(put_bytes(name, packed, n + 1), kind ? "damaged" : "end too early");
-        packed[half / 2] ^= 0xFF;
-        packed[half / 2 + 1] ^= 0xFF;
+        packed[half / 2] = (char)~packed[half / 2];
+        packed[half / 2 + 1] = (char)~packed[half / 2 + 1];
         refuse(put_bytes(name, packed, n), "damaged");
     }
-    size_t n = gzip("abc", 3, packed, sizeof packed);
+    size_t n = gzip_pack(packed, sizeof packed, "abc", 3);
     memset(packed + n, 0, 20);
     expect(put_bytes("zero.gz", packed, n + 20), TEXT(), "[0 1 0:abc]" NONE);
     // Whatever the name is, or none.
@@ -387,8 +376,8 @@ TEST(test_foreign)
                {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
                {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) refuse(put_bytes("f", row[i].bytes, row[i].n), row[i].words);
-    uint8_t packed[200]; // the mark is looked for in the content
-    size_t n = gzip("\xFF\xFE" "a\0", 4, packed, sizeof packed);
+    char packed[200]; // the mark is looked for in the content
+    size_t n = gzip_pack(packed, sizeof packed, "\xFF\xFE" "a\0", 4);
     refuse(put_bytes("f", packed, n), "f: byte 0: UTF-16, ");
     expect(put_text("f", "PK\3"), TEXT(), "[0 1 0:PK\3]" NONE);
     expect(put_text("f", "BZh is a word"), TEXT(), "[0 1 0:BZh is a word]" NONE);

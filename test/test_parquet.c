@@ -16,6 +16,7 @@ OWNER(Parquet, parquet_close)
 
 enum { ROWS = 500, PAGE = 1 << 20 };
 static char *rows[ROWS];
+#define ROW (const char *const *)rows
 
 // Rows with common beginnings, runs of one text, empty ones and, unless `all`, nulls; lengths from 0 to 3000.
 static void make_rows(bool all)
@@ -25,7 +26,7 @@ static void make_rows(bool all)
         free(rows[i]);
         rows[i] = NULL;
         if (!all && (i % 13 == 4 || (i > 200 && i < 240))) continue;
-        rows[i] = zeroed((n + 40) * 1);
+        rows[i] = zeroed(n + 40);
         if (i > 300 && i < 340) strcpy(rows[i], "twenty times the same");
         else if (i % 17) snprintf(rows[i], 40, "page %zu of %zu:", i / 20, i);
         for (size_t k = strlen(rows[i]); i % 17 && k < n; k++) rows[i][k] = (char)('a' + (i * k) % 26);
@@ -72,8 +73,7 @@ TEST(test_grid)
                          .group_rows = size[i >> 4 & 3][1], .v2 = i >> 6 & 1, .required = i >> 7 & 1,
                          .grouped = i >> 8 & 1, .crc = i >> 9 & 1};
         make_rows(f.required && !f.grouped);
-        expect_rows(put_rows("grid", (const char *const *)rows, ROWS, f), f.grouped ? "meta.text" : "text",
-                    (const char *const *)rows, ROWS);
+        expect_rows(put_rows("grid", ROW, ROWS, f), f.grouped ? "meta.text" : "text", ROW, ROWS);
     }
     expect_rows(put_rows("none", NULL, 0, (FileOptions){0}), "text", NULL, 0);
     const char *nulls[20] = {NULL};
@@ -123,23 +123,16 @@ TEST(test_other_writer)
 
 // ---- what is refused
 
-typedef struct {
-    const char *path, *column;
-    size_t max_page;
-} Read;
-
-static int read_all(void *arg)
+static void read_all(const char *path, const char *column, size_t max_page)
 {
-    Read *r = arg;
     ParquetRow row;
-    OWN(Parquet) *p = parquet_open(r->path, r->column, r->max_page ? r->max_page : PAGE, "max_page");
+    OWN(Parquet) *p = parquet_open(path, column, max_page, "max_page");
     while (parquet_next(p, &row)) {}
-    return 0;
 }
 
 static void refuse(const char *path, const char *column, const char *words)
 {
-    expect_die(read_all, (&(Read){path, column, 0}), words);
+    expect_dies(words, read_all(path, column, PAGE));
 }
 
 TEST(test_refused)
@@ -189,8 +182,8 @@ TEST(test_pages)
     const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
     for (int c = 0; c < 4; c++) {
         const char *path = put_rows("f", row, 1, (FileOptions){.codec = codec[c], .required = true, .v2 = true});
-        expect_die(read_all, (&(Read){path, "text", 100003}), ": a page of 100004 bytes, above 100003 (raise max_p");
-        assert_int_equal(read_all(&(Read){path, "text", 100004}), 0);
+        expect_dies(": a page of 100004 bytes, above 100003 (raise max_p", read_all(path, "text", 100003));
+        read_all(path, "text", 100004);
         Out o = parquet_file(row, 1, (FileOptions){.codec = codec[c], .required = true, .crc = true});
         o.bytes[44]++; // in the page
         refuse(put_bytes("f", o.bytes, o.n), "text", "damaged Parquet: the checksum of a page is wrong (fetch it again)");
@@ -220,8 +213,9 @@ TEST(test_damage)
         for (size_t i = 0; i < o.n; i++) {
             uint8_t was = o.bytes[i];
             o.bytes[i] = e & 2 ? 255 : (uint8_t)(was + 1);
-            Read r = {put_bytes("f", o.bytes, o.n), "text", 0};
-            int status = run_child(read_all, &r, words, sizeof words);
+            Child child = child_begin();
+            if (!child.pid) read_all(put_bytes("f", o.bytes, o.n), "text", PAGE), exit(0);
+            int status = child_end(child, words, sizeof words);
             const char *end = strchr(words, '\n');
             bool one_line = status == 1 && strncmp(words, "error: ", 7) == 0 && end && !end[1];
             if (!one_line && (status != 0 || *words)) fail_msg("byte %zu: status %d: %s", i, status, words);
@@ -274,49 +268,29 @@ TEST(test_corpus)
 }
 
 // The reader of text meets Parquet; a folder has both.
-static int read_as_jsonl(void *path)
+static void read_corpus(const char *path, CorpusOptions options)
 {
     CorpusRecord doc;
-    CorpusReader *r = corpus_open((const char *const[]){path}, 1, (CorpusOptions){.format = SOURCE_JSONL});
+    CorpusReader *r = corpus_open(&path, 1, options);
     while (corpus_next(r, &doc)) {}
-    return 0;
-}
-
-static int read_whole(void *path)
-{
-    size_t n;
-    free(corpus_read(path, &n, (CorpusOptions){0}));
-    return 0;
-}
-
-static int read_strictly(void *path)
-{
-    CorpusRecord doc;
-    CorpusReader *r = corpus_open((const char *const[]){path}, 1, (CorpusOptions){.max_bytes = 2, .strict = true});
-    while (corpus_next(r, &doc)) {}
-    return 0;
 }
 
 TEST(test_wrong_format)
 {
     const char *row[] = {"one"}, *path = put_rows("a.parquet", row, 1, (FileOptions){.codec = FILE_ZSTD});
-    expect_die(read_as_jsonl, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
-    expect_die(read_whole, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
-    expect_die(read_strictly, (void *)(uintptr_t)path, "a.parquet:1: the row is longer than 2 bytes");
-}
-
-static void expect_same(const char *a, const char *b)
-{
-    char command[1500];
-    snprintf(command, sizeof command, "cmp '%s/%s' '%s/%s'", dir, a, dir, b);
-    assert_int_equal(system(command), 0);
+    const char *words = "a.parquet: byte 0: a Parquet file, read as text or JSONL";
+    size_t n;
+    expect_dies(words, read_corpus(path, (CorpusOptions){.format = SOURCE_JSONL}));
+    expect_dies(words, corpus_read(path, &n, (CorpusOptions){0}));
+    expect_dies("a.parquet:1: the row is longer than 2 bytes",
+                read_corpus(path, (CorpusOptions){.max_bytes = 2, .strict = true}));
 }
 
 // A recipe with a source in Parquet gives the tokens of the same texts in JSONL; so does `prepare tokens`.
 TEST(test_recipe)
 {
     make_rows(false);
-    put_rows("rows.parquet", (const char *const *)rows, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
+    put_rows("rows.parquet", ROW, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
              .encoding = FILE_DICTIONARY, .page_rows = 40, .group_rows = 150});
     FILE *f = fopen(in_dir("rows.jsonl"), "w");
     for (uint64_t i = 0; i < ROWS; i++)
@@ -328,19 +302,18 @@ TEST(test_recipe)
         snprintf(text, sizeof text, "[recipe]\nout = \"out%d\"\nunit = 0.01\n[source.a]\npath = \"%s[dedup]\n"
                  "exact = true\n[tokenizer]\nvocab = 300\n[shards]\nval = 0.1\n", i, name[i]);
         put_text("r.toml", text);
-        if (run("r.toml") != 0) fail_msg("%s", output);
+        expect_run("r.toml", 0, "");
     }
-    expect_same("out0/shards/a/train_000000.bin", "out1/shards/a/train_000000.bin");
-    expect_same("out0/shards/a/val_000000.bin", "out1/shards/a/val_000000.bin");
-    if (run("tokens --input rows.jsonl --vocab 300 --out t0")) fail_msg("%s", output);
-    if (run("tokens --input rows.parquet --field meta.text --vocab 300 --out t1")) fail_msg("%s", output);
-    expect_same("t0/train_000000.bin", "t1/train_000000.bin");
+    same_files("out0/shards/a/train_000000.bin", "out1/shards/a/train_000000.bin");
+    same_files("out0/shards/a/val_000000.bin", "out1/shards/a/val_000000.bin");
+    expect_run("tokens --input rows.jsonl --vocab 300 --out t0", 0, "");
+    expect_run("tokens --input rows.parquet --field meta.text --vocab 300 --out t1", 0, "");
+    same_files("t0/train_000000.bin", "t1/train_000000.bin");
     put_text("s.toml", "[recipe]\nout = \"out2\"\n[source.a]\npath = \"rows.parquet\"\nformat = parquet\n"
                        "line = \"\"\n");
     expect_run("s.toml", 1, "[source.a]: line has no effect: ");
     expect_run("tokens --input rows.parquet --out t2", 1,
-               "error: rows.parquet: no column 'text' (columns of strings, to be chosen with "
-               "'field': meta.text)");
+               "error: rows.parquet: no column 'text' (columns of strings, to be chosen with 'field': meta.text)");
     expect_run("tokens --input - --format parquet --out t2 <rows.parquet", 1,
                "error: -: Parquet is read from its end, so not from a pipe (save it as a file)");
 }
