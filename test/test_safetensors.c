@@ -267,7 +267,7 @@ TEST(test_write_errors)
     assert_true(safetensors_write(file, t, 1, NULL, 0, NULL, NULL, error, sizeof error));
     for (size_t i = 0; i < sizeof row / sizeof *row - (access("/dev/full", W_OK) != 0); i++) {
         t[0].name = row[i].name;
-        assert_false(safetensors_write(row[i].path, t, row[i].n, &format, row[i].n_meta, NULL, NULL, error, sizeof error));
+        assert_false(safetensors_write(row[i].path, t, row[i].n, &format, row[i].n_meta, NULL, NULL, error, 512));
         if (!strstr(error, row[i].words)) fail_msg("'%s', not '%s'", error, row[i].words);
     }
 }
