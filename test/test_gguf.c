@@ -433,7 +433,7 @@ TEST_IN_DIR(test_refusals)
     expect_refused(llama, "llama.rope.dimension_count", 4, &one, 4, "all of a head is turned");
     expect_refused(llama, "general.architecture", 4 + 8, "mamba", 5, "general.architecture = mamba: not known here");
     expect_refused(llama, "tokenizer.ggml.pre", 4 + 8, "gpt-9", 5, "tokenizer.ggml.pre = gpt-9: not known here");
-    expect_refused(llama, "tokenizer.ggml.model", 4 + 8, "bert", 4, "tokenizer.ggml.model = bert: not known here (gpt2");
+    expect_refused(llama, "tokenizer.ggml.model", 4 + 8, "bert", 4, "tokenizer.ggml.model = bert: not known here (gpt");
     expect_refused(llama, "blk.0.attn_q", 0, ".weighs", 7, "no tensor blk.0.attn_q.weight");
     // Two tensors of one place. The offset stands behind the name, the number of dimensions, one of them, and the type.
     expect_refused(llama, "output_norm.weight", 4 + 8 + 4, &(uint64_t){0}, 8, "overlap (damaged?)");

@@ -1,5 +1,6 @@
 // Tales and rhymes: their probability is exact, they have the form that they claim, and build/stories writes what it
 // says.
+#define _GNU_SOURCE // memmem
 #include "data/stories/stories.h"
 #include "data/stories/stories_tables.h"
 
@@ -14,7 +15,31 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-OWNER(Grammar, grammar_free)
+#define PROGRAM "stories"
+#include "program.h"
+#include "base/words.h"
+
+OWNER(json_t, json_decref)
+
+static Grammar *kinds[2];
+
+static int set_up(void **state)
+{
+    kinds[STORIES_TALES] = stories_load(STORIES_TALES);
+    kinds[STORIES_RHYMES] = stories_load(STORIES_RHYMES);
+    return program_set_up(state);
+}
+
+static int tear_down(void **state)
+{
+    grammar_free(kinds[1]);
+    return temp_dir_remove(state);
+}
+
+static void end_text(GrammarText *text)
+{
+    free(text->bytes);
+}
 
 // The words that a word list of the grammar is written with, as one string "|Anna|Bella|...|".
 static char *word_list(const char *name)
@@ -36,16 +61,12 @@ static bool in_list(const char *list, const char *word, size_t n)
     return strstr(list, entry) != NULL;
 }
 
-static size_t count_words(const GrammarText *text)
+// The next word at *at or behind it: where it begins, and its letters. False when there is none.
+static bool next_word(const GrammarText *text, size_t *at, size_t *n)
 {
-    size_t words = 0;
-    bool in_word = false;
-    for (size_t k = 0; k < text->n_bytes; k++) {
-        bool letter = isalpha((unsigned char)text->bytes[k]);
-        words += letter && !in_word;
-        in_word = letter;
-    }
-    return words;
+    while (*at < text->n_bytes && !isalpha((unsigned char)text->bytes[*at])) ++*at;
+    for (*n = 0; *at + *n < text->n_bytes && isalpha((unsigned char)text->bytes[*at + *n]);) ++*n;
+    return *n > 0;
 }
 
 // Every story is read back in exactly one way, with exactly the probability that the writer reported (the
@@ -53,25 +74,21 @@ static size_t count_words(const GrammarText *text)
 // a rhyme, and no rhyme a tale: --check may ask for one after the other.
 TEST(test_one_derivation)
 {
-    Grammar *g[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
-    GrammarText text = {0};
+    ENDED(end_text) GrammarText text = {0};
     for (uint64_t i = 0; i < 800; i++) {
-        grammar_write(g[i % 2], 11, i, &text);
-        GrammarScore score = grammar_score(g[i % 2], text.bytes, text.n_bytes);
+        grammar_write(kinds[i % 2], 11, i, &text);
+        GrammarScore score = grammar_score(kinds[i % 2], text.bytes, text.n_bytes);
         assert_int_equal(score.derivations, 1);
         assert_true(score.nats == text.nats);
         assert_int_equal(score.reached, text.n_bytes);
-        assert_int_equal(grammar_score(g[1 - i % 2], text.bytes, text.n_bytes).derivations, 0);
+        assert_int_equal(grammar_score(kinds[1 - i % 2], text.bytes, text.n_bytes).derivations, 0);
     }
-    free(text.bytes);
-    grammar_free(g[0]);
-    grammar_free(g[1]);
 }
 
 TEST(test_same_seed_same_story)
 {
-    OWN(Grammar) *g = stories_load(STORIES_TALES);
-    GrammarText a = {0}, b = {0};
+    ENDED(end_text) GrammarText a = {0}, b = {0};
+    Grammar *g = kinds[STORIES_TALES];
     size_t n_equal = 0;
     for (uint64_t i = 50; i-- > 0;) { // backwards here, alone below: the order does not matter
         grammar_write(g, 3, i, &a);
@@ -86,22 +103,12 @@ TEST(test_same_seed_same_story)
         if (fresh != g) grammar_free(fresh);
     }
     assert_int_equal(n_equal, 0); // other seeds and the validation tales are other tales
-    free(a.bytes);
-    free(b.bytes);
-}
-
-static bool occurs(const char *s, size_t n_s, const char *word, size_t n)
-{
-    for (size_t k = 0; k + n <= n_s; k++)
-        if (!memcmp(s + k, word, n)) return true;
-    return false;
 }
 
 // What a model gets wrong must not pass: another name at the end, a cut story, a word too many.
 TEST(test_not_a_story)
 {
-    Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
-    GrammarText text = {0};
+    ENDED(end_text) GrammarText text = {0};
     FREED char *girls = word_list("girl"), *boys = word_list("boy");
     size_t n_swapped = 0;
     for (uint64_t i = 0; i < 60; i++) {
@@ -117,7 +124,7 @@ TEST(test_not_a_story)
             while (k + n < text.n_bytes && isalpha((unsigned char)copy[k + n])) n++;
             if (n < 3 || isalpha((unsigned char)copy[k ? k - 1 : 0])) continue;
             char *list = in_list(girls, copy + k, n) ? girls : in_list(boys, copy + k, n) ? boys : NULL;
-            if (!list || !occurs(copy, k, copy + k, n)) continue;
+            if (!list || !memmem(copy, k, copy + k, n)) continue;
             char other[16] = {0};
             for (char *s = list; (s = strchr(s, '|')) && s[1]; s++)
                 if (strcspn(s + 1, "|") == n && memcmp(s + 1, copy + k, n)) memcpy(other, s + 1, n);
@@ -132,9 +139,6 @@ TEST(test_not_a_story)
         }
     }
     assert_true(n_swapped > 40);
-    free(text.bytes);
-    grammar_free(kinds[0]);
-    grammar_free(kinds[1]);
 }
 
 // Where the last sentence but one begins: after the second end of a sentence, from the text's end, that has
@@ -156,16 +160,14 @@ static size_t last_two_sentences(const GrammarText *text)
 // two sentences.
 TEST(test_names_are_kept)
 {
-    Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
-    GrammarText text = {0};
+    ENDED(end_text) GrammarText text = {0};
     FREED char *girls = word_list("girl"), *boys = word_list("boy");
     for (uint64_t i = 0; i < 600; i++) {
         bool tale = i % 2 == 0;
         grammar_write(kinds[i % 2], 6, i, &text);
         char names[2][16] = {{0}}, last[16] = {0};
         size_t last_hero = 0, n_hero = 0;
-        for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
-            for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
+        for (size_t k = 0, n; next_word(&text, &k, &n); k += n) {
             if (n < 2 || n > 15 || (k > 6 && !memcmp(text.bytes + k - 5, "ome, ", 5))) continue;
             if (!in_list(girls, text.bytes + k, n) && !in_list(boys, text.bytes + k, n)) continue;
             memset(last, 0, sizeof last);
@@ -180,27 +182,6 @@ TEST(test_names_are_kept)
         bool girl = in_list(girls, names[0], strlen(names[0]));
         if (*names[1]) assert_true(girl != in_list(girls, names[1], strlen(names[1])));
     }
-    free(text.bytes);
-    grammar_free(kinds[0]);
-    grammar_free(kinds[1]);
-}
-
-enum { TABLE = 1 << 14 };
-
-// Adds a word to an open-addressing table of lower-case words. True when it is new.
-static bool add_word(char (*table)[24], const char *s, size_t n)
-{
-    char word[24] = {0};
-    uint32_t h = 2166136261u;
-    assert_true(n < sizeof word);
-    for (size_t i = 0; i < n; i++) {
-        word[i] = (char)tolower((unsigned char)s[i]);
-        h = (h ^ (unsigned char)word[i]) * 16777619u;
-    }
-    for (h %= TABLE; *table[h]; h = (h + 1) % TABLE)
-        if (!strcmp(table[h], word)) return false;
-    strcpy(table[h], word);
-    return true;
 }
 
 // One line of plain ASCII that ends where the text ends, with sentences that begin and end as they should.
@@ -222,24 +203,21 @@ static void check_line(const GrammarText *text)
 // `bytes` of one kind, each text of the right length; returns the number of distinct words in them.
 static size_t read_kind(StoriesKind kind, size_t bytes, size_t shortest, size_t longest)
 {
-    OWN(Grammar) *g = stories_load(kind);
-    GrammarText text = {0};
-    char(*table)[24] = calloc(TABLE, sizeof *table);
-    assert_non_null(table);
-    size_t n_distinct = 0, n_bytes = 0;
+    ENDED(end_text) GrammarText text = {0};
+    ENDED(words_free) Words distinct = {0};
+    size_t n_bytes = 0;
     for (uint64_t i = 0; n_bytes < bytes; i++) {
-        grammar_write(g, 1, i, &text);
-        n_bytes += text.n_bytes;
-        for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
-            for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
-            if (n) n_distinct += add_word(table, text.bytes + k, n);
-        }
+        size_t n_words = 0;
+        grammar_write(kinds[kind], 1, i, &text);
         check_line(&text);
-        assert_in_range(count_words(&text), shortest, longest);
+        n_bytes += text.n_bytes;
+        for (size_t k = 0, n; next_word(&text, &k, &n); k += n, n_words++) {
+            text.bytes[k] = (char)tolower((unsigned char)text.bytes[k]);
+            words_add(&distinct, text.bytes + k, n);
+        }
+        assert_in_range(n_words, shortest, longest);
     }
-    free(table);
-    free(text.bytes);
-    return n_distinct;
+    return distinct.n;
 }
 
 TEST(test_words_and_lengths)
@@ -252,10 +230,6 @@ TEST(test_words_and_lengths)
 
 // ---- The program ----
 
-#define PROGRAM "stories"
-#include "program.h"
-OWNER(json_t, json_decref)
-
 typedef struct {
     size_t stories, bytes;
     double nats;
@@ -263,11 +237,10 @@ typedef struct {
 
 // From *pos on the file holds stories first, first + 1, ... of one kind with separators, byte for byte,
 // until they are at least `bytes` long and no longer.
-static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind, uint64_t first,
-                       size_t bytes)
+static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind, uint64_t first, size_t bytes)
 {
-    OWN(Grammar) *g = stories_load(kind);
-    GrammarText text = {0};
+    Grammar *g = kinds[kind];
+    ENDED(end_text) GrammarText text = {0};
     Sums sums = {0};
     for (; sums.bytes < bytes; sums.stories++) {
         grammar_write(g, 8, first + sums.stories, &text);
@@ -278,7 +251,6 @@ static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind
         sums.bytes += text.n_bytes;
         sums.nats += text.nats;
     }
-    free(text.bytes);
     return sums;
 }
 
@@ -301,9 +273,9 @@ static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
     Sums primer = check_part(file, n, &pos, STORIES_RHYMES, STORIES_RHYME_FIRST, primer_bytes);
     Sums tales = check_part(file, n, &pos, STORIES_TALES, 0, bytes > primer.bytes ? bytes - primer.bytes : 0);
     assert_int_equal(pos, n);
-    free(file);
-    file = take_file("new/corpus/val.txt", &n), pos = 0;
-    Sums val = check_part(file, n, &pos, STORIES_TALES, STORIES_VAL_FIRST, val_bytes);
+    FREED char *val_file = take_file("new/corpus/val.txt", &n);
+    pos = 0;
+    Sums val = check_part(val_file, n, &pos, STORIES_TALES, STORIES_VAL_FIRST, val_bytes);
     assert_int_equal(pos, n);
     OWN(json_t) *json = json_load_file(in_dir("new/corpus/floor.json"), JSON_REJECT_DUPLICATES, NULL);
     json_t *train = json_object_get(json, "train");
@@ -386,4 +358,4 @@ TEST(test_program_errors)
     expect_run("--help", 0, "--val-bytes");
 }
 
-TESTS(program_set_up, temp_dir_remove)
+TESTS(set_up, tear_down)
