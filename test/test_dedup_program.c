@@ -9,12 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static void holds(const char *name, const char *expected)
-{
-    FREED char *text = take_file(name, NULL);
-    assert_string_equal(text, expected);
-}
-
 TEST(test_files)
 {
     put_text("a.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n\n  \n{\"id\": 2, \"text\": \"three\"}\n"
@@ -23,28 +17,28 @@ TEST(test_files)
     expect_run("--exact --write keep.out --removed removed.out --clusters clusters.out --bench "
                "a.jsonl b.txt", 0, "exact                   6            3            3");
     says(" documents/s ");
-    holds("keep.out", "one\xEF\xBF\xBD two<|endoftext|>three<|endoftext|>four\nlines\n<|endoftext|>");
-    holds("removed.out", "a.jsonl:5\nb.txt:1\nb.txt:5\n");
-    holds("clusters.out", "{\"keep\":0,\"remove\":[2]}\n{\"keep\":1,\"remove\":[3]}\n{\"keep\":4,\"remove\":[5]}\n");
-    assert_int_equal(run("a.jsonl b.txt --exact --write keep.jsonl"), 0); // lines of JSON stay as they are
-    holds("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n"
+    has_text("keep.out", "one\xEF\xBF\xBD two<|endoftext|>three<|endoftext|>four\nlines\n<|endoftext|>");
+    has_text("removed.out", "a.jsonl:5\nb.txt:1\nb.txt:5\n");
+    has_text("clusters.out", "{\"keep\":0,\"remove\":[2]}\n{\"keep\":1,\"remove\":[3]}\n{\"keep\":4,\"remove\":[5]}\n");
+    expect_run("a.jsonl b.txt --exact --write keep.jsonl", 0, ""); // lines of JSON stay as they are
+    has_text("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n"
                         "{\"text\":\"four\\nlines\\n\",\"source\":\"b.txt\",\"index\":1}\n");
-    assert_int_equal(run("--exact - --format jsonl --write keep.jsonl <a.jsonl"), 0);
-    holds("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n");
-    assert_int_equal(run("b.txt --separator-line lines --exact --write keep.out"), 0);
-    holds("keep.out", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines\nlines\n");
-    assert_int_equal(run("--show 4 a.jsonl b.txt"), 0);
+    expect_run("--exact - --format jsonl --write keep.jsonl <a.jsonl", 0, "");
+    has_text("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n");
+    expect_run("b.txt --separator-line lines --exact --write keep.out", 0, "");
+    has_text("keep.out", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines\nlines\n");
+    expect_run("--show 4 a.jsonl b.txt", 0, "");
     assert_string_equal(output, "four\nlines\n\n");
     expect_run("--separator line b.txt", 0, "exact                   3            0            3");
     put_text("c.jsonl", "{\"body\": \"x\"}");
-    assert_int_equal(run("--field body c.jsonl"), 0);
+    expect_run("--field body c.jsonl", 0, "");
     put_text("empty.txt", "");
-    assert_int_equal(run("empty.txt"), 0);
+    expect_run("empty.txt", 0, "");
     expect_run("--threshold 0.8 --curve curve.svg", 0, "9 bands of 13 rows");
     says("   0.80      0.3988");
     char end[20];
     assert_int_equal(symlink("curve.svg", in_dir("link.svg")), 0);
-    assert_int_equal(run("--threshold 0.8 --curve link.svg"), 0); // goes where the link leads
+    expect_run("--threshold 0.8 --curve link.svg", 0, ""); // goes where the link leads
     assert_int_equal(readlink(in_dir("link.svg"), end, sizeof end), strlen("curve.svg"));
 }
 
@@ -58,27 +52,23 @@ TEST(test_separator_in_text)
                "read as several (write .jsonl instead)\n");
     expect_run("in.jsonl --separator-line -- --write out.txt", 0, "out.txt: 1 documents hold the separator '--' ");
     expect_run("in.jsonl --separator-line '' --write out.txt", 0, "out.txt: 1 documents hold the separator '' ");
-    assert_int_equal(run("in.jsonl --separator , --write out.txt"), 0);
+    expect_run("in.jsonl --separator , --write out.txt", 0, "");
     assert_null(strstr(output, said));
-    assert_int_equal(run("in.jsonl --write out.jsonl"), 0);
+    expect_run("in.jsonl --write out.jsonl", 0, "");
     assert_null(strstr(output, said));
 }
 
 // A document of more than one block of the reader, its separator across the border of two.
 TEST(test_long_documents)
 {
-    char path[300];
-    snprintf(path, sizeof path, "%s/long.txt", dir);
     for (size_t first = (1 << 18) - 14; first < (1 << 18) + 2; first += 3) {
-        FILE *f = fopen(path, "wb");
-        assert_non_null(f);
-        for (size_t i = 0; i < first; i++) fputc('x', f);
-        fputs("<|endoftext|>end", f);
-        for (size_t i = 0; i < 3 << 18; i++) fputc('y', f);
-        assert_int_equal(fclose(f), 0);
-        assert_int_equal(run("--show 1 long.txt | tr -d y"), 0);
+        FREED char *text = zeroed(first + (3 << 18) + 20);
+        memset(text, 'x', first);
+        memset(stpcpy(text + first, "<|endoftext|>end"), 'y', 3 << 18);
+        put_text("long.txt", text);
+        expect_run("--show 1 long.txt | tr -d y", 0, "");
         assert_string_equal(output, "end\n");
-        assert_int_equal(run("--show 0 long.txt | wc -c"), 0);
+        expect_run("--show 0 long.txt | wc -c", 0, "");
         assert_int_equal(atol(output), first + 1);
     }
 }
@@ -94,8 +84,8 @@ TEST(test_evaluation)
                                    "of 1 half or more, of 0 all\n"));
     says("1 examples have fewer than 4 words");
     says("document 1: 2 of 4 4-grams, the first at word 1, of example 0\n");
-    holds("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
-    holds("hit.out", "corpus.txt:1\n");
+    has_text("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
+    has_text("hit.out", "corpus.txt:1\n");
     put_text("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
     expect_run("--ngram 4 --field body --evaluation-field text --evaluation eval.jsonl body.jsonl", 0,
                "1 of 1 documents hold 1 or more 4-grams of the evaluation set\n");

@@ -80,27 +80,18 @@ TEST(test_small)
     sort_and_compare(0, 1, 2, EXTSORT_MIN_BYTES, one);
 }
 
-static int into_no_folder(void *arg)
+static void add_many(const char *folder)
 {
-    Extsort *s = extsort_open("/nowhere/at/all", 1, EXTSORT_MIN_BYTES);
+    Extsort *s = extsort_open(folder, 1, EXTSORT_MIN_BYTES);
     for (uint64_t i = 0; i < EXTSORT_MIN_BYTES; i++) extsort_add(s, &i);
-    return arg != NULL;
-}
-
-static int onto_full_disk(void *arg)
-{
-    struct rlimit least = {10000, 10000};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &least); // stands for a full disk: write fails
-    Extsort *s = extsort_open(NULL, 1, EXTSORT_MIN_BYTES);
-    for (uint64_t i = 0; i < EXTSORT_MIN_BYTES; i++) extsort_add(s, &i);
-    return arg != NULL;
 }
 
 TEST(test_errors)
 {
-    expect_die(into_no_folder, NULL, "sort: /nowhere/at/all: No such file or directory (name a folder");
-    expect_die(onto_full_disk, NULL, "File too large (name a folder with more room)");
+    expect_dies("sort: /nowhere/at/all: No such file or directory (name a folder", add_many("/nowhere/at/all"));
+    const struct rlimit least = {10000, 10000};
+    expect_dies("File too large (name a folder with more room)", signal(SIGXFSZ, SIG_IGN),
+                setrlimit(RLIMIT_FSIZE, &least), add_many(NULL)); // stands for a full disk: write fails
 }
 
 TESTS(NULL, NULL)
