@@ -27,8 +27,7 @@ enum { L = 2, C = 12, H = 3, G = 1, D = 4, F = 64, V = 270, T = 8 };
 static const char
     llama[] = ROTARY "tie=false",
     biased[] = "norm=rmsnorm activation=swiglu position=rope bias=true kv_heads=1 tie=true",
-    qwen[] = ROTARY "tie=true qk_norm=true",
-    gpt2[] = "kv_heads=3 bias=true tie=true",
+    qwen[] = ROTARY "tie=true qk_norm=true", gpt2[] = "kv_heads=3 bias=true tie=true",
     scaled[] = ROTARY "rope_scaling=llama3 rope_factor=8 rope_original=8192 rope_slow=1 rope_fast=4 rope_theta=1e8",
     yarn[] = ROTARY "rope_scaling=yarn rope_factor=2.5 rope_original=4 rope_slow=2 rope_fast=20",
     mixtral[] = ROTARY "tie=false experts=3 experts_active=2 experts_ffn=64",

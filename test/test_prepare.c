@@ -277,8 +277,7 @@ TEST_IN_DIR(test_errors)
     expect_error("prepare tokens --out @/in.txt --input @/in.txt", 1, "/in.txt: not a folder");
     expect_error("prepare tokens --out @/in.txt/x --input @/in.txt", 1, "/in.txt/x: Not a directory");
     expect_error("prepare tokens --out /proc/x --input @/in.txt", 1, "/proc/x:");
-    expect_error("prepare tokens --out @/o --input @/in.txt --vocab 256", 1,
-                 "--vocab: '256' (a whole number from 257");
+    expect_error("prepare tokens --out @/o --input @/in.txt --vocab 256", 1, "--vocab: '256' (a whole number from 257");
     expect_error("prepare tokens --out @/o --input @/in.txt --vocab 1k", 1, "--vocab: '1k'");
     expect_error("prepare tokens --out @/o --input @/in.txt --val 1", 1, "--val: '1'");
     expect_error("prepare tokens --out @/o --input @/in.txt --val nan", 1, "--val: 'nan'");

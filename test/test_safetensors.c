@@ -239,8 +239,7 @@ TEST(test_exact_bytes)
     static const char expected[] =
         "\x58\0\0\0\0\0\0\0"
         "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
-        "   "
-        "\0\0\x80\x3f\0\0\0\xc0";
+        "   \0\0\x80\x3f\0\0\0\xc0";
     assert_true(safetensors_write(file, &t, 1, NULL, 0, NULL, NULL, NULL, 0));
     has_bytes("x.safetensors", expected, sizeof expected - 1);
 }

@@ -289,8 +289,7 @@ TEST(test_program_corpus)
 {
     assert_int_equal(run("--bytes 50000 --primer 10000 --val-bytes 19000 --seed 8 --out new/corpus"), 0);
     check_corpus(50000, 10000, 19000);
-    const char *files[] = {"--check new/corpus/train.txt | tail -n 1",
-                           "--check new/corpus/val.txt | tail -n 1"};
+    const char *files[] = {"--check new/corpus/train.txt | tail -n 1", "--check new/corpus/val.txt | tail -n 1"};
     for (int f = 0; f < 2; f++) { // both kinds, and tales alone
         size_t good, all;
         assert_int_equal(run(files[f]), 0);
