@@ -57,6 +57,9 @@ __attribute__((unused)) static void *zeroed(size_t n_bytes)
     return p;
 }
 
+// Bytes and their number, each of what came and of what is wanted.
+#define same_bytes(a, n_a, b, n_b) (assert_int_equal(n_a, n_b), assert_memory_equal(a, b, n_b))
+
 // A variable that frees what it holds at the end of its block:
 //     FREED char *text = ...                         memory of malloc, by free
 //     OWN(Tokenizer) *t = ...                        by the function that OWNER(Tokenizer, tokenizer_free) names

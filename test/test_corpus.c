@@ -30,13 +30,11 @@ TEST(test_lines_and_files)
         size_t n_files;
         for (int i = 0; i < 3; i++) {
             assert_true(corpus_next(r, &doc));
-            assert_int_equal(doc.n_bytes, strlen(words[i]));
-            assert_memory_equal(doc.text, words[i], doc.n_bytes);
+            same_bytes(doc.text, doc.n_bytes, words[i], strlen(words[i]));
             assert_int_equal(doc.line, i == 1 ? 3 : 1);
             if (!line[i]) assert_null(doc.json);
             else {
-                assert_int_equal(doc.n_json, strlen(line[i]));
-                assert_memory_equal(doc.json, line[i], doc.n_json);
+                same_bytes(doc.json, doc.n_json, line[i], strlen(line[i]));
             }
             const CorpusFile *file = corpus_files(r, &n_files);
             assert_int_equal(n_files, i < 2 ? 0 : 2);
@@ -116,11 +114,7 @@ static const char *read_it(const char *path, CorpusOptions options)
 // are too many only as U+FFFD.
 TEST(test_long_text)
 {
-    const struct {
-        const char *bytes;
-        CorpusOptions options;
-        const char *want;
-    } row[] = {
+    const struct { const char *bytes; CorpusOptions options; const char *want; } row[] = {
         {"a\nb|123456|", TEXT(.separator = "|", .max_bytes = 5), "l.txt:2: document 2 is longer than 5 bytes"},
         {"a\nb|123456", TEXT(.separator = "|", .max_bytes = 5, .raise = "--max"), "If it is, raise --max)"},
         {"a\n\nb\n3456\n\n", TEXT(.line = "", .max_bytes = 6), "l.txt:3: document 2 is longer than 6 bytes"},
@@ -167,10 +161,7 @@ TEST(test_many_values)
 // Bytes, and how many U+FFFD they become: the maximal subparts of the Unicode Standard, section 3.9.
 TEST(test_utf8)
 {
-    const struct {
-        const char *bytes, *want;
-        int count;
-    } row[] = {
+    const struct { const char *bytes, *want; int count; } row[] = {
 #define R "\xEF\xBF\xBD"
         {"\x80", R, 1},
         {"\xC0\xAF", R R, 2}, // overlong /
@@ -259,8 +250,7 @@ TEST(test_nearly_json)
     CorpusRecord doc;
     assert_true(corpus_next(r, &doc));
     const char *line = "{\"a\": NaN, \"text\": \"\xEF\xBF\xBD\\ufffd\"}";
-    assert_int_equal(doc.n_json, strlen(line));
-    assert_memory_equal(doc.json, line, doc.n_json);
+    same_bytes(doc.json, doc.n_json, line, strlen(line));
 }
 
 TEST(test_folder)
@@ -365,16 +355,13 @@ TEST(test_packed)
 // Formats that would be read as ill-formed text.
 TEST(test_foreign)
 {
-    const struct {
-        const char *bytes;
-        size_t n;
-        const char *words;
-    } row[] = {{"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
-               {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
-               {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
-               {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
-               {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
-               {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
+    const struct { const char *bytes; size_t n; const char *words; } row[] = {
+        {"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
+        {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
+        {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
+        {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
+        {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
+        {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) refuse(put_bytes("f", row[i].bytes, row[i].n), row[i].words);
     char packed[200]; // the mark is looked for in the content
     size_t n = gzip_pack(packed, sizeof packed, "\xFF\xFE" "a\0", 4);

@@ -97,9 +97,8 @@ TEST(test_shards)
 {
     int32_t id[100], back[100];
     for (int i = 0; i < 100; i++) id[i] = i * 7 % 300;
-    const struct {
-        int n, most, files;
-    } row[] = {{100, 9, 12}, {100, 100, 1}, {99, 33, 3}, {3, 1, 3}, {1, 50, 1}, {0, 5, 0}};
+    const struct { int n, most, files; } row[] = {
+        {100, 9, 12}, {100, 100, 1}, {99, 33, 3}, {3, 1, 3}, {1, 50, 1}, {0, 5, 0}};
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Shards *s = shards_open(dir, "part", 300, DATASET_AUTO, row[r].most);
         for (int at = 0, piece = 1; at < row[r].n; at += piece, piece = piece * 2 % 31 + 1) {

@@ -186,12 +186,9 @@ TEST_IN_DIR(test_errors)
     }
     expect_dies("1046 bytes, but its header says 10 tokens = 1044 bytes",
                 dataset_open(put_bytes("x.bin", bytes, 1024 + 22), 100));
-    const struct {
-        int at;
-        uint8_t value;
-        const char *words;
-    } changes[] = {{0, 0x89, "first number 20240521"}, {4, 2, "version 2"}, {11, 0x80, "-2147483638 tokens"},
-                   {8, 11, "11 tokens = 1046 bytes"}};
+    const struct { int at; uint8_t value; const char *words; } changes[] = {
+        {0, 0x89, "first number 20240521"}, {4, 2, "version 2"}, {11, 0x80, "-2147483638 tokens"},
+        {8, 11, "11 tokens = 1046 bytes"}};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         memcpy(bad, bytes, sizeof bad);
         bad[changes[i].at] = changes[i].value;

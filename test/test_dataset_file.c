@@ -85,15 +85,12 @@ TEST(test_megatron)
         put_bytes("m.idx", idx, cut);
         expect_dies("m.idx: ", dataset_open(in_dir("m.idx"), 301));
     }
-    const struct {
-        size_t at;
-        uint8_t value;
-        const char *words;
-    } changes[] = {{0, 'X', "not an index of Megatron"},     {9, 2, "version 2"},
-                   {17, 7, "type 7 of a token"},             {18, 4, "4 sequences and 3 documents"},
-                   {25, 0x80, "sequences and 3 documents"},  {33, 0x80, "documents (cut off or damaged?)"},
-                   {34, 3, "sequence 1 begins at byte 8, not 12"}, {54, 9, "offset 54: sequence 1 begins at byte 9"},
-                   {42, 4, "20 bytes, but"},                 {37, 0x80, "sequence 0"}};
+    const struct { size_t at; uint8_t value; const char *words; } changes[] = {
+        {0, 'X', "not an index of Megatron"},     {9, 2, "version 2"},
+        {17, 7, "type 7 of a token"},             {18, 4, "4 sequences and 3 documents"},
+        {25, 0x80, "sequences and 3 documents"},  {33, 0x80, "documents (cut off or damaged?)"},
+        {34, 3, "sequence 1 begins at byte 8, not 12"}, {54, 9, "offset 54: sequence 1 begins at byte 9"},
+        {42, 4, "20 bytes, but"},                 {37, 0x80, "sequence 0"}};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         memcpy(bad, idx, n);
         bad[changes[i].at] = changes[i].value;

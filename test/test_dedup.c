@@ -209,10 +209,8 @@ TEST(test_memory_and_threads_change_nothing)
     ENDED(free_texts) Texts t = mixed_corpus(N);
     DedupSource source = source_of(&t);
     FREED char *expected = NULL;
-    const struct {
-        size_t memory;
-        int threads;
-    } run[] = {{64 << 20, 1}, {64 << 20, 2}, {LEAST, 1}, {LEAST, 5}, {200000, 2}};
+    const struct { size_t memory; int threads; } run[] = {
+        {64 << 20, 1}, {64 << 20, 2}, {LEAST, 1}, {LEAST, 5}, {200000, 2}};
     for (size_t k = 0; k < sizeof run / sizeof *run; k++) {
         DedupOptions o = dedup_defaults();
         o.memory_bytes = run[k].memory;
@@ -407,13 +405,11 @@ TEST(test_errors)
     one.threads = little.threads = 1;
     little.memory_bytes = 10000;
     expect_dies("dedup: memory of 10000 bytes: 4 documents need at least ", dedup_run(&source, little));
-    const struct {
-        size_t doc, nth;
-        const char *words;
-    } row[] = {{1, 1, "document 1"}, // the first of those that cannot be read
-               {3, 2, "document 3"}, // when signatures are made
-               {3, 3, "document 3"}, // when candidates are compared: the second of a pair
-               {2, 6, "document 3"}, {2, 5, "document 2"}}; // and the first
+    const struct { size_t doc, nth; const char *words; } row[] = {
+        {1, 1, "document 1"}, // the first of those that cannot be read
+        {3, 2, "document 3"}, // when signatures are made
+        {3, 3, "document 3"}, // when candidates are compared: the second of a pair
+        {2, 6, "document 3"}, {2, 5, "document 2"}}; // and the first
     for (int i = 0; i < 5; i++) {
         Breaking b = {t, row[i].doc, row[i].nth, 0};
         breaking.arg = &b;

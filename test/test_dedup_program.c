@@ -45,7 +45,8 @@ TEST(test_files)
 // A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.
 TEST(test_separator_in_text)
 {
-    put_text("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n{\"text\": \"e--\\n\\nf\"}\n");
+    put_text("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n"
+             "{\"text\": \"e--\\n\\nf\"}\n");
     const char *said = " documents hold the separator '";
     expect_run("in.jsonl --write out.txt", 0,
                "out.txt: 1 documents hold the separator '<|endoftext|>' themselves and will be "

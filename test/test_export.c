@@ -139,17 +139,14 @@ TEST(test_mup)
 // Stretched positions, as Transformers names them; a way that is another theta is that theta.
 TEST(test_stretched)
 {
-    static const struct {
-        const char *keys, *type;
-        double theta, factor, slow;
-    } rows[] = {
+    static const struct { const char *keys, *type; double theta, factor, slow; } rows[] = {
         {"rope_scaling = \"none\"\n", "default", 10000, 0, 0},
         {"rope_scaling = \"linear\"\nrope_factor = 4\nrope_original = 2\n", "linear", 10000, 4, 0},
         {"rope_scaling = \"ntk\"\nrope_factor = 4\nrope_original = 2\n", "default", 10000, 0, 0}, // heads of one pair
-        {"rope_scaling = \"yarn\"\nrope_factor = 2.5\nrope_original = 3\nrope_slow = 2\nrope_fast = 32\n", "yarn", 10000,
-         2.5, 2},
-        {"rope_scaling = \"llama3\"\nrope_factor = 8\nrope_original = 1\nrope_slow = 1\nrope_fast = 4\n", "llama3", 10000,
-         8, 1},
+        {"rope_scaling = \"yarn\"\nrope_factor = 2.5\nrope_original = 3\nrope_slow = 2\nrope_fast = 32\n",
+         "yarn", 10000, 2.5, 2},
+        {"rope_scaling = \"llama3\"\nrope_factor = 8\nrope_original = 1\nrope_slow = 1\nrope_fast = 4\n",
+         "llama3", 10000, 8, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char config[2000];

@@ -187,10 +187,9 @@ TEST(test_spans)
     size_t n;
     OWN(Filter) *f = filter_new("repeat", 1);
     filter_set(f, "repeat.spans.min=3");
-    const struct {
-        const char *text, *want;
-    } row[] = {{"a b c x a b c y", "a b c x y"}, {"a b x a b y", "a b x a b y"}, {"a b a b a b a b", "a b "},
-               {"a b c d x a b c d\nb c d e", "a b c d x e"}, {"a b c x a b c", "a b c x "}};
+    const struct { const char *text, *want; } row[] = {
+        {"a b c x a b c y", "a b c x y"}, {"a b x a b y", "a b x a b y"}, {"a b a b a b a b", "a b "},
+        {"a b c d x a b c d\nb c d e", "a b c d x e"}, {"a b c x a b c", "a b c x "}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         assert_true(filter_document(f, row[i].text, strlen(row[i].text), "x", i, &kept, &n));
         if (n != strlen(row[i].want) || memcmp(kept, row[i].want, n) != 0)
@@ -227,10 +226,8 @@ TEST(test_selection)
     assert_false(filter_document(f, "1 2", 3, "x", 1, &kept, &n));
     assert_true(filter_document(f, "the and", 7, "x", 2, &kept, &n));
     assert_ptr_equal(kept, "the and");
-    const struct {
-        const char *rule;
-        uint64_t seen, removed, bytes;
-    } want[] = {{"gopher.words", 3, 1, 1}, {"gopher.stop_words", 2, 1, 3}, {"guide.letters", 1, 0, 0}, {NULL, 3, 2, 4}};
+    const struct { const char *rule; uint64_t seen, removed, bytes; } want[] = {
+        {"gopher.words", 3, 1, 1}, {"gopher.stop_words", 2, 1, 3}, {"guide.letters", 1, 0, 0}, {NULL, 3, 2, 4}};
     for (int i = 0; i < 4; i++) {
         FilterCounts c = filter_counts(f, want[i].rule);
         assert_true(c.seen == want[i].seen && c.removed == want[i].removed && c.bytes_removed == want[i].bytes);

@@ -184,11 +184,7 @@ TEST(test_encode_sweep)
 // The borders that every account of these formats names.
 TEST(test_encode_borders)
 {
-    static const struct {
-        Format f;
-        float x;
-        uint32_t free, saturated;
-    } row[] = {
+    static const struct { Format f; float x; uint32_t free, saturated; } row[] = {
         {FORMAT_FP16, 65519.996f, 0x7bff, 0x7bff},   {FORMAT_FP16, 65520, 0x7c00, 0x7bff},
         {FORMAT_FP16, 0x1p-25f, 0, 0},               {FORMAT_FP16, 0x1.000002p-25f, 1, 1},
         {FORMAT_FP16, 0x1.ffep-15f, 0x400, 0x400},   {FORMAT_FP16, -0x1p-149f, 0x8000, 0x8000},

@@ -249,8 +249,7 @@ TEST_IN_DIR(test_tokenizer)
     ENDED(token_ids_free) TokenIds a = {0}, b = {0};
     static const char text[] = "then the other\n caf\xc3\xa9 \xff 123 <|endoftext|>";
     tokenizer_encode(made, text, sizeof text, &a), tokenizer_encode(back, text, sizeof text, &b);
-    assert_int_equal(a.n, b.n);
-    assert_memory_equal(a.id, b.id, a.n * sizeof *a.id);
+    same_bytes(a.id, a.n * sizeof *a.id, b.id, b.n * sizeof *a.id);
 }
 
 // ---- there and back
@@ -382,9 +381,7 @@ TEST_IN_DIR(test_refused_experts)
     expect_refused(mixtral, "blk.0.ffn_gate_inp", 0, ".weighs", 7, "no tensor blk.0.ffn_gate_inp.weight");
     expect_refused(qwen_moe, "qwen3moe.expert_feed_forward_length", 4, &five, 4, "up_exps.weight has another shape");
     expect_refused(qwen_moe, "qwen3moe.expert_count", 0, &(uint32_t){77}, 4, "expert_count: a value of type 77");
-    static const struct {
-        const char *settings, *other, *words;
-    } rows[] = {
+    static const struct { const char *settings, *other, *words; } rows[] = {
         {qwen_moe, "experts_dense=1", "model.experts_dense: llama.cpp's qwen3moe has experts in all"},
         {qwen_moe, "experts_every=2", "model.experts_every: llama.cpp's"},
         {qwen_moe, "experts_renorm=false", "model.experts_renorm: llama.cpp's qwen3moe has experts in all"},

@@ -130,7 +130,7 @@ static void make_experts(List *s, SafeDtype t, int l, QkNorm qk)
         }
 }
 
-// experts: those of which layers (bit l). Of OLMoE and OLMo-2 (qk whole) the heads are as wide together as the channels.
+// experts: of which layers (bit l). Of OLMoE and OLMo-2 (qk whole) the heads are as wide together as the channels.
 static void make_llama(List *s, SafeDtype t, bool tie, bool bias, QkNorm qk, int experts)
 {
     bool whole = qk == QK_NORM_WHOLE;
@@ -428,12 +428,7 @@ TEST_IN_DIR(test_some_biases)
 // What Transformers 4 and 5 write about positions, and what is left out.
 TEST_IN_DIR(test_settings)
 {
-    const struct {
-        const char *keys;
-        int scaling;
-        double theta, factor, slow, fast;
-        long original;
-    } rows[] = {
+    const struct { const char *keys; int scaling; double theta, factor, slow, fast; long original; } rows[] = {
         {"", ROPE_NONE, 10000, 0, 1, 0, 0},
         {", 'rope_theta': 5e5", ROPE_NONE, 5e5, 0, 1, 0, 0},
         {", 'rope_parameters': {'rope_type': 'default', 'rope_theta': 7}", ROPE_NONE, 7, 0, 1, 0, 0},
@@ -509,9 +504,7 @@ TEST_IN_DIR(test_windows)
 
 TEST_IN_DIR(test_refusals)
 {
-    const struct {
-        const char *keys, *words;
-    } rows[] = {
+    const struct { const char *keys, *words; } rows[] = {
         {"'vocab_size': 3", "config.json: model_type = null: a string is needed"},
         {"'model_type': 'mamba'", "model_type = \"mamba\": not known here (gpt2, llama, mistral, qwen2, qwen3, "
          "mixtral, qwen3_moe, olmoe, olmo2)"},

@@ -46,8 +46,9 @@ static void lay_out(void)
     add("embed.tokens.weight", V, C, at), at += PADDED * C;
     add("embed.positions.weight", CONTEXT, C, at), at += CONTEXT * C;
     const struct { const char *name; size_t rows, columns; int stride; } block[] = {
-        {"attn_norm.weight", C, 0, 1}, {"attn_norm.bias", C, 0, 1}, {"attn.q.weight", C, C, 3}, {"attn.k.weight", C, C, 0},
-        {"attn.v.weight", C, C, 0}, {"attn.q.bias", C, 0, 3}, {"attn.k.bias", C, 0, 0}, {"attn.v.bias", C, 0, 0},
+        {"attn_norm.weight", C, 0, 1}, {"attn_norm.bias", C, 0, 1}, {"attn.q.weight", C, C, 3},
+        {"attn.k.weight", C, C, 0}, {"attn.v.weight", C, C, 0}, {"attn.q.bias", C, 0, 3},
+        {"attn.k.bias", C, 0, 0}, {"attn.v.bias", C, 0, 0},
         {"attn.out.weight", C, C, 1}, {"attn.out.bias", C, 0, 1}, {"ffn_norm.weight", C, 0, 1},
         {"ffn_norm.bias", C, 0, 1}, {"ffn.up.weight", 4 * C, C, 1}, {"ffn.up.bias", 4 * C, 0, 1},
         {"ffn.down.weight", C, 4 * C, 1}, {"ffn.down.bias", C, 0, 1}};

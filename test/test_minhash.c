@@ -109,11 +109,8 @@ TEST(test_keys)
 // What datasketch 2.0's _optimal_param chooses with weights of a half (dev/reference/check_dedup.py compares more).
 TEST(test_bands)
 {
-    const struct {
-        size_t n_perm;
-        double threshold;
-        size_t bands, rows;
-    } known[] = {{128, 0.5, 25, 5}, {128, 0.7, 14, 9}, {128, 0.8, 9, 13}, {128, 0.9, 5, 25}};
+    const struct { size_t n_perm; double threshold; size_t bands, rows; } known[] = {
+        {128, 0.5, 25, 5}, {128, 0.7, 14, 9}, {128, 0.8, 9, 13}, {128, 0.9, 5, 25}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         MinHashBands b = minhash_bands(known[i].n_perm, known[i].threshold);
         assert_int_equal(b.bands, known[i].bands);

@@ -47,12 +47,9 @@ TEST(test_within_one)
 
 TEST(test_shares)
 {
-    const struct {
-        double weight[3];
-        int64_t period;
-        uint64_t part[3];
-    } rows[] = {{{3, 1, 2}, 6, {3, 1, 2}}, {{0.75, 0.25, 1}, 8, {3, 1, 4}}, {{2.5, 2.5, 5}, 4, {1, 1, 2}},
-                {{0.7, 0.2, 0.1}, 10, {7, 2, 1}}, {{1e5, 2e5, 3e5}, 6, {1, 2, 3}}};
+    const struct { double weight[3]; int64_t period; uint64_t part[3]; } rows[] = {
+        {{3, 1, 2}, 6, {3, 1, 2}}, {{0.75, 0.25, 1}, 8, {3, 1, 4}}, {{2.5, 2.5, 5}, 4, {1, 1, 2}},
+        {{0.7, 0.2, 0.1}, 10, {7, 2, 1}}, {{1e5, 2e5, 3e5}, 6, {1, 2, 3}}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         ENDED(mixture_free) Mixture m = mixture_make(rows[r].weight, 3);
         assert_int_equal(m.period, rows[r].period);

@@ -225,9 +225,7 @@ TEST_IN_DIR(test_wide_vocabulary)
 // What is known to be wrong is said before the first byte of input is read.
 TEST_IN_DIR(test_errors_at_once)
 {
-    const struct {
-        const char *command, *words;
-    } rows[] = {
+    const struct { const char *command, *words; } rows[] = {
         {"prepare tokens --out @/o --input @/in.txt --tokenizer @/nope", "nope: no tokenizer.json"},
         {"prepare tokens --out @/o --input @/in.txt --dtype uint16 --vocab 70000",
          "--dtype: a vocabulary of 70000 tokens does not fit in uint16"},

@@ -131,11 +131,9 @@ TEST(test_table)
 TEST(test_header_length)
 {
     const char *header = "{" T("a", "U8", "[4]", 0, 4) "}";
-    const struct {
-        uint64_t n_header;
-        const char *reason;
-    } lengths[] = {{100000001, "at most 100000000"}, {UINT64_MAX, "at most 100000000"}, {100000000, "truncated file?"},
-                   {1000, "truncated file?"}, {strlen(header) + 5, "truncated file?"}, {0, "JSON"}, {1, "JSON"}};
+    const struct { uint64_t n_header; const char *reason; } lengths[] = {
+        {100000001, "at most 100000000"}, {UINT64_MAX, "at most 100000000"}, {100000000, "truncated file?"},
+        {1000, "truncated file?"}, {strlen(header) + 5, "truncated file?"}, {0, "JSON"}, {1, "JSON"}};
     char error[512];
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         put_file(header, lengths[i].n_header, 4);
@@ -251,11 +249,7 @@ TEST(test_write_errors)
                        {.name = "w", .dtype = ST_F32, .ndim = 1, .shape = (size_t[]){1}, .data = x + 1}};
     SafeMeta format = {"format", "np"};
     char error[512];
-    const struct {
-        const char *path, *name;
-        int n, n_meta;
-        const char *words;
-    } row[] = {
+    const struct { const char *path, *name; int n, n_meta; const char *words; } row[] = {
         {file, "w", 2, 0, "tensor w: the name stands twice"},
         {file, "w", 1, 1, "metadata"},
         {file, "\xff", 1, 0, ""},

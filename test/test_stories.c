@@ -94,8 +94,7 @@ TEST(test_same_seed_same_story)
         grammar_write(g, 3, i, &a);
         Grammar *fresh = i % 10 ? g : stories_load(STORIES_TALES);
         grammar_write(fresh, 3, i, &b);
-        assert_int_equal(a.n_bytes, b.n_bytes);
-        assert_memory_equal(a.bytes, b.bytes, a.n_bytes);
+        same_bytes(a.bytes, a.n_bytes, b.bytes, b.n_bytes);
         grammar_write(fresh, 4, i, &b);
         n_equal += a.n_bytes == b.n_bytes && !memcmp(a.bytes, b.bytes, a.n_bytes);
         grammar_write(fresh, 3, STORIES_VAL_FIRST + i, &b);
@@ -324,10 +323,7 @@ TEST(test_program_screen)
 
 TEST(test_program_errors)
 {
-    const struct {
-        const char *arguments, *words;
-        int status;
-    } rows[] = {
+    const struct { const char *arguments, *words; int status; } rows[] = {
         {"--byte 3", "--byte: no such option", 2},
         {"--count", "--count: needs a value", 2},
         {"--count 3x", "3x: not a whole number", 2},

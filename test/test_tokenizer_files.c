@@ -47,8 +47,7 @@ TEST_IN_DIR(test_training_threads)
         size_t n;
         char *json = take_file("tokenizer.json", &n);
         if (!threads) first = json, n_first = n;
-        assert_int_equal(n, n_first);
-        assert_memory_equal(json, first, n);
+        same_bytes(json, n, first, n_first);
         if (threads) free(json);
     }
 }
@@ -122,8 +121,7 @@ TEST_IN_DIR(test_conversions)
     FREED char *first = take_file("ranks", &n_first);
     tokenizer_save_ranks(c, in_dir("again"));
     FREED char *again = take_file("again", &n_again);
-    assert_int_equal(n_first, n_again);
-    assert_memory_equal(first, again, n_first);
+    same_bytes(first, n_first, again, n_again);
     // The first lines by hand: '!' is 0x21, '"' 0x22; the file ends with the last merge, without <|endoftext|>.
     assert_memory_equal(first, "IQ== 0\nIg== 1\n", 14);
     assert_memory_equal(first + n_first - 5, " 498\n", 5);
@@ -175,8 +173,7 @@ TEST_IN_DIR(test_base64_lengths)
     for (int32_t i = 0; i < 262; i++) {
         size_t n_a, n_b;
         const char *x = tokenizer_decode(a, i, &n_a), *y = tokenizer_decode(b, i, &n_b);
-        assert_int_equal(n_a, n_b);
-        assert_memory_equal(x, y, n_a);
+        same_bytes(x, n_a, y, n_b);
     }
 }
 
@@ -250,8 +247,7 @@ TEST_IN_DIR(test_cl100k_base_end)
     tokenizer_save_ranks(t, in_dir("again"));
     size_t n_again;
     FREED char *again = take_file("again", &n_again);
-    assert_int_equal(n_again, at - text);
-    assert_memory_equal(again, text, n_again);
+    same_bytes(again, n_again, text, at - text);
     OWN(Tokenizer) *less = tokenizer_load_ranks(put_bytes("ranks", text, (size_t)(last - text)), "cl100k");
     assert_int_equal(tokenizer_eot(less), BASE - 1);
 }

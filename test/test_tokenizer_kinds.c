@@ -118,9 +118,7 @@ TEST_IN_DIR(test_added)
 
 TEST_IN_DIR(test_hostile)
 {
-    static const struct {
-        const char *json, *words;
-    } row[] = {
+    static const struct { const char *json, *words; } row[] = {
         {"{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES ", [\"a\", \"b\"]"), "merges 0 and 2 join the same tokens"},
         {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"a\", \"x\"]"), "merge 0: 'a' and 'x' do not join to a token"},
         {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"b\", \"a\"]"), "merge 0: 'b' and 'a' do not join to a token"},
@@ -540,11 +538,7 @@ TEST_IN_DIR(test_model_fields)
     Proto p = model(2, true, 0, 1);
     put_piece(&p, "<x>", 0, 4);
     expect_refused(p, "piece 269 is user-defined, with remove_extra_whitespaces");
-    static const struct {
-        const char *bytes;
-        size_t n;
-        const char *words;
-    } raw[] = {
+    static const struct { const char *bytes; size_t n; const char *words; } raw[] = {
         {"", 0, "a model of type Unigram"},
         {"\x08\x05", 2, "field 1 holds a number, not bytes"},
         {"\x10\x05", 2, "field 2 holds a number, not bytes"},

@@ -118,9 +118,7 @@ static int read_all(File *f, size_t most, bool same)
 
 TEST(test_damaged)
 {
-    const struct {
-        const char *text, *words;
-    } bad[] = {
+    const struct { const char *text, *words; } bad[] = {
         {"<html>", "x: byte 0 of the unpacked file: no record begins here (\"WARC/1.0\") (fetch it again)"},
         {"WARC/", "no record begins here"},
         {"WARC/2.0\r\nWARC-Type: conversion\r\nContent-Length: 0\r\n\r\n", "a version of WARC that is not read here"},
@@ -203,15 +201,12 @@ TEST(test_cut_off)
 static const char *put_crawl(const char *name, bool gzip)
 {
     static File f, packed;
-    const struct {
-        const char *type, *block;
-    } record[] = {{"warcinfo", "software: x"},
-                  {"conversion", "\xEF\xBB\xBF" "caf\xC3\xA9 and <p>"},
-                  {"conversion", "plain \xFF<p>"},
-                  {"conversion", " \r\n"},
-                  {"conversion", "too long to be read, by its record, which has many more than fifty bytes of text"},
-                  {"metadata", "fetchTimeMs: 7"},
-                  {"conversion", "text of WET\n"}};
+    const struct { const char *type, *block; } record[] = {
+        {"warcinfo", "software: x"},
+        {"conversion", "\xEF\xBB\xBF" "caf\xC3\xA9 and <p>"}, {"conversion", "plain \xFF<p>"},
+        {"conversion", " \r\n"},
+        {"conversion", "too long to be read, by its record, which has many more than fifty bytes of text"},
+        {"metadata", "fetchTimeMs: 7"}, {"conversion", "text of WET\n"}};
     f = packed = (File){0};
     for (size_t i = 0; i < sizeof record / sizeof *record; i++) {
         size_t from = f.n;
@@ -233,8 +228,7 @@ TEST(test_corpus)
     CorpusRecord doc;
     for (int i = 0; i < 9; i++) {
         assert_true(corpus_next(r, &doc));
-        assert_int_equal(doc.n_bytes, strlen(want[i % 3]));
-        assert_memory_equal(doc.text, want[i % 3], doc.n_bytes);
+        same_bytes(doc.text, doc.n_bytes, want[i % 3], strlen(want[i % 3]));
         assert_true(doc.index == (uint64_t)i % 3 && doc.line == line[i % 3] && !doc.json);
     }
     assert_false(corpus_next(r, &doc));
