@@ -29,53 +29,63 @@ static void expect_text(const Tokenizer *t, const int32_t *id, size_t n, const c
         expect_text(t, id, sizeof id / sizeof *id, want);               \
     } while (0)
 
+// JSON with ' in place of ".
+static void put_json(const char *name, const char *json)
+{
+    FREED char *quoted = strdup(json);
+    for (char *c = quoted; *c; c++)
+        if (*c == '\'') *c = '"';
+    put_text(name, quoted);
+}
+
 static Tokenizer *load_text(const char *json)
 {
-    put_text("tokenizer.json", json);
+    put_json("tokenizer.json", json);
     return tokenizer_load(dir);
 }
 
 // ---- byte-level
 
-#define BYTES "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+#define BYTES "'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': false}, "
 #define MODEL(more, vocab, merges) \
-    "\"model\": {\"type\": \"BPE\", " more "\"vocab\": {" vocab "}, \"merges\": [" merges "]}}"
-#define ADDED(id, content, more) "{\"id\": " #id ", \"content\": \"" content "\"" more "}"
-#define SPECIAL ", \"special\": true"
-#define RAW ", \"normalized\": false"
+    "'model': {'type': 'BPE', " more "'vocab': {" vocab "}, 'merges': [" merges "]}}"
+#define ADDED(id, content, more) "{'id': " #id ", 'content': '" content "'" more "}"
+#define SPECIAL ", 'special': true"
+#define RAW ", 'normalized': false"
 
-#define FEW "\"[UNK]\": 0, \"[BOS]\": 1, \"a\": 2, \"b\": 3, \"ab\": 4, \"\u0120\": 5, \"\u0120a\": 6"
-#define FEW_MERGES "[\"a\", \"b\"], [\"\u0120\", \"a\"]"
-#define FEW_ADDED "\"added_tokens\": [" ADDED(0, "[UNK]", SPECIAL) ", " ADDED(1, "[BOS]", SPECIAL) "], "
+#define FEW "'[UNK]': 0, '[BOS]': 1, 'a': 2, 'b': 3, 'ab': 4, '\u0120': 5, '\u0120a': 6"
+#define FEW_MERGES "['a', 'b'], ['\u0120', 'a']"
+#define FEW_ADDED "'added_tokens': [" ADDED(0, "[UNK]", SPECIAL) ", " ADDED(1, "[BOS]", SPECIAL) "], "
+
+#define FEW_OF(more, merges) "{" FEW_ADDED BYTES MODEL(more, FEW, merges)
 
 TEST_IN_DIR(test_unknown)
 {
-    TWICE(t, load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", ", FEW, FEW_MERGES))) {
+    TWICE(t, load_text(FEW_OF("'unk_token': '[UNK]', ", FEW_MERGES))) {
         IDS(t, "ab aab", 4, 6, 4);
         IDS(t, "abc\xC3\xA9 c b", 4, 0, 0, 0, 5, 0, 5, 3);
         IDS(t, "[UNK][BOS]", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0); // text stays text
         assert_int_equal(tokenizer_text_bytes(t, 0), 0);
         assert_int_equal(tokenizer_eot(t), -1);
     }
-    TWICE(t, load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", \"fuse_unk\": true, ", FEW, FEW_MERGES))) {
+    TWICE(t, load_text(FEW_OF("'unk_token': '[UNK]', 'fuse_unk': true, ", FEW_MERGES))) {
         IDS(t, "abc\xC3\xA9 c b", 4, 0, 5, 0, 5, 3); // one for each word
         IDS(t, "cacaca", 0, 2, 0, 2, 0, 2);
     }
-    OWN(Tokenizer) *t = load_text("{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES));
+    OWN(Tokenizer) *t = load_text(FEW_OF("", FEW_MERGES));
     TokenIds ids = {0};
     IDS(t, "ab a", 4, 6);
     expect_dies("byte 0x63 of the text has no token", tokenizer_encode(t, "abc", 3, &ids));
-    expect_dies("unk_token '<unk>' is not in the vocabulary",
-                load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"<unk>\", ", FEW, FEW_MERGES)));
+    expect_dies("'<unk>' is not in the vocabulary", load_text(FEW_OF("'unk_token': '<unk>', ", FEW_MERGES)));
 }
 
 // a, ab and "  " are added; "  " is a token of the model too, of two other tokens.
-#define MORE "\"a\": 0, \"b\": 1, \"c\": 2, \"\u0120\": 3, \"\u0120\u0120\": 4, \"<e>\": 5"
+#define MORE "'a': 0, 'b': 1, 'c': 2, '\u0120': 3, '\u0120\u0120': 4, '<e>': 5"
 TEST_IN_DIR(test_added)
 {
-    TWICE(t, load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "ca", RAW) ", "
+    TWICE(t, load_text("{'added_tokens': [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "ca", RAW) ", "
                        ADDED(7, "cab", RAW) ", " ADDED(8, "  ", "") ", " ADDED(9, "bc", "") "], "
-                       BYTES MODEL("\"unk_token\": null, ", MORE, "[\"\u0120\", \"\u0120\"]"))) {
+                       BYTES MODEL("'unk_token': null, ", MORE, "['\u0120', '\u0120']"))) {
         IDS(t, "abca", 0, 1, 6);       // ca is found first, bc in what is left
         IDS(t, "cabcab", 7, 7);        // the longest
         IDS(t, "abcabbc", 0, 1, 7, 9);
@@ -95,7 +105,7 @@ TEST_IN_DIR(test_added)
     FREED char *text = malloc(N); // threads would cut it after the b of "b a"
     assert_non_null(text);
     for (size_t i = 0; i < N; i++) text[i] = "b a"[i % 3];
-    OWN(Tokenizer) *t = load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "b a", RAW) "], "
+    OWN(Tokenizer) *t = load_text("{'added_tokens': [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "b a", RAW) "], "
                                   BYTES MODEL("", MORE, ""));
     ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode_texts(t, &(TokenizerText){text, N - 1}, 1, 2, &ids, NULL);
@@ -104,7 +114,7 @@ TEST_IN_DIR(test_added)
     static const char *const key[] = {"lstrip", "rstrip", "single_word"};
     char json[600], words[80];
     for (int i = 0; i < 3; i++) {
-        snprintf(json, sizeof json, "{\"added_tokens\": [{\"id\": 5, \"content\": \"<e>\", \"%s\": true}], " BYTES
+        snprintf(json, sizeof json, "{'added_tokens': [{'id': 5, 'content': '<e>', '%s': true}], " BYTES
                  MODEL("", MORE, ""), key[i]);
         snprintf(words, sizeof words, "added token '<e>' is not special and has %s", key[i]);
         expect_dies(words, load_text(json));
@@ -114,41 +124,40 @@ TEST_IN_DIR(test_added)
 // ---- files of people who mean harm, or of programs that mean something else
 
 #define ANY(more) "{" FEW_ADDED more BYTES MODEL("", FEW, FEW_MERGES)
+#define ONE(first, more) "{" first BYTES MODEL(more, "'a': 0", "")
 #define VOCAB(vocab) "{" BYTES MODEL("", vocab, "")
 
 TEST_IN_DIR(test_hostile)
 {
     static const struct { const char *json, *words; } row[] = {
-        {"{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES ", [\"a\", \"b\"]"), "merges 0 and 2 join the same tokens"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"a\", \"x\"]"), "merge 0: 'a' and 'x' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"b\", \"a\"]"), "merge 0: 'b' and 'a' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"ab\", \"\"]"), "merge 0: 'ab' and '' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "\"a b ab\""), "merge 0: 'a' and 'b ab' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "5"), "model.merges[0] is neither"},
-        {VOCAB("\"a\": 0, \"b\": 2"), "token 'b': its id is not one of 0..1 (ids must have no holes)"},
-        {VOCAB("\"a\": 0, \"b\": -1"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 2147483648"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 4294967297"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 9223372036854775808"), "too big integer"},
-        {VOCAB("\"a\": 0, \"b\": 1.0"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 0"), "id 0 belongs to both 'a' and 'b'"},
-        {VOCAB("\"a\": 0, \"a\": 1"), "duplicate object key"},
-        {VOCAB("\"a\": 0, \"\\ud800\": 1"), "invalid Unicode '\\uD800'"},
-        {VOCAB("\"a\": 0, \"\\udc00\\ud800\": 1"), "invalid Unicode '\\uDC00'"},
-        {VOCAB("\"a\": 0, \"b\\u0000\": 1"), "NUL byte in object key"},
+        {FEW_OF("", FEW_MERGES ", ['a', 'b']"), "merges 0 and 2 join the same tokens"},
+        {FEW_OF("", "['a', 'x']"), "merge 0: 'a' and 'x' do not join to a token"},
+        {FEW_OF("", "['b', 'a']"), "merge 0: 'b' and 'a' do not join to a token"},
+        {FEW_OF("", "['ab', '']"), "merge 0: 'ab' and '' do not join to a token"},
+        {FEW_OF("", "'a b ab'"), "merge 0: 'a' and 'b ab' do not join to a token"},
+        {FEW_OF("", "5"), "model.merges[0] is neither"},
+        {VOCAB("'a': 0, 'b': 2"), "token 'b': its id is not one of 0..1 (ids must have no holes)"},
+        {VOCAB("'a': 0, 'b': -1"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 2147483648"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 4294967297"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 9223372036854775808"), "too big integer"},
+        {VOCAB("'a': 0, 'b': 1.0"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 0"), "id 0 belongs to both 'a' and 'b'"},
+        {VOCAB("'a': 0, 'a': 1"), "duplicate object key"},
+        {VOCAB("'a': 0, '\\ud800': 1"), "invalid Unicode '\\uD800'"},
+        {VOCAB("'a': 0, '\\udc00\\ud800': 1"), "invalid Unicode '\\uDC00'"},
+        {VOCAB("'a': 0, 'b\\u0000': 1"), "NUL byte in object key"},
         {VOCAB(""), "no tokens in it"},
-        {"{\"added_tokens\": {\"a\": 1}, " BYTES MODEL("", "\"a\": 0", ""), "added_tokens is not a list"},
-        {"{\"added_tokens\": [\"a\"], " BYTES MODEL("", "\"a\": 0", ""), "added_tokens[0] has no content"},
-        {"{\"added_tokens\": [" ADDED(0, "a", ", \"special\": \"true\"") "], " BYTES MODEL("", "\"a\": 0", ""),
-         "'special' is neither true nor false"},
-        {"{\"added_tokens\": [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], "
-         BYTES MODEL("", "\"a\": 0", ""), "no token has id 2"},
-        {"{" BYTES MODEL("\"unk_token\": 5, ", "\"a\": 0", ""), "unk_token is no string"},
-        {"{" BYTES MODEL("\"ignore_merges\": 1, ", "\"a\": 0", ""), "'ignore_merges' is neither true nor false"},
-        {"{" BYTES MODEL("\"dropout\": 0.1, ", "\"a\": 0", ""), "'dropout' is set"},
-        {ANY("\"version\": \"2.0\", "), "version is not \"1.0\""},
-        {ANY("\"post_processor\": {\"type\": \"x\"}, "), "post_processor x is not known here"},
-        {ANY("\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [5]}, "), "post_processor begins with ''"},
+        {ONE("'added_tokens': {'a': 1}, ", ""), "added_tokens is not a list"},
+        {ONE("'added_tokens': ['a'], ", ""), "added_tokens[0] has no content"},
+        {ONE("'added_tokens': [" ADDED(0, "a", ", 'special': 'true'") "], ", ""), "'special' is neither true nor"},
+        {ONE("'added_tokens': [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], ", ""), "no token has id 2"},
+        {ONE("", "'unk_token': 5, "), "unk_token is no string"},
+        {ONE("", "'ignore_merges': 1, "), "'ignore_merges' is neither true nor false"},
+        {ONE("", "'dropout': 0.1, "), "'dropout' is set"},
+        {ANY("'version': '2.0', "), "version is not \"1.0\""},
+        {ANY("'post_processor': {'type': 'x'}, "), "post_processor x is not known here"},
+        {ANY("'post_processor': {'type': 'BertProcessing', 'cls': [5]}, "), "post_processor begins with ''"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         expect_dies(row[i].words, load_text(row[i].json));
@@ -156,12 +165,12 @@ TEST_IN_DIR(test_hostile)
     memset(deep, '[', sizeof deep - 1);
     expect_dies("maximum parsing depth", load_text(deep));
     OWN(Tokenizer)
-        *t = load_text(ANY("\"post_processor\": {\"type\": \"RobertaProcessing\", \"cls\": [\"[BOS]\", 1]}, ")),
-        *u = load_text("{\"version\": \"1.0\", " FEW_ADDED BYTES MODEL("\"dropout\": 0.0, ", FEW, FEW_MERGES));
+        *t = load_text(ANY("'post_processor': {'type': 'RobertaProcessing', 'cls': ['[BOS]', 1]}, ")),
+        *u = load_text("{'version': '1.0', " FEW_ADDED BYTES MODEL("'dropout': 0.0, ", FEW, FEW_MERGES));
     assert_int_equal(tokenizer_bos(t), 1);
     IDS(u, "ab", 4);
     assert_int_equal(unlink(in_dir("tokenizer.json")), 0);
-    put_text("vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}");
+    put_json("vocab.json", "{'a': 0, 'b': 1, 'ab': 2}");
     put_text("merges.txt", "#version: 0.2\na b\na b\n");
     expect_dies("merges 0 and 1 join the same tokens", tokenizer_load(dir));
 }
@@ -169,17 +178,17 @@ TEST_IN_DIR(test_hostile)
 // ---- form C
 
 // é is one token of two bytes, the letter e and the accent's bytes CC and 81 are tokens too. <e> and <f> are added.
-#define ACCENT "\"e\": 0, \"\u00C3\": 1, \"\u00A9\": 2, \"\u00C3\u00A9\": 3, \"\u00CC\": 4, \"\u0123\": 5, " \
-    "\"\u0120\": 6"
+#define ACCENT "'e': 0, '\u00C3': 1, '\u00A9': 2, '\u00C3\u00A9': 3, '\u00CC': 4, '\u0123': 5, " \
+    "'\u0120': 6"
 #define NORMAL(kind, more) \
-    "{\"normalizer\": " kind ", \"added_tokens\": [" ADDED(7, "<e>", RAW) ", " ADDED(8, "\u00E9\u00E9", "") more "], " \
-    BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]")
+    "{'normalizer': " kind ", 'added_tokens': [" ADDED(7, "<e>", RAW) ", " ADDED(8, "\u00E9\u00E9", "") more "], " \
+    BYTES MODEL("", ACCENT, "['\u00C3', '\u00A9']")
 
 TEST_IN_DIR(test_form_c)
 {
     OWN(Tokenizer) *plain = load_text(NORMAL("null", "")), *raw;
     IDS(plain, "e\u0301\u00E9", 0, 4, 5, 3);
-    TWICE(t, load_text(NORMAL("{\"type\": \"NFC\"}", ""))) {
+    TWICE(t, load_text(NORMAL("{'type': 'NFC'}", ""))) {
         IDS(t, "e\u0301 \u00E9", 3, 6, 3);
         IDS(t, "e\u0301\u00E9 e", 8, 6, 0);         // found in the form C
         IDS(t, "e<e>\u0301e\u0301", 0, 7, 4, 5, 3); // each side has a form C of its own
@@ -188,9 +197,9 @@ TEST_IN_DIR(test_form_c)
         expect_dies("cannot say which tokens are added or unknown, or NFC", tokenizer_save_gpt2(t, dir));
     }
     expect_dies("added token 'e\u0301' is normalized, and not in form C",
-                load_text(NORMAL("{\"type\": \"NFC\"}", ", " ADDED(9, "e\u0301", ""))));
-    expect_dies("normalizer NFKC is not NFC, or [Prepend", load_text(NORMAL("{\"type\": \"NFKC\"}", "")));
-    raw = load_text(NORMAL("{\"type\": \"NFC\"}", ", " ADDED(9, "e\u0301", RAW)));
+                load_text(NORMAL("{'type': 'NFC'}", ", " ADDED(9, "e\u0301", ""))));
+    expect_dies("normalizer NFKC is not NFC, or [Prepend", load_text(NORMAL("{'type': 'NFKC'}", "")));
+    raw = load_text(NORMAL("{'type': 'NFC'}", ", " ADDED(9, "e\u0301", RAW)));
     IDS(raw, "ee\u0301", 0, 9);
 }
 
@@ -200,8 +209,8 @@ TEST_IN_DIR(test_form_c_threads)
     enum { N = 300000, BYTES_EACH = 5 };
     FREED char *text = zeroed(N * BYTES_EACH + 1);
     for (size_t i = 0; i < N; i++) strcpy(text + i * BYTES_EACH, "ee\u0301 ");
-    OWN(Tokenizer) *t = load_text("{\"normalizer\": {\"type\": \"NFC\"}, \"added_tokens\": [], "
-                                  BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]"));
+    OWN(Tokenizer) *t = load_text("{'normalizer': {'type': 'NFC'}, 'added_tokens': [], "
+                                  BYTES MODEL("", ACCENT, "['\u00C3', '\u00A9']"));
     ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode_texts(t, &(TokenizerText){text, N * BYTES_EACH}, 1, 2, &ids, NULL);
     assert_int_equal(ids.n, 3 * N);
@@ -210,12 +219,12 @@ TEST_IN_DIR(test_form_c_threads)
 
 // ---- where a text begins and ends
 
-#define ENDS "\"<|endoftext|>\": 2, \"<s>\": 3, \"</s>\": 4"
+#define ENDS "'<|endoftext|>': 2, '<s>': 3, '</s>': 4"
 #define SMALL(first, post)                                                                 \
-    "{\"added_tokens\": [" first ADDED(3, "<s>", SPECIAL) ", " ADDED(4, "</s>", SPECIAL) "], " \
-    "\"post_processor\": " post ", " BYTES MODEL("", "\"a\": 0, \"b\": 1, " ENDS, "")
+    "{'added_tokens': [" first ADDED(3, "<s>", SPECIAL) ", " ADDED(4, "</s>", SPECIAL) "], " \
+    "'post_processor': " post ", " BYTES MODEL("", "'a': 0, 'b': 1, " ENDS, "")
 #define GPT2 ADDED(2, "<|endoftext|>", SPECIAL) ", "
-#define STARTS(token) "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"" token "\"}}]}"
+#define STARTS(token) "{'type': 'TemplateProcessing', 'single': [{'SpecialToken': {'id': '" token "'}}]}"
 #define BEGIN STARTS("<s>")
 
 TEST_IN_DIR(test_ends)
@@ -226,24 +235,24 @@ TEST_IN_DIR(test_ends)
     } row[] = {
         {SMALL(GPT2, "null"), NULL, 2, 2, 2},
         {SMALL(GPT2, "null"), "{}", 2, -1, 2},
-        {SMALL(GPT2, "null"), "{\"bos_token\": null, \"eos_token\": \"</s>\"}", 2, -1, 4}, // as Qwen
-        {SMALL(GPT2, "null"), "{\"bos_token\": \"<|endoftext|>\", \"add_bos_token\": false}", 2, 2, 2}, // as GPT-2
-        {SMALL(GPT2, "null"), "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", 2, -1, 4}, // SmolLM2's chat model
+        {SMALL(GPT2, "null"), "{'bos_token': null, 'eos_token': '</s>'}", 2, -1, 4}, // as Qwen
+        {SMALL(GPT2, "null"), "{'bos_token': '<|endoftext|>', 'add_bos_token': false}", 2, 2, 2}, // as GPT-2
+        {SMALL(GPT2, "null"), "{'bos_token': '<s>', 'eos_token': '</s>'}", 2, -1, 4}, // SmolLM2's chat model
         {SMALL("", "null"), NULL, -1, -1, -1},
-        {SMALL("", "null"), "{\"eos_token\": {\"content\": \"</s>\"}}", 4, -1, 4},
-        {SMALL("", "null"), "{\"eos_token\": \"</s>\", \"bos_token\": \"<s>\"}", 4, -1, 4},
-        {SMALL("", "null"), "{\"eos_token\": \"</s>\", \"bos_token\": \"<s>\", \"add_bos_token\": true, "
-                            "\"model_max_length\": 1000000000000000019884624838656}", 4, 3, 4},
-        {SMALL("", BEGIN), "{\"eos_token\": \"</s>\"}", 4, 3, 4},
-        {SMALL("", BEGIN), "{\"eos_token\": \"</s>\", \"add_bos_token\": false}", 4, -1, 4},
-        {SMALL(GPT2, "{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, " BEGIN "]}"), NULL,
+        {SMALL("", "null"), "{'eos_token': {'content': '</s>'}}", 4, -1, 4},
+        {SMALL("", "null"), "{'eos_token': '</s>', 'bos_token': '<s>'}", 4, -1, 4},
+        {SMALL("", "null"), "{'eos_token': '</s>', 'bos_token': '<s>', 'add_bos_token': true, "
+                            "'model_max_length': 1000000000000000019884624838656}", 4, 3, 4},
+        {SMALL("", BEGIN), "{'eos_token': '</s>'}", 4, 3, 4},
+        {SMALL("", BEGIN), "{'eos_token': '</s>', 'add_bos_token': false}", 4, -1, 4},
+        {SMALL(GPT2, "{'type': 'Sequence', 'processors': [{'type': 'ByteLevel'}, " BEGIN "]}"), NULL,
          2, 3, 2},
-        {SMALL(GPT2, "null"), "{\"document_token\": \"</s>\", \"bos_token\": \"</s>\"}", 4, 4, 4},
-        {SMALL(GPT2, "null"), "{\"eos_token\": \"a\", \"bos_token\": \"nothing\"}", 2, -1, 2}, // no special tokens
+        {SMALL(GPT2, "null"), "{'document_token': '</s>', 'bos_token': '</s>'}", 4, 4, 4},
+        {SMALL(GPT2, "null"), "{'eos_token': 'a', 'bos_token': 'nothing'}", 2, -1, 2}, // no special tokens
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         unlink(in_dir("tokenizer_config.json"));
-        if (row[i].config) put_text("tokenizer_config.json", row[i].config);
+        if (row[i].config) put_json("tokenizer_config.json", row[i].config);
         TWICE(t, load_text(row[i].json)) {
             if (tokenizer_eot(t) != row[i].eot || tokenizer_bos(t) != row[i].bos)
                 fail_msg("row %zu, round %d: eot %d, bos %d", i, last != NULL, tokenizer_eot(t), tokenizer_bos(t));
@@ -252,7 +261,7 @@ TEST_IN_DIR(test_ends)
         }
     }
     unlink(in_dir("tokenizer_config.json"));
-    put_text("special_tokens_map.json", "{\"eos_token\": \"</s>\"}");
+    put_json("special_tokens_map.json", "{'eos_token': '</s>'}");
     OWN(Tokenizer) *t = load_text(SMALL("", "null"));
     assert_int_equal(tokenizer_eot(t), 4);
     expect_dies("post_processor begins with 'a', which is no special token", load_text(SMALL("", STARTS("a"))));
@@ -275,26 +284,26 @@ enum { PIECES = 259 };
 static const char *const pieces[] = {"\u2581",   "a",          "b",            "c",      "ab",
                                      "\u2581a",  "\u2581ab",   "\u2581\u2581", "\u00E9", "bc"};
 enum { SP = PIECES, A, BB, C, AB, _A, _AB, __, E, BC, N_PIECES = BC + 1 };
-static const char merges[] = "[\"a\", \"b\"], [\"\u2581\", \"a\"], [\"\u2581\", \"ab\"], [\"\u2581a\", \"b\"], "
-                             "[\"\u2581\", \"\u2581\"], [\"b\", \"c\"]";
+static const char merges[] = "['a', 'b'], ['\u2581', 'a'], ['\u2581', 'ab'], ['\u2581a', 'b'], "
+                             "['\u2581', '\u2581'], ['b', 'c']";
 
 static char *llama_json(const char *head, const char *more)
 {
     static char text[20000];
-    char *at = text + sprintf(text, "{\"added_tokens\": [" ADDED(0, "<unk>", SPECIAL) ", " ADDED(1, "<s>", SPECIAL) ", "
-                              ADDED(2, "</s>", SPECIAL) "%s], %s, \"model\": {\"type\": \"BPE\", "
-                              "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true, "
-                              "\"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2", more, head);
-    for (int b = 0; b < 256; b++) at += sprintf(at, ", \"<0x%02X>\": %d", b, B(b));
-    for (int i = 0; i < N_PIECES - PIECES; i++) at += sprintf(at, ", \"%s\": %d", pieces[i], PIECES + i);
-    sprintf(at, "}, \"merges\": [%s]}}", merges);
+    char *at = text + sprintf(text, "{'added_tokens': [" ADDED(0, "<unk>", SPECIAL) ", " ADDED(1, "<s>", SPECIAL) ", "
+                              ADDED(2, "</s>", SPECIAL) "%s], %s, 'model': {'type': 'BPE', "
+                              "'unk_token': '<unk>', 'fuse_unk': true, 'byte_fallback': true, "
+                              "'vocab': {'<unk>': 0, '<s>': 1, '</s>': 2", more, head);
+    for (int b = 0; b < 256; b++) at += sprintf(at, ", '<0x%02X>': %d", b, B(b));
+    for (int i = 0; i < N_PIECES - PIECES; i++) at += sprintf(at, ", '%s': %d", pieces[i], PIECES + i);
+    sprintf(at, "}, 'merges': [%s]}}", merges);
     return text;
 }
 
-#define REPLACE "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}"
-#define PREPEND "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}"
-#define LLAMA "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [" PREPEND ", " REPLACE "]}, " \
-              "\"pre_tokenizer\": null, \"post_processor\": " BEGIN
+#define REPLACE "{'type': 'Replace', 'pattern': {'String': ' '}, 'content': '\u2581'}"
+#define PREPEND "{'type': 'Prepend', 'prepend': '\u2581'}"
+#define LLAMA "'normalizer': {'type': 'Sequence', 'normalizers': [" PREPEND ", " REPLACE "]}, " \
+              "'pre_tokenizer': null, 'post_processor': " BEGIN
 
 TEST_IN_DIR(test_characters)
 {
@@ -320,26 +329,25 @@ TEST_IN_DIR(test_characters)
     byte[1] = 'x';
     expect_dies("255 of 256 bytes have a token, and <0x7F> is missing", load_text(json));
     expect_dies("added token 'x' is not special and normalized, with a normalizer",
-                load_text(llama_json(LLAMA, ", {\"id\": 269, \"content\": \"x\"}")));
-    expect_dies("normalizer NFD is not NFC, or [Prepend",
-                load_text(llama_json("\"normalizer\": {\"type\": \"NFD\"}", "")));
+                load_text(llama_json(LLAMA, ", {'id': 269, 'content': 'x'}")));
+    expect_dies("normalizer NFD is not NFC, or [Prepend", load_text(llama_json("'normalizer': {'type': 'NFD'}", "")));
     json = llama_json(LLAMA, "");
-    memcpy(strstr(json, "\"a\", \"b\"], [\"\u2581\""), "\"<0x41>\"", 8);
+    memcpy(strstr(json, "'a', 'b'], ['\u2581'"), "'<0x41>'", 8);
     expect_dies("tokenizer.json", load_text(json)); // a merge of a byte's name
 }
 
 TEST_IN_DIR(test_metaspace)
 {
-#define METASPACE(more) "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\"" more "}"
+#define METASPACE(more) "'pre_tokenizer': {'type': 'Metaspace', 'replacement': '\u2581'" more "}"
     static const struct { const char *name; int32_t a, x_a; } scheme[] = { // ids of "a", and behind <x>
         {"always", _A, _A}, {"first", _A, A}, {"never", A, A}};
     for (int k = 0; k < 6; k++) {
         bool split = k >= 3;
         int32_t a = scheme[k % 3].a, x_a = scheme[k % 3].x_a;
         char head[200];
-        snprintf(head, sizeof head, METASPACE(", \"prepend_scheme\": \"%s\", \"split\": %s"), scheme[k % 3].name,
+        snprintf(head, sizeof head, METASPACE(", 'prepend_scheme': '%s', 'split': %s"), scheme[k % 3].name,
                  split ? "true" : "false");
-        TWICE(t, load_text(llama_json(head, ", {\"id\": 269, \"content\": \"<x>\", \"normalized\": false}"))) {
+        TWICE(t, load_text(llama_json(head, ", {'id': 269, 'content': '<x>', 'normalized': false}"))) {
             IDS(t, "a", a);
             IDS(t, " ab", _AB); // there is one
             if (split) IDS(t, "\u2581  a", SP, SP, _A);
@@ -349,8 +357,7 @@ TEST_IN_DIR(test_metaspace)
             assert_string_equal(tokenizer_pattern(t), split ? "custom" : "none");
         }
     }
-    expect_dies("not Metaspace with U+2581 alone",
-                load_text(llama_json(METASPACE(", \"prepend_scheme\": \"last\""), "")));
+    expect_dies("not Metaspace with U+2581 alone", load_text(llama_json(METASPACE(", 'prepend_scheme': 'last'"), "")));
     expect_dies("duplicate object key", load_text(llama_json(LLAMA ", " METASPACE(""), "")));
 }
 
@@ -440,7 +447,7 @@ TEST_IN_DIR(test_model)
         assert_int_equal(tokenizer_eot(t), 2);
         assert_int_equal(tokenizer_bos(t), 1);
     }
-    put_text("tokenizer_config.json", "{\"add_bos_token\": false}");
+    put_json("tokenizer_config.json", "{'add_bos_token': false}");
     OWN(Tokenizer) *without = tokenizer_load(in_dir("tokenizer.model"));
     assert_int_equal(tokenizer_bos(without), -1);
     assert_int_equal(unlink(in_dir("tokenizer_config.json")), 0);
