@@ -181,28 +181,18 @@ TEST(test_encode_sweep)
     }
 }
 
-// The borders that every account of these formats names.
-TEST(test_encode_borders)
+// Inf, without and with saturation; what lies between numbers, and the largest of them: test_encode_edges.
+TEST(test_encode_not_finite)
 {
     static const struct { Format f; float x; uint32_t free, saturated; } row[] = {
-        {FORMAT_FP16, 65519.996f, 0x7bff, 0x7bff},   {FORMAT_FP16, 65520, 0x7c00, 0x7bff},
-        {FORMAT_FP16, 0x1p-25f, 0, 0},               {FORMAT_FP16, 0x1.000002p-25f, 1, 1},
-        {FORMAT_FP16, 0x1.ffep-15f, 0x400, 0x400},   {FORMAT_FP16, -0x1p-149f, 0x8000, 0x8000},
-        {FORMAT_E4M3, 464, 0x7e, 0x7e},              {FORMAT_E4M3, 464.00003f, 0x7f, 0x7e},
-        {FORMAT_E4M3, -INFINITY, 0xff, 0xfe},        {FORMAT_E4M3, 0x1p-10f, 0, 0},
-        {FORMAT_E4M3, 448, 0x7e, 0x7e},              {FORMAT_E5M2, -57344, 0xfb, 0xfb},
-        {FORMAT_E4M3, 0x1.8p-9f, 2, 2},              {FORMAT_E4M3, -0.0f, 0x80, 0x80},
-        {FORMAT_E5M2, 61439.996f, 0x7b, 0x7b},       {FORMAT_E5M2, 61440, 0x7c, 0x7b},
-        {FORMAT_E5M2, INFINITY, 0x7c, 0x7b},         {FORMAT_E5M2, 0x1p-17f, 0, 0},
-        {FORMAT_BF16, 1.00390625f, 0x3f80, 0x3f80},  {FORMAT_BF16, 1.01171875f, 0x3f82, 0x3f82},
-        {FORMAT_BF16, FLT_MAX, 0x7f80, 0x7f7f},      {FORMAT_BF16, 0x1p-134f, 0, 0},
-        {FORMAT_TF32, FLT_MAX, 0x3fc00, 0x3fbff},    {FORMAT_TF32, 0x1.002p0f, 0x1fc00, 0x1fc00},
-        {FORMAT_FP32, INFINITY, 0x7f800000, 0x7f7fffff}, {FORMAT_BF16, INFINITY, 0x7f80, 0x7f7f},
+        {FORMAT_FP32, INFINITY, 0x7f800000, 0x7f7fffff}, {FORMAT_TF32, INFINITY, 0x3fc00, 0x3fbff},
+        {FORMAT_BF16, INFINITY, 0x7f80, 0x7f7f},         {FORMAT_FP16, -INFINITY, 0xfc00, 0xfbff},
+        {FORMAT_E4M3, -INFINITY, 0xff, 0xfe},            {FORMAT_E5M2, INFINITY, 0x7c, 0x7b},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        for (int sat = 0; sat < 2; sat++)
-            expect_pattern(row[i].f, row[i].x, formats_encode(row[i].f, row[i].x, sat),
-                           sat ? row[i].saturated : row[i].free, "encode");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        expect_pattern(row[i].f, row[i].x, formats_encode(row[i].f, row[i].x, false), row[i].free, "encode");
+        expect_pattern(row[i].f, row[i].x, formats_encode(row[i].f, row[i].x, true), row[i].saturated, "encode");
+    }
     // NaN stays NaN with its sign, whatever its payload, saturating or not, whatever the random word.
     static const uint32_t nan[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001, 0x7fffffff, 0xffffffff};
     for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++)
@@ -245,25 +235,6 @@ TEST(test_arrays)
             assert_false(touched);
         }
         free(out);
-    }
-}
-
-// The formula of the doc: rounding to nearest errs by at most half of epsilon, relative, in the normal range.
-TEST(test_rounding_error)
-{
-    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
-        FormatInfo info = formats_table_info(f);
-        double worst = 0;
-        for (uint32_t k = 0; k < 1u << 20; k++) {
-            double x = fabs((double)sweep(k));
-            if (!(x >= info.min_normal && x <= info.max)) continue;
-            double y = formats_decode(f, formats_encode(f, (float)x, false));
-            worst = fmax(worst, fabs(y - x) / x);
-        }
-        // |error| <= step / 2 and x >= 2^exponent; the worst x is the middle just above a power of two:
-        // (eps / 2) / (1 + eps / 2). The quotient above errs by 2^-53.
-        assert_true(worst <= info.epsilon / 2 / (1 + info.epsilon / 2) * (1 + 0x1p-50));
-        assert_true(worst >= info.epsilon / 2 * 0.7);
     }
 }
 

@@ -114,8 +114,11 @@ static void expect_tensor(const Gguf *g, const Model *m, const char *theirs, con
     }
 }
 
-static void expect_key(const Gguf *g, const char *name, double value)
+// The key, behind an architecture's name unless that is empty, has this value.
+static void expect_key(const Gguf *g, const char *architecture, const char *key, double value)
 {
+    char name[80];
+    snprintf(name, sizeof name, "%s%s%s", architecture, *architecture ? "." : "", key);
     assert_non_null(gguf_find(g, name));
     if (fabs(gguf_number(g, name, -1) - value) > 1e-7 * fabs(value))
         fail_msg("%s is %.9g, not %.9g", name, gguf_number(g, name, -1), value);
@@ -155,11 +158,8 @@ TEST_IN_DIR(test_llama)
             {"attention.head_count", H}, {"attention.head_count_kv", G}, {"attention.key_length", D},
             {"attention.value_length", D}, {"rope.dimension_count", D}, {"rope.freq_base", 10000}, {"vocab_size", V},
             {"attention.layer_norm_rms_epsilon", 1e-5}};
-        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-            char key[80];
-            snprintf(key, sizeof key, "%s.%s", kind == 3 ? "olmo2" : kind == 2 ? "qwen3" : "llama", keys[i].key);
-            expect_key(g, key, keys[i].value);
-        }
+        const char *architecture = kind == 3 ? "olmo2" : kind == 2 ? "qwen3" : "llama";
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) expect_key(g, architecture, keys[i].key, keys[i].value);
     }
 }
 
@@ -190,14 +190,10 @@ TEST_IN_DIR(test_experts)
         if (kind == 2)
             expect_tensor(g, made.m, "blk.1.attn_k_norm.weight", "layers.1.attn.k_norm.weight", H * D, 0, false);
         static const char *const arch[] = {"llama", "qwen3moe", "olmoe"};
-        const struct { const char *key; double value; } keys[] = {
-            {"expert_count", E}, {"expert_used_count", kind ? 1 : 2}, {"expert_feed_forward_length", (double)W},
-            {"feed_forward_length", kind == 2 ? (double)W : F}};
-        for (int i = 0; i < 4; i++) {
-            char key[80];
-            snprintf(key, sizeof key, "%s.%s", arch[kind], keys[i].key);
-            expect_key(g, key, keys[i].value);
-        }
+        expect_key(g, arch[kind], "expert_count", E);
+        expect_key(g, arch[kind], "expert_used_count", kind ? 1 : 2);
+        expect_key(g, arch[kind], "expert_feed_forward_length", (double)W);
+        expect_key(g, arch[kind], "feed_forward_length", kind == 2 ? (double)W : F);
     }
 }
 
@@ -217,8 +213,8 @@ TEST_IN_DIR(test_gpt2)
     expect_tensor(g, made.m, "position_embd.weight", "embed.positions.weight", T, C, false);
     expect_tensor(g, made.m, "blk.0.attn_norm.bias", "layers.0.attn_norm.bias", C, 0, false);
     assert_int_equal(gguf_tensor(g, "blk.0.ffn_up.weight")->dim[1], F);
-    expect_key(g, "gpt2.attention.layer_norm_epsilon", 1e-5);
-    expect_key(g, "general.file_type", 32);
+    expect_key(g, "", "gpt2.attention.layer_norm_epsilon", 1e-5);
+    expect_key(g, "", "general.file_type", 32);
 }
 
 // The tokens as GPT-2's alphabet spells them, filled up to the embedding's rows.
@@ -243,8 +239,8 @@ TEST_IN_DIR(test_tokenizer)
         if (i == 262) assert_memory_equal(t.bytes, "[PAD262]", t.n);
         if (i == 0) assert_memory_equal(t.bytes, "!", 1);
     }
-    expect_key(g, "tokenizer.ggml.bos_token_id", n - 1), expect_key(g, "tokenizer.ggml.eos_token_id", n - 1);
-    expect_key(g, "tokenizer.ggml.add_bos_token", 1);
+    expect_key(g, "", "tokenizer.ggml.bos_token_id", n - 1), expect_key(g, "", "tokenizer.ggml.eos_token_id", n - 1);
+    expect_key(g, "", "tokenizer.ggml.add_bos_token", 1);
     assert_int_equal(tokenizer_vocab_size(back), n), assert_int_equal(tokenizer_eot(back), n - 1);
     ENDED(token_ids_free) TokenIds a = {0}, b = {0};
     static const char text[] = "then the other\n caf\xc3\xa9 \xff 123 <|endoftext|>";

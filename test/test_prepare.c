@@ -265,7 +265,6 @@ TEST_IN_DIR(test_errors)
                  "--val has no effect beside --val-file");
     expect_error("prepare train-tokenizer --out @/o --input @/in.txt --separator x --separator-line y", 2,
                  "prepare train-tokenizer: --separator has no effect beside --separator-line");
-    expect_error("prepare tokens --out @/o --input @/no", 1, "/no: cannot read: No such file");
     expect_error("prepare tokens --out @/o --input @/empty", 1, "/empty: no text in it");
     expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no file in it");
     assert_int_equal(symlink("folder", in_dir("link")), 0);
@@ -281,8 +280,6 @@ TEST_IN_DIR(test_errors)
     expect_error("prepare tokens --out @/o --input @/in.txt --val nan", 1, "--val: 'nan'");
     expect_error("prepare tokens --out @/o --input @/in.txt --val 0.999", 1, "leaves nothing on one side");
     expect_error("prepare tokens --out @/o --input @/in.txt --dtype int8", 1, "--dtype: 'int8'");
-    expect_error("prepare tokens --out @/o --input @/in.txt --pattern gpt3", 1, "pattern: 'gpt3'");
-    expect_error("prepare tokens --out @/o --input @/in.txt --tokenizer @/folder", 1, "no tokenizer.json");
     expect_error("prepare encode --tokenizer @/folder @/in.txt", 1, "no tokenizer.json");
     expect_error("prepare encode --tokenizer @/folder @/no", 1, "/no: cannot read: No such file");
     expect_error("prepare encode --tokenizer @/folder @/folder", 1, "/folder: byte 0: Is a directory");

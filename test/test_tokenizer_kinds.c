@@ -330,7 +330,6 @@ TEST_IN_DIR(test_characters)
     expect_dies("255 of 256 bytes have a token, and <0x7F> is missing", load_text(json));
     expect_dies("added token 'x' is not special and normalized, with a normalizer",
                 load_text(llama_json(LLAMA, ", {'id': 269, 'content': 'x'}")));
-    expect_dies("normalizer NFD is not NFC, or [Prepend", load_text(llama_json("'normalizer': {'type': 'NFD'}", "")));
     json = llama_json(LLAMA, "");
     memcpy(strstr(json, "'a', 'b'], ['\u2581'"), "'<0x41>'", 8);
     expect_dies("tokenizer.json", load_text(json)); // a merge of a byte's name
