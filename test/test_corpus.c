@@ -6,14 +6,12 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-#include "data/prep/corpus.h"
 #include "expect_die.h"
 #include "base/rng.h"
 #include "temp_dir.h"
 #include "gzip.h"
+#include "corpus_case.h"
 #include "base/words.h"
-
-OWNER(CorpusReader, corpus_close)
 
 // What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
 TEST(test_lines_and_files)
@@ -51,35 +49,14 @@ TEST(test_lines_and_files)
     }
 }
 
-// Everything that a reader gives, written down: "[index line offset:text]" a document, then the counts.
-static size_t dump(const char *path, CorpusOptions options, char *out, size_t room)
-{
-    OWN(CorpusReader) *r = corpus_open(&path, 1, options);
-    CorpusRecord doc;
-    size_t n = 0;
-    while (corpus_next(r, &doc)) {
-        n += (size_t)snprintf(out + n, room - n, "[%d %d %d:", (int)doc.index, (int)doc.line, (int)doc.offset);
-        assert_true(n + doc.n_bytes + 200 < room);
-        memcpy(out + n, doc.text, doc.n_bytes);
-        n += doc.n_bytes;
-        out[n++] = ']';
-    }
-    CorpusCounts c = corpus_counts(r);
-    n += (size_t)snprintf(out + n, room - n, " utf8=%d nul=%d bom=%d bad=%d empty=%d long=%d", (int)c.bad_utf8,
-                          (int)c.nul, (int)c.bom, (int)c.bad_lines, (int)c.empty, (int)c.too_long);
-    return n;
-}
-
 // The dump of a file is `want` for every size of a read.
 static void expect(const char *path, CorpusOptions options, const char *want)
 {
     const size_t sizes[] = {1, 2, 7, 4096, 1 << 20};
-    static char got[1 << 16];
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         options.read_bytes = sizes[i];
-        size_t n = dump(path, options, got, sizeof got);
-        if (n != strlen(want) || memcmp(got, want, n) != 0)
-            fail_msg("%s, reads of %zu: got %.*s, expected %s", path, sizes[i], (int)n, got, want);
+        const char *got = read_it(path, options);
+        if (strcmp(got, want)) fail_msg("%s, reads of %zu: got %s, expected %s", path, sizes[i], got, want);
     }
 }
 
@@ -101,13 +78,6 @@ TEST(test_text)
            "[0 1 0:a\xEF\xBF\xBD" "b] utf8=0 nul=1 bom=0 bad=0 empty=0 long=0");
     expect(put_text("t.txt", "12345|123|12345"), TEXT(.separator = "|", .max_bytes = 5),
            "[0 1 0:12345][1 1 6:123][2 1 10:12345]" NONE);
-}
-
-static const char *read_it(const char *path, CorpusOptions options)
-{
-    static char out[1 << 16];
-    out[dump(path, options, out, sizeof out)] = 0;
-    return out;
 }
 
 // A text one byte too long is an error for any size of a read, with its file, line and number; the same with bytes that
@@ -269,8 +239,7 @@ TEST(test_folder)
     assert_int_equal(symlink("c.txt", in_dir("tree/d.txt")), 0);
     const char *tree = in_dir("tree");
     OWN(CorpusReader) *r = corpus_open(&tree, 1, (CorpusOptions){0});
-    CorpusRecord doc;
-    while (corpus_next(r, &doc)) {}
+    dump(r);
     CorpusCounts counts = corpus_counts(r);
     FREED char *said = PRINTED(f, corpus_print(&counts, f));
     assert_string_equal(said, "5 files, 5 documents, 5 bytes of text (16 read)\n"
@@ -373,7 +342,6 @@ TEST(test_foreign)
 // Random bytes with a taste for structure: the same documents for any size of a read, and no crash.
 TEST(test_random)
 {
-    static char one[1 << 16], other[1 << 16];
     const char *piece[] = {"\n", "\r\n", "--", "\xF0\x9F", "\x80", "{\"text\": \"", "\"}", "a",
                            "\\u00e9", "{", "[", "\xEF\xBB\xBF"};
     for (uint64_t round = 0; round < 120; round++) {
@@ -392,13 +360,12 @@ TEST(test_random)
         if (round % 4 == 0) options.separator = "--";
         if (round % 4 == 2) options.line = round % 8 == 2 ? "" : "a";
         options.read_bytes = 1;
-        size_t n_one = dump(path, options, one, sizeof one), length_bad;
-        assert_true(words_utf8_invalid(one, n_one, 0, &length_bad) == n_one);
+        FREED char *one = strdup(read_it(path, options));
+        size_t length_bad;
+        assert_true(words_utf8_invalid(one, strlen(one), 0, &length_bad) == strlen(one));
         for (size_t r = 2; r < 1000; r = r * 3 + 1) {
             options.read_bytes = r;
-            size_t n_other = dump(path, options, other, sizeof other);
-            if (n_one != n_other || memcmp(one, other, n_one) != 0)
-                fail_msg("round %d: reads of 1 and %zu differ", (int)round, r);
+            if (strcmp(one, read_it(path, options))) fail_msg("round %d: reads of 1 and %zu differ", (int)round, r);
         }
         char packed[700]; // a damaged member or frame: an error, never a crash
         sprintf(packed, "%s", round % 2 ? "\x1F\x8B\x08" : "\x28\xB5\x2F\xFD");

@@ -5,13 +5,12 @@
 #include "test/test.h"
 #include <xxhash.h>
 
-#include "data/prep/corpus.h"
 #include "data/prep/parquet.h"
 #include "expect_die.h"
 #include "parquet_file.h"
 #include "program.h"
+#include "corpus_case.h"
 
-OWNER(CorpusReader, corpus_close)
 OWNER(Parquet, parquet_close)
 
 enum { ROWS = 500, PAGE = 1 << 20 };
@@ -227,33 +226,24 @@ TEST(test_damage)
 TEST(test_corpus)
 {
     const char *row[] = {"one", NULL, "  \n", "tw\xFF", "", "12345678901", "three\nlines\n"};
-    const char *want[] = {"one", "tw\xEF\xBF\xBD", "12345678901", "three\nlines\n"};
-    const uint64_t line[] = {1, 4, 6, 7};
+    static const char want[] = "[0 1 4:one][1 4 4:tw\xEF\xBF\xBD][2 6 50:12345678901][3 7 50:three\nlines\n]";
     Out o = parquet_file(row, 7, (FileOptions){.codec = FILE_SNAPPY, .page_rows = 4});
     const char *named[] = {put_bytes("A.Parquet", o.bytes, o.n), put_bytes("table", o.bytes, o.n)};
     XXH128_hash_t h = XXH3_128bits(o.bytes, o.n);
     char log[2000] = "";
     FILE *f = fmemopen(log, sizeof log, "w");
     OWN(CorpusReader) *r = corpus_open(named, 2, (CorpusOptions){.max_bytes = 12, .log = f, .read_bytes = 10});
-    CorpusRecord doc;
-    for (int i = 0; i < 8; i++) {
-        assert_true(corpus_next(r, &doc));
-        same_bytes(doc.text, doc.n_bytes, want[i % 4], strlen(want[i % 4]));
-        assert_true(doc.index == (uint64_t)i % 4 && doc.line == line[i % 4] && !doc.json);
-        assert_true(i % 4 < 2 ? doc.offset == 4 : doc.offset > 4);
-    }
-    assert_false(corpus_next(r, &doc));
-    CorpusCounts c = corpus_counts(r);
-    assert_true(c.documents == 8 && c.empty == 6 && c.bad_utf8 == 2 && c.bytes_in == 2 * o.n && c.too_long == 0);
+    char twice[400];
+    sprintf(twice, "%s%s utf8=2 nul=0 bom=0 bad=0 empty=6 long=0", want, want);
+    assert_string_equal(dump(r), twice);
+    assert_int_equal(corpus_counts(r).bytes_in, 2 * o.n);
     size_t n_files;
     const CorpusFile *file = corpus_files(r, &n_files);
     assert_int_equal(n_files, 2);
     assert_true(file[1].n_bytes == o.n && file[1].hash[0] == h.high64 && file[1].hash[1] == h.low64);
-    corpus_close(r);
     // What is too long is left out, in the log with its row.
-    r = corpus_open(named, 1, (CorpusOptions){.max_bytes = 10, .log = f, .raise = "it"});
-    while (corpus_next(r, &doc)) assert_true(doc.n_bytes <= 10);
-    assert_int_equal(corpus_counts(r).too_long, 2);
+    assert_string_equal(read_it(named[0], (CorpusOptions){.max_bytes = 10, .log = f, .raise = "it"}),
+                        "[0 1 4:one][1 4 4:tw\xEF\xBF\xBD] utf8=1 nul=0 bom=0 bad=0 empty=3 long=2");
     fclose(f);
     assert_non_null(strstr(log, "A.Parquet:6: left out: the row is longer than 10 bytes (raise it)\n"));
     assert_non_null(strstr(log, "A.Parquet:7: left out: "));
@@ -264,22 +254,15 @@ TEST(test_corpus)
 }
 
 // The reader of text meets Parquet; a folder has both.
-static void read_corpus(const char *path, CorpusOptions options)
-{
-    CorpusRecord doc;
-    CorpusReader *r = corpus_open(&path, 1, options);
-    while (corpus_next(r, &doc)) {}
-}
-
 TEST(test_wrong_format)
 {
     const char *row[] = {"one"}, *path = put_rows("a.parquet", row, 1, (FileOptions){.codec = FILE_ZSTD});
     const char *words = "a.parquet: byte 0: a Parquet file, read as text or JSONL";
     size_t n;
-    expect_dies(words, read_corpus(path, (CorpusOptions){.format = SOURCE_JSONL}));
+    expect_dies(words, read_it(path, (CorpusOptions){.format = SOURCE_JSONL}));
     expect_dies(words, corpus_read(path, &n, (CorpusOptions){0}));
     expect_dies("a.parquet:1: the row is longer than 2 bytes",
-                read_corpus(path, (CorpusOptions){.max_bytes = 2, .strict = true}));
+                read_it(path, (CorpusOptions){.max_bytes = 2, .strict = true}));
 }
 
 // A recipe with a source in Parquet gives the tokens of the same texts in JSONL; so does `prepare tokens`.

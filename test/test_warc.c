@@ -4,13 +4,12 @@
 
 #include "test/test.h"
 
-#include "data/prep/corpus.h"
 #include "data/web/warc.h"
 #include "expect_die.h"
 #include "program.h"
 #include "gzip.h"
+#include "corpus_case.h"
 
-OWNER(CorpusReader, corpus_close)
 OWNER(Warc, warc_close)
 
 enum { MOST = 1 << 20 };
@@ -218,22 +217,16 @@ static const char *put_crawl(const char *name, bool gzip)
 
 TEST(test_corpus)
 {
-    const char *want[] = {"caf\xC3\xA9 and <p>", "plain \xEF\xBF\xBD<p>", "text of WET\n"};
-    const uint64_t line[] = {2, 3, 7};
+    static const char want[] = "[0 2 68:caf\xC3\xA9 and <p>][1 3 143:plain \xEF\xBF\xBD<p>][2 7 483:text of WET\n]";
     const char *named[] = {put_crawl("a.WARC.gz", true), put_crawl("b.wet", false), put_crawl("crawl", true)};
     char log[4000] = "";
     FILE *f = fmemopen(log, sizeof log, "w");
     OWN(CorpusReader) *r = corpus_open(named, 3, (CorpusOptions){.max_bytes = 50, .log = f, .read_bytes = 10,
         .separator = "and", .raise = "it"});
-    CorpusRecord doc;
-    for (int i = 0; i < 9; i++) {
-        assert_true(corpus_next(r, &doc));
-        same_bytes(doc.text, doc.n_bytes, want[i % 3], strlen(want[i % 3]));
-        assert_true(doc.index == (uint64_t)i % 3 && doc.line == line[i % 3] && !doc.json);
-    }
-    assert_false(corpus_next(r, &doc));
-    CorpusCounts c = corpus_counts(r);
-    assert_true(c.documents == 9 && c.no_text == 6 && c.too_long == 3 && c.empty == 3 && c.bad_utf8 == 3 && c.bom == 3);
+    char all[400];
+    sprintf(all, "%s%s%s utf8=3 nul=0 bom=3 bad=0 empty=3 long=3", want, want, want);
+    assert_string_equal(dump(r), all);
+    assert_int_equal(corpus_counts(r).no_text, 6);
     size_t n;
     const CorpusFile *file = corpus_files(r, &n); // known by the unpacked bytes
     assert_true(n == 3 && file[0].hash[0] == file[1].hash[0] && file[0].n_bytes == file[1].n_bytes &&
@@ -245,21 +238,16 @@ TEST(test_corpus)
     assert_int_equal(corpus_format(named[2], SOURCE_TEXT), SOURCE_TEXT);
 }
 
-static void read_strictly(const char *path)
-{
-    CorpusRecord doc;
-    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){.strict = true, .max_bytes = 50});
-    while (corpus_next(r, &doc)) {}
-}
-
 TEST(test_strict)
 {
-    expect_dies("s.warc.gz:5: the record is longer than 50 bytes", read_strictly(put_crawl("s.warc.gz", true)));
+    expect_dies("s.warc.gz:5: the record is longer than 50 bytes",
+                read_it(put_crawl("s.warc.gz", true), (CorpusOptions){.strict = true, .max_bytes = 50}));
     static File f, packed;
     f = packed = (File){0};
     add_record(&f, "WARC/1.0", "conversion", "", "text", 4);
     size_t n = gzip_pack(packed.bytes, sizeof packed.bytes, f.bytes, f.n);
-    expect_dies("cut.warc.gz: byte ", read_strictly(put_bytes("cut.warc.gz", packed.bytes, n - 3)));
+    expect_dies("cut.warc.gz: byte ",
+                read_it(put_bytes("cut.warc.gz", packed.bytes, n - 3), (CorpusOptions){.strict = true}));
 }
 
 // WARC gives the tokens of the same texts in JSONL: by a recipe, by `prepare tokens`, and from a pipe. Pages do not.
