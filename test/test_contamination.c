@@ -4,6 +4,7 @@
 
 #include "data/prep/contamination.h"
 #include "base/rng.h"
+#include "dedup_case.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,12 +27,6 @@ static bool read_words(void *arg, size_t i, DedupText *text)
     for (size_t k = 0; k < t->n_words[i]; k++)
         text->n_bytes += (size_t)sprintf(text->bytes + text->n_bytes, "W%u%s", t->word[i][k], k % 5 ? " " : " \n");
     return true;
-}
-
-static void fail_never(void *arg, size_t i)
-{
-    (void)arg;
-    fail_msg("document %zu", i);
 }
 
 static DedupSource source_of(Words *t)

@@ -2,9 +2,9 @@
 // threads change nothing, hostile corpora take linear time. (The program: test_dedup_program.)
 #include "test/test.h"
 
-#include "data/prep/dedup.h"
 #include "expect_die.h"
 #include "base/rng.h"
+#include "dedup_case.h"
 #include "data/prep/shingle.h"
 
 #include <math.h>
@@ -42,12 +42,6 @@ static bool read_from_texts(void *arg, size_t i, DedupText *text)
     return true;
 }
 
-static void fail_never(void *arg, size_t i)
-{
-    (void)arg;
-    fail_msg("document %zu", i);
-}
-
 static DedupSource source_of(Texts *t)
 {
     return (DedupSource){t->n, read_from_texts, fail_never, t};
@@ -71,12 +65,6 @@ static void draw_text(char *out, uint32_t doc, uint32_t version, size_t n, size_
 // ---- planted pairs
 
 enum { GRAMS = 100, WORDS = GRAMS + 12, PAIRS = 400 };
-
-// With t = 8 in Bernstein's inequality: 4 sigma, and what a small count needs. Beyond it with less than exp(-8) a side.
-static double bound(double p, double n)
-{
-    return 4 * sqrt(p * (1 - p) / n) + 16 / (3 * n);
-}
 
 // Changing the first k words changes the first k of GRAMS n-grams: J = (GRAMS - k) / (GRAMS + k), exactly. Pairs of one
 // J stand 1 to PAIRS documents apart. Verified: those below the threshold are never joined, the others as often as the

@@ -271,23 +271,8 @@ TEST(test_recipe)
     make_rows(false);
     put_rows("rows.parquet", ROW, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
              .encoding = FILE_DICTIONARY, .page_rows = 40, .group_rows = 150});
-    FILE *f = fopen(in_dir("rows.jsonl"), "w");
-    for (uint64_t i = 0; i < ROWS; i++)
-        if (rows[i]) assert_true(corpus_write_json(f, rows[i], strlen(rows[i]), "x", i));
-    assert_int_equal(fclose(f), 0);
-    const char *name[] = {"rows.jsonl\"\n", "rows.parquet\"\nfield = \"meta.text\"\n"};
-    for (int i = 0; i < 2; i++) {
-        char text[600];
-        snprintf(text, sizeof text, "[recipe]\nout = \"out%d\"\nunit = 0.01\n[source.a]\npath = \"%s[dedup]\n"
-                 "exact = true\n[tokenizer]\nvocab = 300\n[shards]\nval = 0.1\n", i, name[i]);
-        put_text("r.toml", text);
-        expect_run("r.toml", 0, "");
-    }
-    same_files("out0/shards/a/train_000000.bin", "out1/shards/a/train_000000.bin");
-    same_files("out0/shards/a/val_000000.bin", "out1/shards/a/val_000000.bin");
-    expect_run("tokens --input rows.jsonl --vocab 300 --out t0", 0, "");
-    expect_run("tokens --input rows.parquet --field meta.text --vocab 300 --out t1", 0, "");
-    same_files("t0/train_000000.bin", "t1/train_000000.bin");
+    same_tokens(ROW, ROWS, "path = \"rows.parquet\"\nfield = \"meta.text\"\n",
+                "--input rows.parquet --field meta.text");
     put_text("s.toml", "[recipe]\nout = \"out2\"\n[source.a]\npath = \"rows.parquet\"\nformat = parquet\n"
                        "line = \"\"\n");
     expect_run("s.toml", 1, "[source.a]: line has no effect: ");

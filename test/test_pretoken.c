@@ -114,33 +114,6 @@ TEST(test_custom)
     expect_pieces("[$b]", "a$b", "a|$|b");
 }
 
-// Pieces cover any bytes without gaps, and are not empty.
-TEST(test_cover)
-{
-    const char *patterns[] = {"gpt2", "cl100k", "smollm", "qwen2", "[a-m]+", "xx*"}; // the last two leave gaps
-    enum { N = 20000 };
-    static char text[N];
-    for (size_t k = 0; k < sizeof patterns / sizeof *patterns; k++) {
-        Rng rng = rng_make(7, "cover", (uint32_t)k);
-        for (size_t i = 0; i < N; i++) { // half bytes of any value, half spaces, letters and leads
-            uint64_t r = rng_u64(rng, i);
-            text[i] = r & 256 ? (char)r : " \n\rax1'\xC3\xE2\x80\xA8\xF0"[(r >> 9) % 12];
-        }
-        OWN(Pretoken) *p = pretoken_new(patterns[k]);
-        for (size_t n_bytes = N; n_bytes > 0; n_bytes /= 3) {
-            const char *piece, *at = text;
-            size_t n;
-            pretoken_begin(p, text, n_bytes);
-            while (pretoken_next(p, &piece, &n)) {
-                assert_ptr_equal(piece, at);
-                assert_true(n > 0);
-                at += n;
-            }
-            assert_ptr_equal(at, text + n_bytes);
-        }
-    }
-}
-
 // The bytes of a code of 0x80 or more; returns how many there are.
 static size_t put_code(char *text, uint32_t code)
 {
@@ -171,15 +144,18 @@ static size_t put_random(Rng rng, uint64_t i, char *text)
 // The built-in expressions written out as code, and under PCRE2, which knows them when they come as custom ones.
 static void expect_twins(Pretoken *fast, Pretoken *slow, const char *text, size_t n_text)
 {
-    const char *a, *b;
+    const char *a, *b, *at = text;
     size_t n_a, n_b;
     pretoken_begin(fast, text, n_text);
     pretoken_begin(slow, text, n_text);
     while (pretoken_next(slow, &b, &n_b)) {
         assert_true(pretoken_next(fast, &a, &n_a));
+        assert_true(b == at && n_b > 0); // no gaps, and no empty pieces
+        at += n_b;
         if (a != b || n_a != n_b)
             fail_msg("at byte %zu: %zu bytes, PCRE2 says %zu: '%.*s'", (size_t)(b - text), n_a, n_b, (int)n_b, b);
     }
+    assert_ptr_equal(at, text + n_text);
     assert_false(pretoken_next(fast, &a, &n_a));
 }
 
@@ -218,6 +194,15 @@ TEST(test_every_character)
     }
 }
 
+static size_t list_pieces(Pretoken *p, const char *text, size_t n_bytes, size_t first, size_t *ends)
+{
+    const char *piece;
+    size_t n, n_pieces = 0;
+    pretoken_begin(p, text, n_bytes);
+    while (pretoken_next(p, &piece, &n)) ends[n_pieces++] = first + (size_t)(piece - text) + n;
+    return n_pieces;
+}
+
 // A million spaces before a letter: one piece, in linear time and without running out of stack.
 TEST(test_spaces)
 {
@@ -227,27 +212,10 @@ TEST(test_spaces)
     text[N] = 'a';
     for (int k = 0; k < N_NAMES; k++) {
         OWN(Pretoken) *p = pretoken_new(names[k]);
-        const char *piece;
-        size_t n;
-        pretoken_begin(p, text, N + 1);
-        assert_true(pretoken_next(p, &piece, &n));
-        assert_int_equal(n, N - 1);
-        assert_true(pretoken_next(p, &piece, &n));
-        assert_int_equal(n, 2);
-        assert_false(pretoken_next(p, &piece, &n));
-        pretoken_begin(p, text, N);
-        assert_true(pretoken_next(p, &piece, &n));
-        assert_int_equal(n, N);
+        size_t ends[3];
+        assert_true(list_pieces(p, text, N + 1, 0, ends) == 2 && ends[0] == N - 1);
+        assert_int_equal(list_pieces(p, text, N, 0, ends), 1);
     }
-}
-
-static size_t list_pieces(Pretoken *p, const char *text, size_t n_bytes, size_t first, size_t *ends)
-{
-    const char *piece;
-    size_t n, n_pieces = 0;
-    pretoken_begin(p, text, n_bytes);
-    while (pretoken_next(p, &piece, &n)) ends[n_pieces++] = first + (size_t)(piece - text) + n;
-    return n_pieces;
 }
 
 // Wherever a text may be cut, the halves have the pieces of the whole. The bytes are chosen so that cuts are allowed

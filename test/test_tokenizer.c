@@ -85,24 +85,6 @@ TEST(test_million_spaces)
     expect_round_trip(t, text, N - 1);
 }
 
-// More different words than the cache holds: it starts over and the ids stay right.
-TEST(test_cache_overflow)
-{
-    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
-    char words[64 * 32];
-    for (int from = 0; from < 1100000; from += 64) {
-        size_t n = 0;
-        ENDED(token_ids_free) TokenIds ids = {0};
-        for (int i = from; i < from + 64; i++) {
-            words[n++] = ' ';
-            for (int k = i; k; k /= 16) words[n++] = (char)('a' + k % 16);
-        }
-        tokenizer_encode(t, words, n, &ids);
-    }
-    expect_round_trip(t, words, 64);
-    IDS(t, "aaabd", 258, 67);
-}
-
 // Words count as often as they occur: pq 3 times against xy twice.
 TEST(test_word_counts)
 {

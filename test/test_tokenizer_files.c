@@ -143,23 +143,6 @@ TEST_IN_DIR(test_patterns)
     }
 }
 
-// A tokenizer of copied tables is the same one.
-TEST(test_tables)
-{
-    OWN(Tokenizer) *a = train("aaabdaaabac", 11, 259, "gpt2");
-    const Vocab *v = tokenizer_vocab(a);
-    Vocab w = {.n_merges = v->n_merges, .eot = v->eot, .pattern = strdup(v->pattern)};
-    for (size_t i = 0; i < v->token.n; i++)
-        words_add(&w.token, v->token.bytes + v->token.word[i].at, v->token.word[i].n);
-    w.special = malloc(v->token.n * sizeof *w.special);
-    w.merge = malloc(v->n_merges * sizeof *w.merge);
-    assert_true(w.pattern && w.special && w.merge);
-    memcpy(w.special, v->special, v->token.n * sizeof *w.special);
-    memcpy(w.merge, v->merge, v->n_merges * sizeof *w.merge);
-    OWN(Tokenizer) *b = tokenizer_new(w);
-    expect_alike(a, b);
-}
-
 // Tokens of 1 to 6 bytes, of any value, pass through base64: it has three lengths of padding.
 TEST_IN_DIR(test_base64_lengths)
 {
