@@ -30,7 +30,7 @@ static inline const char *read_it(const char *path, CorpusOptions options)
 }
 
 #ifdef PROGRAM // prepare
-// A source of the same texts (its keys in a recipe, and the options of `prepare tokens`) gives the tokens that they give
+// A source of these texts (its keys in a recipe, and the options of `prepare tokens`) gives the tokens that they give
 // as lines of JSON. NULL: no text.
 static inline void same_tokens(const char *const *text, size_t n, const char *keys, const char *options)
 {

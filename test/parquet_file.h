@@ -73,6 +73,12 @@ static void out_number(Out *o, int *last, int id, int64_t value)
     out_zigzag(o, value);
 }
 
+// n fields, of the numbers `id` and after.
+static void out_numbers(Out *o, int *last, int id, int n, const int64_t *value)
+{
+    for (int i = 0; i < n; i++) out_number(o, last, id + i, value[i]);
+}
+
 static void out_list(Out *o, int *last, int id, size_t n, int type)
 {
     out_field(o, last, id, 9);
@@ -171,22 +177,15 @@ static void out_page(Out *o, int type, const Out *levels, const Out *values, siz
         out_packed(&body, &whole, f.codec);
         free(whole.bytes);
     }
-    out_number(o, &last, 1, type);
-    out_number(o, &last, 2, (int64_t)(levels->n + values->n));
-    out_number(o, &last, 3, (int64_t)body.n);
+    out_numbers(o, &last, 1, 3, (int64_t[]){type, (int64_t)(levels->n + values->n), (int64_t)body.n});
     if (f.crc) out_number(o, &last, 4, (int32_t)crc32(0, body.bytes, (uInt)body.n));
     out_field(o, &last, type == 3 ? 8 : type == 2 ? 7 : 5, 12);
-    out_number(o, &in, 1, (int64_t)n);
-    if (type == 3) {
-        out_number(o, &in, 2, 0); // nulls and rows: not read
-        out_number(o, &in, 3, (int64_t)n);
-        out_number(o, &in, 4, encoding);
-        out_number(o, &in, 5, (int64_t)levels->n);
-        out_number(o, &in, 6, 0);
+    const int64_t levels_n = (int64_t)levels->n, rows = (int64_t)n;
+    if (type == 3) { // values, nulls, rows: the first alone is read
+        out_numbers(o, &in, 1, 6, (int64_t[]){rows, 0, rows, encoding, levels_n, 0});
         out_field(o, &in, 7, f.codec ? 1 : 2);
     } else {
-        out_number(o, &in, 2, encoding);
-        if (type == 0) out_number(o, &in, 3, f.level_encoding ? f.level_encoding : 3), out_number(o, &in, 4, 3);
+        out_numbers(o, &in, 1, type == 0 ? 4 : 2, (int64_t[]){rows, encoding, f.level_encoding ? f.level_encoding : 3, 3});
     }
     out_byte(o, 0);
     out_byte(o, 0);

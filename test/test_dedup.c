@@ -62,6 +62,14 @@ static void draw_text(char *out, uint32_t doc, uint32_t version, size_t n, size_
                        (unsigned)rng_u64((version % 2 ? i : n - 1 - i) < changed ? new : old, i));
 }
 
+static void add_drawn(Texts *t, uint32_t doc, uint32_t version, size_t n, size_t changed)
+{
+    char text[200 * 10];
+    assert_true(n <= 200);
+    draw_text(text, doc, version, n, changed);
+    add_text(t, text);
+}
+
 // ---- planted pairs
 
 enum { GRAMS = 100, WORDS = GRAMS + 12, PAIRS = 400 };
@@ -239,11 +247,7 @@ TEST(test_threshold_is_included)
     const double threshold[] = {0.8, nextafter(0.8, 1)};
     for (int k = 0; k < 2; k++) {
         ENDED(free_texts) Texts t = {0};
-        char text[102 * 10];
-        for (uint32_t version = 0; version < 2; version++) {
-            draw_text(text, 1, version, 102, version * 10);
-            add_text(&t, text);
-        }
+        for (uint32_t version = 0; version < 2; version++) add_drawn(&t, 1, version, 102, version * 10);
         DedupSource source = source_of(&t);
         DedupOptions o = dedup_defaults();
         o.bands = (MinHashBands){128, 1};
@@ -259,11 +263,7 @@ TEST(test_ten_thousand_alike)
     enum { N = 10000 };
     for (int near = 0; near < 2; near++) {
         ENDED(free_texts) Texts t = {0};
-        char text[100 * 10];
-        for (uint32_t i = 0; i < N; i++) {
-            draw_text(text, 1, near ? i : 0, 100, 1); // near: another last word each, J = 87 / 89
-            add_text(&t, text);
-        }
+        for (uint32_t i = 0; i < N; i++) add_drawn(&t, 1, near ? i : 0, 100, 1); // near: another last word, J = 87 / 89
         DedupSource source = source_of(&t);
         ENDED(dedup_free) DedupResult r = dedup_run(&source, dedup_defaults());
         assert_int_equal(r.n_kept, 1);
@@ -383,11 +383,7 @@ static void fail_on_request(void *arg, size_t i)
 TEST(test_errors)
 {
     ENDED(free_texts) Texts t = {0};
-    char text[100 * 10];
-    for (uint32_t i = 0; i < 4; i++) { // 1 and 3 are near copies of 0 and 2
-        draw_text(text, i / 2, i, 100, i % 2);
-        add_text(&t, text);
-    }
+    for (uint32_t i = 0; i < 4; i++) add_drawn(&t, i / 2, i, 100, i % 2); // 1 and 3 are near copies of 0 and 2
     DedupSource source = source_of(&t), breaking = {t.n, read_breaking, fail_on_request, NULL};
     DedupOptions one = dedup_defaults(), little = one;
     one.threads = little.threads = 1;

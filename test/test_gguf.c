@@ -150,9 +150,8 @@ TEST_IN_DIR(test_llama)
         else assert_null(gguf_tensor(g, "output.weight"));
         if (kind == 1) expect_tensor(g, made.m, "blk.1.attn_q.bias", "layers.1.attn.q.bias", H * D, 0, true);
         if (kind == 1) expect_tensor(g, made.m, "blk.1.ffn_up.bias", "layers.1.ffn.up.bias", F, 0, false);
-        if (kind == 2) expect_tensor(g, made.m, "blk.1.attn_q_norm.weight", "layers.1.attn.q_norm.weight", D, 0, false);
-        if (kind == 3)
-            expect_tensor(g, made.m, "blk.1.attn_q_norm.weight", "layers.1.attn.q_norm.weight", H * D, 0, false);
+        const size_t n_q = kind == 3 ? H * D : D;
+        if (kind > 1) expect_tensor(g, made.m, "blk.1.attn_q_norm.weight", "layers.1.attn.q_norm.weight", n_q, 0, false);
         static const struct { const char *key; double value; } keys[] = {
             {"context_length", T}, {"embedding_length", C}, {"block_count", L}, {"feed_forward_length", F},
             {"attention.head_count", H}, {"attention.head_count_kv", G}, {"attention.key_length", D},

@@ -67,21 +67,6 @@ TEST(test_shares)
     check_order(&m, 20000);
 }
 
-// After 10,000 samples a count is off by less than 1, and a share rounded by less than 2^-20: together less than
-// 1e-4 + 1e-6, within the 0.1% that is promised.
-TEST(test_ten_thousand)
-{
-    const double rows[][5] = {{0.5, 0.25, 0.125, 0.1, 0.025}, {67, 15, 4.5, 4.5, 2}, {1, M_PI, M_E, M_SQRT2, 0.01}};
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        ENDED(mixture_free) Mixture m = mixture_make(rows[r], 5);
-        double sum = 0, count[5] = {0};
-        int64_t index;
-        for (int i = 0; i < 5; i++) sum += rows[r][i];
-        for (int64_t s = 0; s < 10000; s++) count[mixture_source(&m, s, &index)]++;
-        for (int i = 0; i < 5; i++) assert_true(fabs(count[i] / 10000 - rows[r][i] / sum) < 1e-4 + 0x1p-20);
-    }
-}
-
 // ---- datasets of several sources: a token is its own position, behind those of the sources before
 enum { T = 7, N_A = 400, N_B = 150, N_C = 64, N = N_A + N_B + N_C };
 static const int first_of[4] = {0, N_A, N_A + N_B, N};

@@ -12,24 +12,6 @@
 
 OWNER(json_t, json_decref)
 
-// Encodes, decodes, compares.
-static void expect_round_trip(Tokenizer *t, const char *text, size_t n)
-{
-    ENDED(token_ids_free) TokenIds ids = {0};
-    tokenizer_encode(t, text, n, &ids);
-    size_t at = 0;
-    for (size_t i = 0; i < ids.n; i++) {
-        size_t k;
-        const char *bytes = tokenizer_decode(t, ids.id[i], &k);
-        assert_true(at + k <= n);
-        assert_memory_equal(text + at, bytes, k);
-        at += k;
-        assert_int_equal(tokenizer_text_bytes(t, ids.id[i]), k);
-        assert_int_not_equal(ids.id[i], tokenizer_eot(t));
-    }
-    assert_int_equal(at, n);
-}
-
 // The merges of this text are derived in test_bpe.c: aa 256, ab 257, aaab 258, ac 259.
 static const char classic[] = "aaabdaaabac";
 
@@ -68,21 +50,6 @@ TEST(test_round_trip)
         expect_round_trip(t, "", 0);
         expect_round_trip(t, "\0", 1);
     }
-}
-
-// Spaces merge to 2, 4, .. 2^10 = 1024 of them; 2^20 spaces are then 2^10 tokens. A quadratic method would
-// need 10^12 steps.
-TEST(test_million_spaces)
-{
-    enum { N = 1 << 20 };
-    FREED char *text = zeroed(N);
-    memset(text, ' ', N);
-    OWN(Tokenizer) *t = train(text, 1024, 257 + 10, "gpt2");
-    ENDED(token_ids_free) TokenIds ids = {0};
-    tokenizer_encode(t, text, N, &ids);
-    assert_int_equal(ids.n, 1024);
-    for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], 265);
-    expect_round_trip(t, text, N - 1);
 }
 
 // Words count as often as they occur: pq 3 times against xy twice.

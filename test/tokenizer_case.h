@@ -30,6 +30,24 @@ static inline void expect_ids(Tokenizer *t, const char *text, size_t n_text, con
         expect_ids(t, text, sizeof text - 1, want + 1, sizeof want / sizeof *want - 1);  \
     } while (0)
 
+// Encodes, decodes, compares.
+static inline void expect_round_trip(Tokenizer *t, const char *text, size_t n)
+{
+    ENDED(token_ids_free) TokenIds ids = {0};
+    tokenizer_encode_texts(t, &(TokenizerText){text, n}, 1, 2, &ids, NULL);
+    size_t at = 0;
+    for (size_t i = 0; i < ids.n; i++) {
+        size_t k;
+        const char *bytes = tokenizer_decode(t, ids.id[i], &k);
+        assert_true(at + k <= n);
+        assert_memory_equal(text + at, bytes, k);
+        at += k;
+        assert_int_equal(tokenizer_text_bytes(t, ids.id[i]), k);
+        assert_int_not_equal(ids.id[i], tokenizer_eot(t));
+    }
+    assert_int_equal(at, n);
+}
+
 // Both give a text the same ids.
 static inline void expect_same(Tokenizer *a, Tokenizer *b, const char *text, size_t n)
 {
