@@ -185,7 +185,8 @@ static void out_page(Out *o, int type, const Out *levels, const Out *values, siz
         out_numbers(o, &in, 1, 6, (int64_t[]){rows, 0, rows, encoding, levels_n, 0});
         out_field(o, &in, 7, f.codec ? 1 : 2);
     } else {
-        out_numbers(o, &in, 1, type == 0 ? 4 : 2, (int64_t[]){rows, encoding, f.level_encoding ? f.level_encoding : 3, 3});
+        const int64_t level_encoding = f.level_encoding ? f.level_encoding : 3;
+        out_numbers(o, &in, 1, type == 0 ? 4 : 2, (int64_t[]){rows, encoding, level_encoding, 3});
     }
     out_byte(o, 0);
     out_byte(o, 0);

@@ -28,9 +28,7 @@ typedef struct {
 static void add_text(Texts *t, const char *text)
 {
     if (t->n == t->cap) t->text = realloc(t->text, (t->cap = 2 * t->cap + 64) * sizeof *t->text);
-    assert_non_null(t->text);
-    t->text[t->n] = strdup(text);
-    assert_non_null(t->text[t->n++]);
+    t->text[t->n++] = strdup(text);
 }
 
 static bool read_from_texts(void *arg, size_t i, DedupText *text)

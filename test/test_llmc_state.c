@@ -67,19 +67,14 @@ static void lay_out(void)
 
 static void write_state(int32_t version, long more)
 {
-    int32_t header[256] = {20240327, version, B, T};
-    FREED float *gradients = calloc(n_floats, sizeof *gradients);
-    static char zeros[2 * B * T * 4 + B * T * V * 4 + 4];
-    assert_non_null(gradients);
-    for (int i = 0; i < n_tensors; i++) memcpy(gradients + tensor[i].at, tensor[i].data, tensor[i].n * sizeof(float));
-    FILE *f = fopen(in_dir("state.bin"), "wb");
-    assert_non_null(f);
-    fwrite(header, sizeof header, 1, f);
-    fwrite(zeros, sizeof zeros, 1, f);
-    fwrite(gradients, sizeof *gradients, n_floats, f);
-    fflush(f);
-    assert_int_equal(ftruncate(fileno(f), ftell(f) + more), 0);
-    fclose(f);
+    enum { HEADER = 256 * 4, ZEROS = 2 * B * T * 4 + B * T * V * 4 + 4 };
+    const int32_t header[] = {20240327, version, B, T};
+    const size_t n = HEADER + ZEROS + n_floats * 4;
+    FREED char *bytes = zeroed(n + 1);
+    memcpy(bytes, header, sizeof header);
+    for (int i = 0; i < n_tensors; i++)
+        memcpy(bytes + HEADER + ZEROS + 4 * tensor[i].at, tensor[i].data, tensor[i].n * sizeof(float));
+    put_bytes("state.bin", bytes, (size_t)((long)n + more));
 }
 
 static void write_ours(void)

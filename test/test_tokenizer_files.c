@@ -197,9 +197,8 @@ TEST_IN_DIR(test_rank_errors)
 TEST_IN_DIR(test_cl100k_base_end)
 {
     enum { BASE = 100256, PAIRS = 1 << 16 };
-    FREED char *text = malloc(16 * BASE);
+    FREED char *text = zeroed(16 * BASE);
     char *at = text, *last = at;
-    assert_non_null(text);
     for (uint32_t rank = 0; rank < BASE; rank++) {
         int n = rank < 256 ? 1 : rank < 256 + PAIRS ? 2 : 3;
         last = at;

@@ -102,8 +102,7 @@ TEST_IN_DIR(test_added)
         assert_memory_equal(ids.id, ((int32_t[]){7, 0, 3, 9}), 16);
     }
     enum { N = 400000 };
-    FREED char *text = malloc(N); // threads would cut it after the b of "b a"
-    assert_non_null(text);
+    FREED char *text = zeroed(N); // threads would cut it after the b of "b a"
     for (size_t i = 0; i < N; i++) text[i] = "b a"[i % 3];
     OWN(Tokenizer) *t = load_text("{'added_tokens': [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "b a", RAW) "], "
                                   BYTES MODEL("", MORE, ""));
@@ -159,8 +158,7 @@ TEST_IN_DIR(test_hostile)
         {ANY("'post_processor': {'type': 'x'}, "), "post_processor x is not known here"},
         {ANY("'post_processor': {'type': 'BertProcessing', 'cls': [5]}, "), "post_processor begins with ''"},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        expect_dies(row[i].words, load_text(row[i].json));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) expect_dies(row[i].words, load_text(row[i].json));
     static char deep[100001];
     memset(deep, '[', sizeof deep - 1);
     expect_dies("maximum parsing depth", load_text(deep));
@@ -245,8 +243,7 @@ TEST_IN_DIR(test_ends)
                             "'model_max_length': 1000000000000000019884624838656}", 4, 3, 4},
         {SMALL("", BEGIN), "{'eos_token': '</s>'}", 4, 3, 4},
         {SMALL("", BEGIN), "{'eos_token': '</s>', 'add_bos_token': false}", 4, -1, 4},
-        {SMALL(GPT2, "{'type': 'Sequence', 'processors': [{'type': 'ByteLevel'}, " BEGIN "]}"), NULL,
-         2, 3, 2},
+        {SMALL(GPT2, "{'type': 'Sequence', 'processors': [{'type': 'ByteLevel'}, " BEGIN "]}"), NULL, 2, 3, 2},
         {SMALL(GPT2, "null"), "{'document_token': '</s>', 'bos_token': '</s>'}", 4, 4, 4},
         {SMALL(GPT2, "null"), "{'eos_token': 'a', 'bos_token': 'nothing'}", 2, -1, 2}, // no special tokens
     };
