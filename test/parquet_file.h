@@ -38,10 +38,7 @@ static void out_bytes(Out *o, const void *bytes, size_t n)
     o->n += n;
 }
 
-static void out_byte(Out *o, unsigned byte)
-{
-    out_bytes(o, &(uint8_t){(uint8_t)byte}, 1);
-}
+static void out_byte(Out *o, unsigned byte) { out_bytes(o, &(uint8_t){(uint8_t)byte}, 1); }
 
 static void out_four(Out *o, uint32_t value)
 {

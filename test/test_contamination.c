@@ -114,13 +114,12 @@ TEST(test_nothing)
     DedupSource documents = source_of(&corpus), empty = source_of(&none);
     ENDED(contamination_free) Contamination c = contamination_find(&documents, &empty, contamination_defaults());
     assert_true(c.n_hits == 0 && c.n_examples == 0 && c.n_docs == 20);
-    contamination_free(&c);
-    c = contamination_find(&empty, &documents, contamination_defaults());
-    assert_true(c.n_hits == 0 && c.n_examples == 20 && c.n_docs == 0);
-    contamination_free(&c);
+    ENDED(contamination_free) Contamination d = contamination_find(&empty, &documents, contamination_defaults());
+    assert_true(d.n_hits == 0 && d.n_examples == 20 && d.n_docs == 0);
     // Short documents and short examples: equal or not, there is no gram of 50 words.
-    c = contamination_find(&documents, &documents, (ContaminationOptions){50, 1, 1, NULL});
-    assert_true(c.n_hits == 0 && c.n_short == 20);
+    const ContaminationOptions fifty = {50, 1, 1, NULL};
+    ENDED(contamination_free) Contamination e = contamination_find(&documents, &documents, fifty);
+    assert_true(e.n_hits == 0 && e.n_short == 20);
 }
 
 TESTS(NULL, NULL)

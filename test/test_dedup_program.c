@@ -49,8 +49,7 @@ TEST(test_separator_in_text)
              "{\"text\": \"e--\\n\\nf\"}\n");
     const char *said = " documents hold the separator '";
     expect_run("in.jsonl --write out.txt", 0,
-               "out.txt: 1 documents hold the separator '<|endoftext|>' themselves and will be "
-               "read as several (write .jsonl instead)\n");
+               "1 documents hold the separator '<|endoftext|>' themselves and will be read as several (write .jsonl ");
     expect_run("in.jsonl --separator-line -- --write out.txt", 0, "out.txt: 1 documents hold the separator '--' ");
     expect_run("in.jsonl --separator-line '' --write out.txt", 0, "out.txt: 1 documents hold the separator '' ");
     expect_run("in.jsonl --separator , --write out.txt", 0, "");
@@ -81,8 +80,7 @@ TEST(test_evaluation)
                       "see: The QUICK brown\nfox jumps away<|endoftext|>brown fox");
     expect_run("--ngram 4 --evaluation eval.jsonl --write kept.out --removed hit.out corpus.txt", 0,
                "1 of 3 documents hold 1 or more 4-grams of the evaluation set\n");
-    assert_non_null(strstr(output, "1 of 2 examples: some of their 4-grams stand in the corpus; "
-                                   "of 1 half or more, of 0 all\n"));
+    says("1 of 2 examples: some of their 4-grams stand in the corpus; of 1 half or more, of 0 all\n");
     says("1 examples have fewer than 4 words");
     says("document 1: 2 of 4 4-grams, the first at word 1, of example 0\n");
     has_text("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
@@ -106,12 +104,10 @@ TEST(test_nothing_looked_for)
     put_text("none.jsonl", "");
     put_text("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
     expect_run("--field body --evaluation eval.jsonl --write clean.jsonl body.jsonl", 1,
-               "error: dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its "
-               "field? --evaluation-field)");
+               "dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its field? --evaluation-field)");
     complains("--field body --evaluation none.jsonl --write clean.jsonl body.jsonl", 1, "none.jsonl: no example in it");
-    int status = run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl");
-    assert_int_equal(status, 1);
-    says("eval.jsonl: no example to look for: all 2 have fewer than 13 words");
+    expect_run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl", 1,
+               "eval.jsonl: no example to look for: all 2 have fewer than 13 words");
     assert_int_equal(access(in_dir("clean.jsonl"), F_OK), -1);
 }
 

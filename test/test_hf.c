@@ -432,8 +432,7 @@ TEST_IN_DIR(test_settings)
         {"", ROPE_NONE, 10000, 0, 1, 0, 0},
         {", 'rope_theta': 5e5", ROPE_NONE, 5e5, 0, 1, 0, 0},
         {", 'rope_parameters': {'rope_type': 'default', 'rope_theta': 7}", ROPE_NONE, 7, 0, 1, 0, 0},
-        {", 'rope_theta': 9, 'rope_scaling': {'type': 'linear', 'factor': 4}", ROPE_LINEAR, 9, 4, 1, 0,
-         8},
+        {", 'rope_theta': 9, 'rope_scaling': {'type': 'linear', 'factor': 4}", ROPE_LINEAR, 9, 4, 1, 0, 8},
         {", 'rope_scaling': {'rope_type': 'llama3', 'factor': 8, 'original_max_position_embeddings': 4, "
          "'low_freq_factor': 1.5, 'high_freq_factor': 5}", ROPE_LLAMA3, 10000, 8, 1.5, 5, 4},
         {", 'rope_parameters': {'rope_type': 'yarn', 'rope_theta': 3, 'factor': 2, "
@@ -525,10 +524,8 @@ TEST_IN_DIR(test_refusals)
         {LIKE("mistral") ", 'sliding_window': 4, 'layer_types': ['full_attention']", "layer_types"},
         {LIKE("mistral") ", 'sliding_window': 4, 'layer_types': ['full_attention', 'chunked_attention']",
          "layer_types = \"chunked_attention\": not known here"},
-        {LIKE("llama") ", 'rope_scaling': {'rope_type': 'dynamic', 'factor': 2}",
-         "rope_type = \"dynamic\""},
-        {LIKE("llama") ", 'rope_scaling': {'rope_type': 'yarn', 'factor': 2}",
-         "original_max_position_embeddings"},
+        {LIKE("llama") ", 'rope_scaling': {'rope_type': 'dynamic', 'factor': 2}", "rope_type = \"dynamic\""},
+        {LIKE("llama") ", 'rope_scaling': {'rope_type': 'yarn', 'factor': 2}", "original_max_position_embeddings"},
         {LIKE("llama") ", 'num_key_value_heads': 0", "3 heads and 0 key/value heads"},
         {LIKE("llama") ", 'num_key_value_heads': 2", "3 heads and 2 key/value heads"},
         {LIKE("llama") ", 'head_dim': 0", "a head of 0, a feed-forward of 10"},

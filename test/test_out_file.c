@@ -54,18 +54,9 @@ static ssize_t act(long number, int fd, intptr_t data, size_t n, off_t at)
     }
     return syscall(number, fd, data, now == '2' && n > 2 ? 2 : n, at);
 }
-ssize_t read(int fd, void *data, size_t n)
-{
-    return act(SYS_read, fd, (intptr_t)data, n, 0);
-}
-ssize_t pread(int fd, void *data, size_t n, off_t at)
-{
-    return act(SYS_pread64, fd, (intptr_t)data, n, at);
-}
-ssize_t write(int fd, const void *data, size_t n)
-{
-    return act(SYS_write, fd, (intptr_t)data, n, 0);
-}
+ssize_t read(int fd, void *data, size_t n) { return act(SYS_read, fd, (intptr_t)data, n, 0); }
+ssize_t pread(int fd, void *data, size_t n, off_t at) { return act(SYS_pread64, fd, (intptr_t)data, n, at); }
+ssize_t write(int fd, const void *data, size_t n) { return act(SYS_write, fd, (intptr_t)data, n, 0); }
 
 static void reads(const char *actions, const char *text)
 {

@@ -16,14 +16,7 @@
 
 OWNER(SafeTensors, safetensors_close)
 
-static char file[300]; // of every test, in its directory
-
-static int make_dir(void **state)
-{
-    if (temp_dir_make(state) != 0) return -1;
-    snprintf(file, sizeof file, "%s/x.safetensors", dir);
-    return 0;
-}
+#define file in_dir("x.safetensors")
 
 // Header length, header, n_data bytes 0, 1, 2, ...
 static void put_file(const char *header, uint64_t n_header, size_t n_data)
@@ -272,4 +265,4 @@ TEST(test_dies)
     expect_dies("x.safetensors: 1 bytes behind the last tensor", safetensors_open(file, NULL, 0));
 }
 
-TESTS(make_dir, temp_dir_remove)
+TESTS(temp_dir_make, temp_dir_remove)

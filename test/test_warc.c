@@ -23,9 +23,7 @@ typedef struct {
 static size_t read_file(void *arg, void *out, size_t n)
 {
     File *f = arg;
-    size_t k = f->n - f->at;
-    if (k > n) k = n;
-    if (k > f->step) k = f->step;
+    size_t most = n < f->step ? n : f->step, k = f->n - f->at < most ? f->n - f->at : most;
     memcpy(out, f->bytes + f->at, k);
     f->at += k;
     return k;
