@@ -72,13 +72,12 @@ counts_add_up() {
     pipeline "$work/web.jsonl" "$work/run"
     cd "$work/run"
     cat filter.txt dedup.txt prepare.txt
-    local kept=$((all - short - signs)) line
+    local kept=$((all - short - signs))
     grep -q "^1 files, $all documents, " filter.txt
     grep -q "^1 bad lines left out$" filter.txt
     grep -q "web.jsonl:[0-9]*: left out: not JSON" filter.err
     [ "$(wc -l <kept.jsonl)" = $kept ]
-    line=$(tail -n 1 filter.txt)
-    [ "$line" = "$all documents in, $((short + signs)) removed, $kept kept, 0 of them edited" ]
+    [ "$(tail -n 1 filter.txt)" = "$all documents in, $((short + signs)) removed, $kept kept, 0 of them edited" ]
     [ "$(awk '$1 == "gopher.words" { print $(NF - 3) }' filter.txt)" = $short ]
     [ "$(awk '$1 ~ /^(gopher|guide)\./ { n += $(NF - 3) } END { print n }' filter.txt)" = $((short + signs)) ]
     [ "$(awk '$1 == "exact" { print $2, $3, $4 }' dedup.txt)" = "$kept $copies $((kept - copies))" ]

@@ -538,8 +538,7 @@ TEST_IN_DIR(test_refusals)
         {GPT2 ", 'n_head': 0", "model.heads"},
         {LIKE("llama") ", 'tie_word_embeddings': 1", "tie_word_embeddings = 1: true or false"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        expect_dies(rows[i].words, config_of(rows[i].keys));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_dies(rows[i].words, config_of(rows[i].keys));
     Opened o;
     ENDED(drop) List s = {.n = 0};
     make_llama(&s, ST_F32, true, false, false, 0);
@@ -593,8 +592,7 @@ TEST_IN_DIR(test_refused_out)
         {"olmo model.window=4", "model.window: only LLaMA's family"},
         {"olmo model.norm_place=output", "model.norm_place = output: only OLMo-2's class has it"},
         {"qwen model.norm_place=output", "model.norm_place = output: only OLMo-2's class has it"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        expect_dies(rows[i][1], save_model(rows[i][0]));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_dies(rows[i][1], save_model(rows[i][0]));
 }
 
 TESTS(NULL, NULL)

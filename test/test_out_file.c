@@ -25,10 +25,11 @@ static void write_mine(const char *path)
     disk_out_commit(out);
 }
 
-static bool there(const char *name)
+// The type of what has this name in the directory: S_IFREG, S_IFLNK, ...; 0: nothing.
+static mode_t there(const char *name)
 {
     struct stat info;
-    return lstat(in_dir(name), &info) == 0;
+    return lstat(in_dir(name), &info) == 0 ? info.st_mode & S_IFMT : 0;
 }
 
 // A child that begins an output and ends without it.
@@ -137,8 +138,7 @@ TEST_IN_DIR(test_links)
     put_text("a", "old\n");
     assert_int_equal(symlink("a", in_dir("link")), 0);
     write_mine(in_dir("link"));
-    struct stat info;
-    assert_true(lstat(in_dir("link"), &info) == 0 && S_ISLNK(info.st_mode));
+    assert_int_equal(there("link"), S_IFLNK);
     has_text("a", "mine\n");
     assert_int_equal(symlink("nowhere", in_dir("broken")), 0);
     expect_dies("broken: is a link to nowhere (remove it, or write elsewhere)", write_mine(in_dir("broken")));
@@ -161,8 +161,7 @@ TEST_IN_DIR(test_no_plain_file)
     assert_int_equal(read(reader, got, 5), 5);
     assert_string_equal(got, "again");
     close(reader);
-    struct stat info;
-    assert_true(lstat(in_dir("pipe"), &info) == 0 && S_ISFIFO(info.st_mode));
+    assert_int_equal(there("pipe"), S_IFIFO);
     assert_false(there("pipe.tmp"));
     int ends[2]; // a link whose end has no name
     assert_int_equal(pipe(ends), 0);
@@ -254,9 +253,8 @@ TEST_IN_DIR(test_apart)
 
 TEST_IN_DIR(test_folder)
 {
-    struct stat info;
     disk_folder_make(in_dir("a/b//c"), "--out");
-    assert_true(stat(in_dir("a/b/c"), &info) == 0 && S_ISDIR(info.st_mode));
+    assert_int_equal(there("a/b/c"), S_IFDIR);
     disk_folder_make(in_dir("a/b"), "--out"); // is there
     put_text("file", "x");
     expect_dies("--out: an empty name", disk_folder_make("", "--out"));

@@ -14,6 +14,8 @@
 OWNER(Parquet, parquet_close)
 
 enum { ROWS = 500, PAGE = 1 << 20 };
+static const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD},
+    encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
 static char *rows[ROWS];
 #define ROW (const char *const *)rows
 
@@ -64,8 +66,6 @@ static void expect_rows(const char *path, const char *column, const char *const 
 
 TEST(test_grid)
 {
-    const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
-    const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
     const size_t size[][2] = {{0, 0}, {1, 90}, {33, 0}, {129, 200}};
     for (unsigned i = 0; i < 4 * 4 * 4 * 16; i++) {
         FileOptions f = {.codec = codec[i & 3], .encoding = encoding[i >> 2 & 3], .page_rows = size[i >> 4 & 3][0],
@@ -175,7 +175,6 @@ TEST(test_pages)
     static char text[100001];
     memset(text, 'a', sizeof text - 1);
     const char *row[] = {text};
-    const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
     for (int c = 0; c < 4; c++) {
         const char *path = put_rows("f", row, 1, (FileOptions){.codec = codec[c], .required = true, .v2 = true});
         expect_dies(": a page of 100004 bytes, above 100003 (raise max_p", read_all(path, "text", 100003));
@@ -201,7 +200,6 @@ TEST(test_pages)
 TEST(test_damage)
 {
     const char *row[] = {"one", "two", NULL, "", "two", "three hundred", "three thousand", "three", "two"};
-    const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
     char words[2000];
     for (int e = 0; e < 4; e++) {
         Out o = parquet_file(row, 9, (FileOptions){.encoding = encoding[e], .page_rows = 5, .v2 = e & 1});
