@@ -64,7 +64,7 @@ __attribute__((unused)) static void *zeroed(size_t n_bytes)
 //     FREED char *text = ...                         memory of malloc, by free
 //     OWN(Tokenizer) *t = ...                        by the function that OWNER(Tokenizer, tokenizer_free) names
 //     ENDED(token_ids_free) TokenIds ids = {0}       a struct, by a function of its address
-#define ENDED(end) __attribute__((cleanup(end)))
+#define ENDED(end) __attribute__((cleanup(end), unused))
 #define FREED ENDED(end_memory)
 #define OWN(type) ENDED(end_##type) type
 #define OWNER(type, end)                                                                                               \
