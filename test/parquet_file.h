@@ -38,10 +38,7 @@ static void out_bytes(Out *o, const void *bytes, size_t n)
     o->n += n;
 }
 
-static void out_byte(Out *o, unsigned byte)
-{
-    out_bytes(o, &(uint8_t){(uint8_t)byte}, 1);
-}
+static void out_byte(Out *o, unsigned byte) { out_bytes(o, &(uint8_t){(uint8_t)byte}, 1); }
 
 static void out_four(Out *o, uint32_t value)
 {
@@ -67,16 +64,16 @@ static void out_field(Out *o, int *last, int id, int type)
     *last = id;
 }
 
-static void out_number(Out *o, int *last, int id, int64_t value) // of 64 bits
-{
-    out_field(o, last, id, 6);
-    out_zigzag(o, value);
-}
-
-static void out_int(Out *o, int *last, int id, int64_t value) // of 32
+static void out_number(Out *o, int *last, int id, int64_t value)
 {
     out_field(o, last, id, 5);
     out_zigzag(o, value);
+}
+
+// n fields, of the numbers `id` and after.
+static void out_numbers(Out *o, int *last, int id, int n, const int64_t *value)
+{
+    for (int i = 0; i < n; i++) out_number(o, last, id + i, value[i]);
 }
 
 static void out_list(Out *o, int *last, int id, size_t n, int type)
@@ -87,6 +84,17 @@ static void out_list(Out *o, int *last, int id, size_t n, int type)
 }
 
 // ---- numbers
+
+// The lowest bits of n numbers, and zeros to a whole byte.
+static void out_bits(Out *o, const uint64_t *value, size_t n, unsigned width)
+{
+    uint64_t bits = 0;
+    unsigned n_bits = 0;
+    for (size_t i = 0; i < n; i++) {
+        bits |= value[i] << n_bits;
+        for (n_bits += width; n_bits >= 8; n_bits -= 8, bits >>= 8) out_byte(o, bits & 255);
+    }
+}
 
 // Runs of eight equal values and more as such, the others in groups of eight.
 static void out_hybrid(Out *o, const uint32_t *value, size_t n, unsigned width)
@@ -100,13 +108,10 @@ static void out_hybrid(Out *o, const uint32_t *value, size_t n, unsigned width)
             i += same;
             continue;
         }
-        uint64_t bits = 0;
-        unsigned n_bits = 0;
+        uint64_t group[8] = {0};
+        for (size_t k = 0; k < 8 && i < n; k++) group[k] = value[i++];
         out_varint(o, 1 << 1 | 1);
-        for (size_t k = 0; k < 8; k++, i++) {
-            bits |= (uint64_t)(i < n ? value[i] : 0) << n_bits;
-            for (n_bits += width; n_bits >= 8; n_bits -= 8, bits >>= 8) out_byte(o, bits & 255);
-        }
+        out_bits(o, group, 8, width);
     }
 }
 
@@ -120,6 +125,7 @@ static void out_delta(Out *o, const uint32_t *value, size_t n)
     out_zigzag(o, n ? (int32_t)value[0] : 0);
     for (size_t at = 1; at < n; at += BLOCK) {
         int64_t least = INT64_MAX, d[BLOCK];
+        uint64_t over[BLOCK] = {0}; // the least
         size_t k = n - at < BLOCK ? n - at : BLOCK;
         for (size_t i = 0; i < k; i++) {
             d[i] = (int64_t)value[at + i] - value[at + i - 1];
@@ -128,16 +134,9 @@ static void out_delta(Out *o, const uint32_t *value, size_t n)
         out_zigzag(o, least);
         unsigned width[BLOCK / MINI] = {0};
         for (size_t i = 0; i < k; i++)
-            while ((uint64_t)(d[i] - least) >> width[i / MINI]) width[i / MINI]++;
+            for (over[i] = (uint64_t)(d[i] - least); over[i] >> width[i / MINI];) width[i / MINI]++;
         for (int m = 0; m < BLOCK / MINI; m++) out_byte(o, width[m]);
-        for (size_t m = 0; m * MINI < k; m++) {
-            uint64_t bits = 0;
-            unsigned n_bits = 0;
-            for (size_t i = m * MINI; i < (m + 1) * MINI; i++) {
-                bits |= (i < k ? (uint64_t)(d[i] - least) : 0) << n_bits;
-                for (n_bits += width[m]; n_bits >= 8; n_bits -= 8, bits >>= 8) out_byte(o, bits & 255);
-            }
-        }
+        for (size_t m = 0; m * MINI < k; m++) out_bits(o, over + m * MINI, MINI, width[m]);
     }
 }
 
@@ -175,22 +174,16 @@ static void out_page(Out *o, int type, const Out *levels, const Out *values, siz
         out_packed(&body, &whole, f.codec);
         free(whole.bytes);
     }
-    out_int(o, &last, 1, type);
-    out_int(o, &last, 2, (int64_t)(levels->n + values->n));
-    out_int(o, &last, 3, (int64_t)body.n);
-    if (f.crc) out_int(o, &last, 4, (int32_t)crc32(0, body.bytes, (uInt)body.n));
+    out_numbers(o, &last, 1, 3, (int64_t[]){type, (int64_t)(levels->n + values->n), (int64_t)body.n});
+    if (f.crc) out_number(o, &last, 4, (int32_t)crc32(0, body.bytes, (uInt)body.n));
     out_field(o, &last, type == 3 ? 8 : type == 2 ? 7 : 5, 12);
-    out_int(o, &in, 1, (int64_t)n);
-    if (type == 3) {
-        out_int(o, &in, 2, 0); // nulls and rows: not read
-        out_int(o, &in, 3, (int64_t)n);
-        out_int(o, &in, 4, encoding);
-        out_int(o, &in, 5, (int64_t)levels->n);
-        out_int(o, &in, 6, 0);
+    const int64_t levels_n = (int64_t)levels->n, rows = (int64_t)n;
+    if (type == 3) { // values, nulls, rows: the first alone is read
+        out_numbers(o, &in, 1, 6, (int64_t[]){rows, 0, rows, encoding, levels_n, 0});
         out_field(o, &in, 7, f.codec ? 1 : 2);
     } else {
-        out_int(o, &in, 2, encoding);
-        if (type == 0) out_int(o, &in, 3, f.level_encoding ? f.level_encoding : 3), out_int(o, &in, 4, 3);
+        const int64_t level_encoding = f.level_encoding ? f.level_encoding : 3;
+        out_numbers(o, &in, 1, type == 0 ? 4 : 2, (int64_t[]){rows, encoding, level_encoding, 3});
     }
     out_byte(o, 0);
     out_byte(o, 0);
@@ -220,11 +213,9 @@ static void out_values(Out *o, const char *const *text, size_t n, const uint32_t
         out_byte(o, width);
         out_hybrid(o, index, n, width);
     }
-    if (encoding == FILE_DELTA) {
-        prefix[0] += f.skew;
-        out_delta(o, prefix, n);
-        prefix[0] -= f.skew;
-    }
+    prefix[0] += f.skew;
+    if (encoding == FILE_DELTA) out_delta(o, prefix, n);
+    prefix[0] -= f.skew;
     if (encoding == FILE_DELTA || encoding == FILE_DELTA_LENGTH) {
         out_delta(o, rest, n);
         for (size_t i = 0; i < n; i++) out_bytes(o, text[i] + prefix[i], rest[i]);

@@ -90,6 +90,27 @@ static inline char *take_file(const char *name, size_t *n)
     return text;
 }
 
+static inline void has_bytes(const char *name, const void *want, size_t n)
+{
+    size_t n_got;
+    char *got = take_file(name, &n_got);
+    if (n_got != n || memcmp(got, want, n)) fail_msg("%s has %zu bytes, not the %zu wanted: %s", name, n_got, n, got);
+    free(got);
+}
+
+static inline void has_text(const char *name, const char *want)
+{
+    has_bytes(name, want, strlen(want));
+}
+
+static inline void same_files(const char *a, const char *b)
+{
+    size_t n;
+    char *bytes = take_file(b, &n);
+    has_bytes(a, bytes, n);
+    free(bytes);
+}
+
 static inline int count_of(const char *text, const char *what)
 {
     int n = 0;

@@ -69,6 +69,24 @@ __attribute__((unused)) static void *zeroed(size_t n_bytes)
     return p;
 }
 
+// Bytes and their number, each of what came and of what is wanted.
+#define same_bytes(a, n_a, b, n_b) (assert_int_equal(n_a, n_b), assert_memory_equal(a, b, n_b))
+
+// A variable that frees what it holds at the end of its block:
+//     FREED char *text = ...                         memory of malloc, by free
+//     OWN(Tokenizer) *t = ...                        by the function that OWNER(Tokenizer, tokenizer_free) names
+//     ENDED(token_ids_free) TokenIds ids = {0}       a struct, by a function of its address
+#define ENDED(end) __attribute__((cleanup(end), unused))
+#define FREED ENDED(end_memory)
+#define OWN(type) ENDED(end_##type) type
+#define OWNER(type, end)                                                                                               \
+    __attribute__((unused)) static void end_##type(type **p) { end(*p); }
+
+__attribute__((unused)) static void end_memory(void *p)
+{
+    free(*(void **)p);
+}
+
 // The end of a model, what it was allocated from, and its device.
 #define end_model(model, mem, dev) (model_free(model), mem_free_all(mem), dev_cpu_free(dev))
 #endif

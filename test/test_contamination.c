@@ -4,6 +4,7 @@
 
 #include "data/prep/contamination.h"
 #include "base/rng.h"
+#include "dedup_case.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,12 +27,6 @@ static bool read_words(void *arg, size_t i, DedupText *text)
     for (size_t k = 0; k < t->n_words[i]; k++)
         text->n_bytes += (size_t)sprintf(text->bytes + text->n_bytes, "W%u%s", t->word[i][k], k % 5 ? " " : " \n");
     return true;
-}
-
-static void fail_never(void *arg, size_t i)
-{
-    (void)arg;
-    fail_msg("document %zu", i);
 }
 
 static DedupSource source_of(Words *t)
@@ -77,7 +72,7 @@ TEST(test_against_naive)
     DedupSource documents = source_of(&corpus), examples = source_of(&evaluation);
     for (int threads = 1; threads <= 4; threads += 3)
         for (size_t least = 1; least <= 3; least++) {
-            Contamination c = contamination_find(&documents, &examples,
+            ENDED(contamination_free) Contamination c = contamination_find(&documents, &examples,
                                                  (ContaminationOptions){NGRAM, least, threads, NULL});
             size_t next = 0, n_short = 0;
             for (size_t i = 0; i < DOCS; i++) {
@@ -109,7 +104,6 @@ TEST(test_against_naive)
             }
             assert_int_equal(c.n_short, n_short);
             assert_true(n_short > 0);
-            contamination_free(&c);
         }
 }
 
@@ -118,16 +112,14 @@ TEST(test_nothing)
     static Words corpus, none;
     draw(&corpus, 20, 1);
     DedupSource documents = source_of(&corpus), empty = source_of(&none);
-    Contamination c = contamination_find(&documents, &empty, contamination_defaults());
+    ENDED(contamination_free) Contamination c = contamination_find(&documents, &empty, contamination_defaults());
     assert_true(c.n_hits == 0 && c.n_examples == 0 && c.n_docs == 20);
-    contamination_free(&c);
-    c = contamination_find(&empty, &documents, contamination_defaults());
-    assert_true(c.n_hits == 0 && c.n_examples == 20 && c.n_docs == 0);
-    contamination_free(&c);
+    ENDED(contamination_free) Contamination d = contamination_find(&empty, &documents, contamination_defaults());
+    assert_true(d.n_hits == 0 && d.n_examples == 20 && d.n_docs == 0);
     // Short documents and short examples: equal or not, there is no gram of 50 words.
-    c = contamination_find(&documents, &documents, (ContaminationOptions){50, 1, 1, NULL});
-    assert_true(c.n_hits == 0 && c.n_short == 20);
-    contamination_free(&c);
+    const ContaminationOptions fifty = {50, 1, 1, NULL};
+    ENDED(contamination_free) Contamination e = contamination_find(&documents, &documents, fifty);
+    assert_true(e.n_hits == 0 && e.n_short == 20);
 }
 
 TESTS(NULL, NULL)

@@ -4,37 +4,35 @@
 #include "test/test.h"
 #include <sys/stat.h>
 #include <xxhash.h>
-#include <zlib.h>
 #include <zstd.h>
 
-#include "data/prep/corpus.h"
 #include "expect_die.h"
 #include "base/rng.h"
 #include "temp_dir.h"
+#include "gzip.h"
+#include "corpus_case.h"
 #include "base/words.h"
 
 // What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
 TEST(test_lines_and_files)
 {
     const char text[] = "{\"id\": 1, \"text\": \"a\\u0000\"}\r\n  \n{\"text\": \"\\u0000\xFF\", \"x\": \"y\"}";
-    const char *path[] = {put_bytes("a.jsonl", text, sizeof text - 1), put_bytes("b.txt", "", 0),
-                          put_bytes("c.txt", "\xEF\xBB\xBF" "c", 4)};
+    const char *path[] = {put_bytes("a.jsonl", text, sizeof text - 1), put_text("b.txt", ""),
+                          put_text("c.txt", "\xEF\xBB\xBF" "c")};
     const char *line[] = {"{\"id\": 1, \"text\": \"a\\u0000\"}\r",
                           "{\"text\": \"\\u0000\xEF\xBF\xBD\", \"x\": \"y\"}", NULL};
     const char *words[] = {"a\xEF\xBF\xBD", "\xEF\xBF\xBD\xEF\xBF\xBD", "c"};
     for (size_t reads = 1; reads < 100; reads *= 7) {
-        CorpusReader *r = corpus_open(path, 3, (CorpusOptions){.read_bytes = reads});
+        OWN(CorpusReader) *r = corpus_open(path, 3, (CorpusOptions){.read_bytes = reads});
         CorpusRecord doc;
         size_t n_files;
         for (int i = 0; i < 3; i++) {
             assert_true(corpus_next(r, &doc));
-            assert_int_equal(doc.n_bytes, strlen(words[i]));
-            assert_memory_equal(doc.text, words[i], doc.n_bytes);
+            same_bytes(doc.text, doc.n_bytes, words[i], strlen(words[i]));
             assert_int_equal(doc.line, i == 1 ? 3 : 1);
             if (!line[i]) assert_null(doc.json);
             else {
-                assert_int_equal(doc.n_json, strlen(line[i]));
-                assert_memory_equal(doc.json, line[i], doc.n_json);
+                same_bytes(doc.json, doc.n_json, line[i], strlen(line[i]));
             }
             const CorpusFile *file = corpus_files(r, &n_files);
             assert_int_equal(n_files, i < 2 ? 0 : 2);
@@ -48,40 +46,17 @@ TEST(test_lines_and_files)
         assert_true(file[0].hash[0] == h.high64 && file[0].hash[1] == h.low64);
         assert_true(file[1].n_bytes == 0 && file[1].hash[0] == empty.high64 && file[1].hash[1] == empty.low64);
         assert_int_equal(file[2].n_bytes, 4);
-        corpus_close(r);
     }
-}
-
-// Everything that a reader gives, written down: "[index line offset:text]" a document, then the counts.
-static size_t dump(const char *path, CorpusOptions options, char *out, size_t room)
-{
-    CorpusReader *r = corpus_open(&path, 1, options);
-    CorpusRecord doc;
-    size_t n = 0;
-    while (corpus_next(r, &doc)) {
-        n += (size_t)snprintf(out + n, room - n, "[%d %d %d:", (int)doc.index, (int)doc.line, (int)doc.offset);
-        assert_true(n + doc.n_bytes + 200 < room);
-        memcpy(out + n, doc.text, doc.n_bytes);
-        n += doc.n_bytes;
-        out[n++] = ']';
-    }
-    CorpusCounts c = corpus_counts(r);
-    n += (size_t)snprintf(out + n, room - n, " utf8=%d nul=%d bom=%d bad=%d empty=%d long=%d", (int)c.bad_utf8,
-                          (int)c.nul, (int)c.bom, (int)c.bad_lines, (int)c.empty, (int)c.too_long);
-    corpus_close(r);
-    return n;
 }
 
 // The dump of a file is `want` for every size of a read.
 static void expect(const char *path, CorpusOptions options, const char *want)
 {
     const size_t sizes[] = {1, 2, 7, 4096, 1 << 20};
-    static char got[1 << 16];
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         options.read_bytes = sizes[i];
-        size_t n = dump(path, options, got, sizeof got);
-        if (n != strlen(want) || memcmp(got, want, n) != 0)
-            fail_msg("%s, reads of %zu: got %.*s, expected %s", path, sizes[i], (int)n, got, want);
+        const char *got = read_it(path, options);
+        if (strcmp(got, want)) fail_msg("%s, reads of %zu: got %s, expected %s", path, sizes[i], got, want);
     }
 }
 
@@ -90,51 +65,26 @@ static void expect(const char *path, CorpusOptions options, const char *want)
 
 TEST(test_text)
 {
-    expect(put_bytes("a.txt", "one\n\ntwo", 8), TEXT(.separator = NULL), "[0 1 0:one\n\ntwo]" NONE);
-    expect(put_bytes("e.txt", "", 0), TEXT(.separator = NULL), NONE);
-    expect(put_bytes("s.txt", "ab<|x|>cd<|x<|x|>\n<|x|>ef", 25), TEXT(.separator = "<|x|>"),
+    expect(put_text("a.txt", "one\n\ntwo"), TEXT(), "[0 1 0:one\n\ntwo]" NONE);
+    expect(put_text("e.txt", ""), TEXT(), NONE);
+    expect(put_text("s.txt", "ab<|x|>cd<|x<|x|>\n<|x|>ef"), TEXT(.separator = "<|x|>"),
            "[0 1 0:ab][1 1 7:cd<|x][2 2 23:ef] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
-    expect(put_bytes("l.txt", "---\na---\n---x\n---\r\nb\n---", 24), TEXT(.line = "---"),
+    expect(put_text("l.txt", "---\na---\n---x\n---\r\nb\n---"), TEXT(.line = "---"),
            "[0 2 4:a---\n---x\n][1 5 19:b\n]" NONE);
-    expect(put_bytes("b.txt", "\n\na\nb\r\n\r\nc\n\n", 12), TEXT(.line = ""), "[0 3 2:a\nb\r\n][1 6 9:c\n]" NONE);
-    expect(put_bytes("bom.txt", "\xEF\xBB\xBF" "a\xEF\xBB\xBF", 7), TEXT(.separator = NULL),
+    expect(put_text("b.txt", "\n\na\nb\r\n\r\nc\n\n"), TEXT(.line = ""), "[0 3 2:a\nb\r\n][1 6 9:c\n]" NONE);
+    expect(put_text("bom.txt", "\xEF\xBB\xBF" "a\xEF\xBB\xBF"), TEXT(),
            "[0 1 3:a\xEF\xBB\xBF] utf8=0 nul=0 bom=1 bad=0 empty=0 long=0");
-    expect(put_bytes("nul.txt", "a\0b", 3), TEXT(.separator = NULL),
+    expect(put_bytes("nul.txt", "a\0b", 3), TEXT(),
            "[0 1 0:a\xEF\xBF\xBD" "b] utf8=0 nul=1 bom=0 bad=0 empty=0 long=0");
-    expect(put_bytes("t.txt", "12345|123|12345", 15), TEXT(.separator = "|", .max_bytes = 5),
+    expect(put_text("t.txt", "12345|123|12345"), TEXT(.separator = "|", .max_bytes = 5),
            "[0 1 0:12345][1 1 6:123][2 1 10:12345]" NONE);
-}
-
-typedef struct {
-    const char *path;
-    CorpusOptions options;
-} Read;
-
-static int read_as(void *arg)
-{
-    Read *read = arg;
-    char out[4096];
-    dump(read->path, read->options, out, sizeof out);
-    return 0;
-}
-
-static int read_raw(void *arg)
-{
-    Read *read = arg;
-    size_t n;
-    free(corpus_read(read->path, &n, read->options));
-    return 0;
 }
 
 // A text one byte too long is an error for any size of a read, with its file, line and number; the same with bytes that
 // are too many only as U+FFFD.
 TEST(test_long_text)
 {
-    const struct {
-        const char *bytes;
-        CorpusOptions options;
-        const char *want;
-    } row[] = {
+    const struct { const char *bytes; CorpusOptions options; const char *want; } row[] = {
         {"a\nb|123456|", TEXT(.separator = "|", .max_bytes = 5), "l.txt:2: document 2 is longer than 5 bytes"},
         {"a\nb|123456", TEXT(.separator = "|", .max_bytes = 5, .raise = "--max"), "If it is, raise --max)"},
         {"a\n\nb\n3456\n\n", TEXT(.line = "", .max_bytes = 6), "l.txt:3: document 2 is longer than 6 bytes"},
@@ -143,60 +93,45 @@ TEST(test_long_text)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (size_t bytes = 1; bytes < 5000; bytes = 3 * bytes + 1) {
-            Read read = {put_bytes("l.txt", row[i].bytes, strlen(row[i].bytes)), row[i].options};
-            read.options.read_bytes = bytes;
-            expect_die(read_as, &read, row[i].want);
+            CorpusOptions options = row[i].options;
+            options.read_bytes = bytes;
+            expect_dies(row[i].want, read_it(put_text("l.txt", row[i].bytes), options));
         }
-    Read read = {put_bytes("l.txt", "12345", 5), {.max_bytes = 5, .raise = "--max"}};
     size_t n;
-    char *text = corpus_read(read.path, &n, read.options);
+    FREED char *text = corpus_read(put_text("l.txt", "12345"), &n, (CorpusOptions){.max_bytes = 5});
     assert_int_equal(n, 5);
-    free(text);
-    read.path = put_bytes("l.txt", "123456", 6);
-    expect_die(read_raw, &read, "l.txt: longer than 5 bytes (raise --max)");
+    expect_dies("l.txt: longer than 5 bytes (raise --max)",
+                corpus_read(put_text("l.txt", "123456"), &n, (CorpusOptions){.max_bytes = 5, .raise = "--max"}));
 }
 
 // {"text":"a","a":[[],[],...]}: n empty lists.
-static const char *put_lists(const char *name, size_t n)
+static const char *put_lists(size_t n)
 {
-    char *bytes = malloc(3 * n + 64), *at = bytes;
-    assert_non_null(bytes);
-    at = stpcpy(at, "{\"text\":\"a\",\"a\":[0");
+    FREED char *bytes = zeroed(3 * n + 64);
+    char *at = stpcpy(bytes, "{\"text\":\"a\",\"a\":[0");
     for (size_t i = 0; i < n; i++) at = stpcpy(at, ",[]");
-    at = stpcpy(at, "]}\n{\"text\":\"b\"}");
-    const char *path = put_bytes(name, bytes, (size_t)(at - bytes));
-    free(bytes);
-    return path;
+    strcpy(at, "]}\n{\"text\":\"b\"}");
+    return put_text("lists.jsonl", bytes);
 }
 
 // A line whose parsed tree would need a hundred times its bytes is left out; brackets in a string count nothing.
 TEST(test_many_values)
 {
     enum { MANY = 1 << 20 };
-    char out[4096], *bytes = malloc(2 * MANY + 64);
-    size_t n = dump(put_lists("lists.jsonl", MANY), (CorpusOptions){0}, out, sizeof out);
-    out[n] = 0;
-    assert_non_null(strstr(out, ":b] utf8=0 nul=0 bom=0 bad=1 empty=0 long=0"));
-    n = dump(put_lists("lists.jsonl", MANY / 4), (CorpusOptions){0}, out, sizeof out);
-    out[n] = 0;
-    assert_non_null(strstr(out, ":b]" NONE));
-    assert_non_null(bytes);
+    FREED char *bytes = zeroed(2 * MANY + 64);
     char *at = stpcpy(bytes, "{\"text\":\"a\",\"b\":\"");
     memset(at, '[', 2 * MANY);
-    at = stpcpy(at + 2 * MANY, "\"}");
-    n = dump(put_bytes("brackets.jsonl", bytes, (size_t)(at - bytes)), (CorpusOptions){0}, out, sizeof out);
-    out[n] = 0;
-    assert_string_equal(out, "[0 1 0:a]" NONE);
-    free(bytes);
+    strcpy(at + 2 * MANY, "\"}");
+    assert_string_equal(read_it(put_text("brackets.jsonl", bytes), (CorpusOptions){0}), "[0 1 0:a]" NONE);
+    assert_string_equal(read_it(put_lists(MANY), (CorpusOptions){0}),
+                        "[0 2 3145749:b] utf8=0 nul=0 bom=0 bad=1 empty=0 long=0");
+    assert_string_equal(read_it(put_lists(MANY / 4), (CorpusOptions){0}), "[0 1 0:a][1 2 786453:b]" NONE);
 }
 
 // Bytes, and how many U+FFFD they become: the maximal subparts of the Unicode Standard, section 3.9.
 TEST(test_utf8)
 {
-    const struct {
-        const char *bytes, *want;
-        int count;
-    } row[] = {
+    const struct { const char *bytes, *want; int count; } row[] = {
 #define R "\xEF\xBF\xBD"
         {"\x80", R, 1},
         {"\xC0\xAF", R R, 2}, // overlong /
@@ -216,20 +151,13 @@ TEST(test_utf8)
         char bytes[64], want[200];
         sprintf(bytes, "x%s", row[i].bytes);
         sprintf(want, "[0 1 0:x%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want, row[i].count);
-        expect(put_bytes("u.txt", bytes, strlen(bytes)), TEXT(.separator = NULL), want);
+        expect(put_text("u.txt", bytes), TEXT(), want);
         // In two documents, and with the separator right behind the broken sequence.
         sprintf(bytes, "x%s|y", row[i].bytes);
         sprintf(want, "[0 1 0:x%s][1 1 %zu:y] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want,
                 strlen(row[i].bytes) + 2, row[i].count);
-        expect(put_bytes("u.txt", bytes, strlen(bytes)), TEXT(.separator = "|"), want);
+        expect(put_text("u.txt", bytes), TEXT(.separator = "|"), want);
     }
-}
-
-static int read_strict(void *path)
-{
-    char out[4096];
-    dump(path, (CorpusOptions){.strict = true}, out, sizeof out);
-    return 0;
 }
 
 TEST(test_jsonl)
@@ -237,28 +165,21 @@ TEST(test_jsonl)
     const char text[] = "{\"text\": \"a\\nb\", \"id\": 123456789012345678901234567890}\n\n"
                         "nonsense\n[1]\n{\"body\": \"x\"}\n{\"text\": 5}\n{\"text\":\"a\",\"text\":\"b\"}\n"
                         "{\"text\": \" \"}\n{\"text\": \"c\\u0000\xFF\"}\r\n{\"text\": \"d\"}";
-    expect(put_bytes("e.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n\n", 25), (CorpusOptions){0},
+    expect(put_text("e.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n\n"), (CorpusOptions){0},
            "[0 2 12:a] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
     char *path = put_bytes("j.jsonl", text, sizeof text - 1);
     expect(path, (CorpusOptions){0},
            "[0 1 0:a\nb][1 9 133:c\xEF\xBF\xBD\xEF\xBF\xBD][2 10 155:d] utf8=1 nul=1 bom=0 bad=5 empty=1 long=0");
     expect(path, (CorpusOptions){.field = "body"}, "[0 5 69:x] utf8=1 nul=0 bom=0 bad=8 empty=0 long=0");
-    expect(put_bytes("long.jsonl", "{\"text\": \"0123456789\"}\n{\"text\":\"a\"}\n", 36), (CorpusOptions){.max_bytes = 12},
+    expect(put_text("long.jsonl", "{\"text\": \"0123456789\"}\n{\"text\":\"a\"}\n"), (CorpusOptions){.max_bytes = 12},
            "[0 2 23:a] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
     // Each FF becomes three bytes: then the text is longer than 20.
-    expect(put_bytes("long.jsonl", "{\"text\":\"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\"}\n{\"text\":\"a\"}", 33),
+    expect(put_text("long.jsonl", "{\"text\":\"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\"}\n{\"text\":\"a\"}"),
            (CorpusOptions){.max_bytes = 20}, "[0 2 21:a] utf8=9 nul=0 bom=0 bad=0 empty=0 long=1");
-    path = put_bytes("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n", 26);
-    expect_die(read_strict, path, "bad.jsonl:2: not JSON");
-    // The log names file and line.
-    char *log_text = NULL, out[4096];
-    size_t n_log;
-    FILE *log = open_memstream(&log_text, &n_log);
-    assert_non_null(log);
-    dump(path, (CorpusOptions){.log = log}, out, sizeof out);
-    assert_int_equal(fclose(log), 0);
-    assert_non_null(strstr(log_text, "bad.jsonl:2: left out: not JSON"));
-    free(log_text);
+    path = put_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n");
+    expect_dies("bad.jsonl:2: not JSON", read_it(path, (CorpusOptions){.strict = true}));
+    FREED char *said = PRINTED(log, read_it(path, (CorpusOptions){.log = log}));
+    assert_non_null(strstr(said, "bad.jsonl:2: left out: not JSON"));
 }
 
 // What Python's json writes and JSON does not have: half a surrogate pair is mended and counted, numbers that no double
@@ -277,12 +198,12 @@ TEST(test_nearly_json)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char want[200];
         sprintf(want, "[0 1 0:%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", good[i][1], surrogates[i]);
-        expect(put_bytes("n.jsonl", good[i][0], strlen(good[i][0])), (CorpusOptions){0}, want);
+        expect(put_text("n.jsonl", good[i][0]), (CorpusOptions){0}, want);
     }
     char many[500] = "{\"n\": ", want[200];
     memset(many + 6, '9', 400);
     strcpy(many + 406, ", \"text\": \"a\"}");
-    expect(put_bytes("n.jsonl", many, strlen(many)), (CorpusOptions){0}, "[0 1 0:a]" NONE);
+    expect(put_text("n.jsonl", many), (CorpusOptions){0}, "[0 1 0:a]" NONE);
     const char *bad[] = {"{\"text\": NaN}", "{\"text\": \"a\", NaN: 1}", "{\"text\": \"a\", \"b\": 1NaN}",
                          "{\"text\": \"a\", \"b\": NaN1}", "{\"text\": \"a\", \"b\": 1e999x}",
                          "{\"text\": \"a\", \"b\": nan}", "{\"text\": \"a\", \"b\": +1e999}",
@@ -291,87 +212,57 @@ TEST(test_nearly_json)
                          "{\"text\": \"\\ud83\"}", "{\"text\": \"\\ud83d}", "NaN", "1e999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sprintf(want, " utf8=%d nul=0 bom=0 bad=1 empty=0 long=0", i == 11);
-        expect(put_bytes("n.jsonl", bad[i], strlen(bad[i])), (CorpusOptions){0}, want);
+        expect(put_text("n.jsonl", bad[i]), (CorpusOptions){0}, want);
     }
     // The line comes along with its numbers, and with the half pair replaced.
-    const char *raw = "{\"a\": NaN, \"text\": \"\xFF\\ud83d\"}", *path = put_bytes("n.jsonl", raw, strlen(raw));
-    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
+    const char *raw = "{\"a\": NaN, \"text\": \"\xFF\\ud83d\"}", *path = put_text("n.jsonl", raw);
+    OWN(CorpusReader) *r = corpus_open(&path, 1, (CorpusOptions){0});
     CorpusRecord doc;
     assert_true(corpus_next(r, &doc));
     const char *line = "{\"a\": NaN, \"text\": \"\xEF\xBF\xBD\\ufffd\"}";
-    assert_int_equal(doc.n_json, strlen(line));
-    assert_memory_equal(doc.json, line, doc.n_json);
-    corpus_close(r);
-}
-
-static int open_folder(void *path)
-{
-    corpus_close(corpus_open((const char *const *)&path, 1, (CorpusOptions){0}));
-    return 0;
+    same_bytes(doc.json, doc.n_json, line, strlen(line));
 }
 
 TEST(test_folder)
 {
     assert_int_equal(mkdir(in_dir("tree"), 0777), 0);
     assert_int_equal(mkdir(in_dir("tree/b"), 0777), 0);
-    put_bytes("tree/c.txt", "c", 1);
-    put_bytes("tree/B.jsonl", "{\"text\":\"B\"}", 12);
-    put_bytes("tree/b/z.txt", "z", 1);
-    put_bytes("tree/b/a.txt", "a", 1);
-    put_bytes("tree/.hidden", "h", 1);
+    put_text("tree/c.txt", "c");
+    put_text("tree/B.jsonl", "{\"text\":\"B\"}");
+    put_text("tree/b/z.txt", "z");
+    put_text("tree/b/a.txt", "a");
+    put_text("tree/.hidden", "h");
     assert_int_equal(symlink(".", in_dir("tree/loop")), 0);
     expect(in_dir("tree"), (CorpusOptions){0}, "[0 1 0:B][0 1 0:a][0 1 0:z][0 1 0:c]" NONE);
     // A link to a folder and one to nothing are not followed, and counted; one to a file is a file.
     assert_int_equal(symlink("nowhere", in_dir("tree/b/gone")), 0);
     assert_int_equal(symlink("c.txt", in_dir("tree/d.txt")), 0);
     const char *tree = in_dir("tree");
-    CorpusReader *r = corpus_open(&tree, 1, (CorpusOptions){0});
-    CorpusRecord doc;
-    while (corpus_next(r, &doc)) {}
+    OWN(CorpusReader) *r = corpus_open(&tree, 1, (CorpusOptions){0});
+    dump(r);
     CorpusCounts counts = corpus_counts(r);
-    char *said = PRINTED(f, corpus_print(&counts, f));
+    FREED char *said = PRINTED(f, corpus_print(&counts, f));
     assert_string_equal(said, "5 files, 5 documents, 5 bytes of text (16 read)\n"
                               "2 links to folders or to nothing, or devices, left out\n");
-    free(said);
-    corpus_close(r);
     assert_int_equal(mkdir(in_dir("hollow"), 0777), 0);
     assert_int_equal(symlink("nowhere", in_dir("hollow/gone")), 0);
-    expect_die(open_folder, in_dir("hollow"), "hollow: no file in it");
+    tree = in_dir("hollow");
+    expect_dies("hollow: no file in it", corpus_open(&tree, 1, (CorpusOptions){0}));
     // Standard input, once as text and once packed.
     int old = dup(STDIN_FILENO);
-    assert_non_null(freopen(put_bytes("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));
-    char out[1000];
-    size_t n = dump("-", (CorpusOptions){.format = SOURCE_JSONL}, out, sizeof out);
-    assert_int_equal(n, strlen("[0 1 0:x]" NONE));
-    assert_memory_equal(out, "[0 1 0:x]" NONE, n);
+    assert_non_null(freopen(put_text("in", "{\"text\":\"x\"}\n"), "rb", stdin));
+    assert_string_equal(read_it("-", (CorpusOptions){.format = SOURCE_JSONL}), "[0 1 0:x]" NONE);
     assert_true(dup2(old, STDIN_FILENO) >= 0);
     close(old);
 }
 
 // ---- packed files
-static size_t gzip(const void *text, size_t n, uint8_t *out, size_t room)
-{
-    z_stream z = {0};
-    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    z.next_in = (Bytef *)text, z.avail_in = (uInt)n, z.next_out = out, z.avail_out = (uInt)room;
-    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    size_t used = room - z.avail_out;
-    deflateEnd(&z);
-    return used;
-}
 
-static int read_all(void *path)
+// A text that is refused, whatever is read at a time.
+static void refuse(const char *path, const char *words)
 {
-    static char out[1 << 16];
-    dump(path, (CorpusOptions){.read_bytes = 5, .format = SOURCE_TEXT}, out, sizeof out);
-    return 0;
-}
-
-static int read_whole(void *path)
-{
-    static char out[1 << 16];
-    dump(path, (CorpusOptions){.format = SOURCE_TEXT}, out, sizeof out);
-    return 0;
+    expect_dies(words, read_it(path, TEXT(.read_bytes = 5)));
+    expect_dies(words, read_it(path, TEXT()));
 }
 
 // A frame in the format of zstd 0.7, which some builds of the library know when they see its first four bytes at once:
@@ -380,88 +271,77 @@ TEST(test_frames)
 {
     uint8_t packed[256] = "\x50\x2A\x4D\x18\x03\0\0\0...";
     size_t n = 11 + ZSTD_compress(packed + 11, sizeof packed - 11, "abc", 3, 3);
-    expect(put_bytes("skip.zst", packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
-    const char *old = put_bytes("old.zst", "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10);
-    expect_die(read_all, (void *)(uintptr_t)old, "old.zst: byte 0: damaged zstd data: no frame begins here");
-    expect_die(read_whole, (void *)(uintptr_t)old, "old.zst: byte 0: damaged zstd data: no frame begins here");
+    expect(put_bytes("skip.zst", packed, n), TEXT(), "[0 1 0:abc]" NONE);
+    refuse(put_bytes("old.zst", "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10),
+           "old.zst: byte 0: damaged zstd data: no frame begins here");
     memcpy(packed + n, "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10); // behind a good frame
     char words[100];
     sprintf(words, "two.zst: byte %zu: damaged zstd data: no frame begins here", n);
-    const char *two = put_bytes("two.zst", packed, n + 10);
-    expect_die(read_all, (void *)(uintptr_t)two, words);
-    expect_die(read_whole, (void *)(uintptr_t)two, words);
+    refuse(put_bytes("two.zst", packed, n + 10), words);
 }
 
 TEST(test_packed)
 {
-    uint8_t packed[8192];
-    char text[3000], want[3200];
+    char packed[8192], text[3000], want[3200];
     for (int i = 0; i < 2000; i++) text[i] = "the cat sat on a mat\n"[(i * 7 + i / 50) % 21];
     text[0] = 'x', text[1999] = 'y';
     sprintf(want, "[0 1 0:%.2000s]" NONE, text);
     for (int kind = 0; kind < 2; kind++) { // gzip, zstd: two members or frames
         const char *name = kind ? "p.txt.zst" : "p.txt.gz";
         size_t half = kind ? ZSTD_compress(packed, sizeof packed, text, 900, 3)
-                           : gzip(text, 900, packed, sizeof packed);
+                           : gzip_pack(packed, sizeof packed, text, 900);
         size_t n = half + (kind ? ZSTD_compress(packed + half, sizeof packed - half, text + 900, 1100, 3)
-                                : gzip(text + 900, 1100, packed + half, sizeof packed - half));
-        expect(put_bytes(name, packed, n), TEXT(.separator = NULL), want);
+                                : gzip_pack(packed + half, sizeof packed - half, text + 900, 1100));
+        expect(put_bytes(name, packed, n), TEXT(), want);
         // Every end but those of a member is too early; the offset is the size of the file.
         for (size_t cut = 0; cut < n; cut += cut < half ? half / 5 + 1 : (n - half) / 5 + 1) {
             if (cut == half) continue;
             char words[100];
             if (cut == 0) sprintf(words, "%s: byte 0: the file is empty", name);
             else sprintf(words, "%s: byte %zu: the %s data end too early", name, cut, kind ? "zstd" : "gzip");
-            expect_die(read_all, put_bytes(name, packed, cut), words);
+            refuse(put_bytes(name, packed, cut), words);
         }
         packed[n] = 'x'; // not padding
-        expect_die(read_all, put_bytes(name, packed, n + 1), kind ? "damaged" : "end too early");
-        packed[half / 2] ^= 0xFF;
-        packed[half / 2 + 1] ^= 0xFF;
-        expect_die(read_all, put_bytes(name, packed, n), "damaged");
+        refuse(put_bytes(name, packed, n + 1), kind ? "damaged" : "end too early");
+        packed[half / 2] = (char)~packed[half / 2];
+        packed[half / 2 + 1] = (char)~packed[half / 2 + 1];
+        refuse(put_bytes(name, packed, n), "damaged");
     }
-    size_t n = gzip("abc", 3, packed, sizeof packed);
+    size_t n = gzip_pack(packed, sizeof packed, "abc", 3);
     memset(packed + n, 0, 20);
-    expect(put_bytes("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    expect(put_bytes("zero.gz", packed, n + 20), TEXT(), "[0 1 0:abc]" NONE);
     // Whatever the name is, or none.
     const char *other[] = {"u.txt.GZ", "u.txt", "U.Gz"};
-    for (int i = 0; i < 3; i++) expect(put_bytes(other[i], packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    for (int i = 0; i < 3; i++) expect(put_bytes(other[i], packed, n), TEXT(), "[0 1 0:abc]" NONE);
     n = ZSTD_compress(packed, sizeof packed, "{\"text\":\"x\"}", 12, 3);
     expect(put_bytes("u.JSONL", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
     expect(put_bytes("u.Jsonl.ZST", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
-    expect(put_bytes("u.gz", packed, n), TEXT(.separator = NULL), "[0 1 0:{\"text\":\"x\"}]" NONE);
-    expect_die(read_all, put_bytes("plain.gz", "plain text", 10), "plain.gz: byte");
-    expect_die(read_all, in_dir("missing"), "missing: cannot read");
+    expect(put_bytes("u.gz", packed, n), TEXT(), "[0 1 0:{\"text\":\"x\"}]" NONE);
+    refuse(put_text("plain.gz", "plain text"), "plain.gz: byte");
+    refuse(in_dir("missing"), "missing: cannot read");
 }
 
 // Formats that would be read as ill-formed text.
 TEST(test_foreign)
 {
-    const struct {
-        const char *bytes;
-        size_t n;
-        const char *words;
-    } row[] = {{"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
-               {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
-               {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
-               {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
-               {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
-               {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        expect_die(read_all, put_bytes("f", row[i].bytes, row[i].n), row[i].words);
-        expect_die(read_whole, put_bytes("f", row[i].bytes, row[i].n), row[i].words);
-    }
-    uint8_t packed[200]; // the mark is looked for in the content
-    size_t n = gzip("\xFF\xFE" "a\0", 4, packed, sizeof packed);
-    expect_die(read_whole, put_bytes("f", packed, n), "f: byte 0: UTF-16, ");
-    expect(put_bytes("f", "PK\3", 3), TEXT(.separator = NULL), "[0 1 0:PK\3]" NONE);
-    expect(put_bytes("f", "BZh is a word", 13), TEXT(.separator = NULL), "[0 1 0:BZh is a word]" NONE);
+    const struct { const char *bytes; size_t n; const char *words; } row[] = {
+        {"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
+        {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
+        {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
+        {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
+        {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
+        {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) refuse(put_bytes("f", row[i].bytes, row[i].n), row[i].words);
+    char packed[200]; // the mark is looked for in the content
+    size_t n = gzip_pack(packed, sizeof packed, "\xFF\xFE" "a\0", 4);
+    refuse(put_bytes("f", packed, n), "f: byte 0: UTF-16, ");
+    expect(put_text("f", "PK\3"), TEXT(), "[0 1 0:PK\3]" NONE);
+    expect(put_text("f", "BZh is a word"), TEXT(), "[0 1 0:BZh is a word]" NONE);
 }
 
 // Random bytes with a taste for structure: the same documents for any size of a read, and no crash.
 TEST(test_random)
 {
-    static char one[1 << 16], other[1 << 16];
     const char *piece[] = {"\n", "\r\n", "--", "\xF0\x9F", "\x80", "{\"text\": \"", "\"}", "a",
                            "\\u00e9", "{", "[", "\xEF\xBB\xBF"};
     for (uint64_t round = 0; round < 120; round++) {
@@ -480,47 +360,36 @@ TEST(test_random)
         if (round % 4 == 0) options.separator = "--";
         if (round % 4 == 2) options.line = round % 8 == 2 ? "" : "a";
         options.read_bytes = 1;
-        size_t n_one = dump(path, options, one, sizeof one), length_bad;
-        assert_true(words_utf8_invalid(one, n_one, 0, &length_bad) == n_one);
+        FREED char *one = strdup(read_it(path, options));
+        size_t length_bad;
+        assert_true(words_utf8_invalid(one, strlen(one), 0, &length_bad) == strlen(one));
         for (size_t r = 2; r < 1000; r = r * 3 + 1) {
             options.read_bytes = r;
-            size_t n_other = dump(path, options, other, sizeof other);
-            if (n_one != n_other || memcmp(one, other, n_one) != 0)
-                fail_msg("round %d: reads of 1 and %zu differ", (int)round, r);
+            if (strcmp(one, read_it(path, options))) fail_msg("round %d: reads of 1 and %zu differ", (int)round, r);
         }
         char packed[700]; // a damaged member or frame: an error, never a crash
         sprintf(packed, "%s", round % 2 ? "\x1F\x8B\x08" : "\x28\xB5\x2F\xFD");
         memcpy(packed + 4, bytes, n);
         packed[3] = round % 2 ? 0 : packed[3];
         char text[8192];
-        int status = run_child(read_all, put_bytes(round % 2 ? "f.gz" : "f.zst", packed, n + 4), text, sizeof text);
-        assert_true(status == 0 || status == 1);
+        Child child = child_begin();
+        if (!child.pid) read_it(put_bytes(round % 2 ? "f.gz" : "f.zst", packed, n + 4), TEXT(.read_bytes = 5)), exit(0);
+        assert_in_range(child_end(child, text, sizeof text), 0, 1);
     }
 }
 
 // ---- manifests
-static int load(void *path)
-{
-    Sources s = sources_read(path);
-    sources_free(&s);
-    return 0;
-}
-
 TEST(test_sources)
 {
     const char good[] = "# two\n[source.books]\npath = \"b ; c.txt\" # quoted\nweight = 2.5\nline = \"\"\n"
                         "[source.web]\npath=/data/web\nformat = jsonl\nfield='body'\n";
-    Sources s = sources_read(put_bytes("m.toml", good, sizeof good - 1));
-    assert_int_equal(s.n, 2);
+    ENDED(sources_free) Sources s = sources_read(put_bytes("m.toml", good, sizeof good - 1));
+    assert_true(s.n == 2 && s.source[0].weight == 2.5 && s.source[1].weight == 1);
     assert_string_equal(s.source[0].name, "books");
     assert_string_equal(s.source[0].path, in_dir("b ; c.txt"));
-    assert_true(s.source[0].weight == 2.5 && s.source[1].weight == 1);
-    assert_string_equal(s.source[0].line, "");
-    assert_null(s.source[0].separator);
+    assert_true(!*s.source[0].line && !s.source[0].separator && s.source[1].format == SOURCE_JSONL);
     assert_string_equal(s.source[1].path, "/data/web");
-    assert_true(s.source[1].format == SOURCE_JSONL);
     assert_string_equal(s.source[1].field, "body");
-    sources_free(&s);
     const char *bad[][2] = {{"", "no source in it"}, {"path = a\n", ":1: key 'path' before"},
                             {"[source.a]\nweight = 1\n", "[source.a] has no path"},
                             {"[source.a]\npath = a\nweight = 0\n", ":3: weight: 0"},
@@ -532,7 +401,7 @@ TEST(test_sources)
                             {"[source.a]\nformat = x\n", ":2: format: x"},
                             {"[source.a]\npath = \"a\n", ":2: the string has no closing"}, {"x\n", ":1: x: neither"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect_die(load, put_bytes("bad.toml", bad[i][0], strlen(bad[i][0])), bad[i][1]);
+        expect_dies(bad[i][1], sources_read(put_text("bad.toml", bad[i][0])));
 }
 
 TESTS(temp_dir_make, temp_dir_remove)

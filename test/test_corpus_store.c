@@ -11,6 +11,20 @@
 #include "data/prep/shards.h"
 #include "temp_dir.h"
 
+OWNER(CorpusStore, corpus_store_close)
+OWNER(Dataset, dataset_close)
+
+// How many names in the directory have these letters.
+static int files_of(const char *letters)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) n += strstr(e->d_name, letters) != NULL;
+    closedir(d);
+    return n;
+}
+
 // Documents come back as they were, in any order; a disk that fails is told.
 TEST(test_store)
 {
@@ -19,7 +33,7 @@ TEST(test_store)
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 2654435761u >> 11);
     int fd = dup(STDIN_FILENO); // the number that the store's file gets
     close(fd);
-    CorpusStore *s = corpus_store_open(dir);
+    OWN(CorpusStore) *s = corpus_store_open(dir);
     for (size_t i = 0; i < N; i++) corpus_store_add(s, text + i, i * i % 60000);
     corpus_store_finish(s);
     uint64_t bytes = 0;
@@ -32,29 +46,18 @@ TEST(test_store)
         bytes += i * i % 60000;
     }
     assert_int_equal(corpus_store_bytes(s), bytes);
-    DIR *d = opendir(dir); // nothing to be seen
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) assert_null(strstr(e->d_name, "corpus_"));
-    closedir(d);
+    assert_int_equal(files_of("corpus_"), 0); // nothing to be seen
     assert_int_equal(ftruncate(fd, (off_t)bytes - 1), 0);
     assert_true(corpus_store_read(s, N - 2, back));
     errno = 0;
     assert_false(corpus_store_read(s, N - 1, back));
     assert_int_equal(errno, EIO);
-    corpus_store_close(s);
-}
-
-static int open_store(void *folder)
-{
-    corpus_store_close(corpus_store_open(folder));
-    return 0;
 }
 
 // The split of documents of given sizes: where the last part begins, in documents and in bytes.
-static int split(void *arg)
+static int split(const double *row) // fraction, sizes, 0
 {
-    const double *row = arg; // fraction, sizes, 0
-    CorpusStore *s = corpus_store_open(dir);
+    OWN(CorpusStore) *s = corpus_store_open(dir);
     char text[1000];
     memset(text, 'x', sizeof text);
     for (const double *size = row + 1; *size; size++) corpus_store_add(s, text, (size_t)*size);
@@ -63,7 +66,6 @@ static int split(void *arg)
     int bytes = 0;
     for (size_t i = 0; i < from; i++) bytes += (int)corpus_store_size(s, i);
     int n = (int)corpus_store_count(s);
-    corpus_store_close(s);
     return (int)from * 1000000 + n * 10000 + bytes;
 }
 
@@ -83,25 +85,20 @@ TEST(test_split)
         {{0.25, 60, 40, 12}, 2, 4, 84},    // cut 84, borders at 60 and 100: the part of 28 would change by 24 or 16
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        assert_int_equal(split((void *)want[i].row), want[i].from * 1000000 + want[i].n * 10000 + want[i].bytes);
-    char missing[300];
-    snprintf(missing, sizeof missing, "%s/missing", dir);
-    double nothing[] = {0.999, 5, 0}, none[] = {0.5, 0};
-    expect_die(split, nothing, "leaves nothing on one side");
-    expect_die(split, none, "leaves nothing on one side");
-    expect_die(open_store, missing, "missing: no temporary file: No such file or directory");
+        assert_int_equal(split(want[i].row), want[i].from * 1000000 + want[i].n * 10000 + want[i].bytes);
+    const double nothing[] = {0.999, 5, 0}, none[] = {0.5, 0};
+    expect_dies("leaves nothing on one side", split(nothing));
+    expect_dies("leaves nothing on one side", split(none));
+    expect_dies("missing: no temporary file: No such file or directory", corpus_store_open(in_dir("missing")));
 }
 
 // Tokens added in pieces come back as one sequence; every file but the last is full; no old file stays behind them.
 TEST(test_shards)
 {
-    int32_t id[100], back;
-    char pattern[300];
+    int32_t id[100], back[100];
     for (int i = 0; i < 100; i++) id[i] = i * 7 % 300;
-    const struct {
-        int n, most, files;
-    } row[] = {{100, 9, 12}, {100, 100, 1}, {99, 33, 3}, {3, 1, 3}, {1, 50, 1}, {0, 5, 0}};
-    snprintf(pattern, sizeof pattern, "%s/part_*.bin", dir);
+    const struct { int n, most, files; } row[] = {
+        {100, 9, 12}, {100, 100, 1}, {99, 33, 3}, {3, 1, 3}, {1, 50, 1}, {0, 5, 0}};
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Shards *s = shards_open(dir, "part", 300, DATASET_AUTO, row[r].most);
         for (int at = 0, piece = 1; at < row[r].n; at += piece, piece = piece * 2 % 31 + 1) {
@@ -110,20 +107,12 @@ TEST(test_shards)
         }
         assert_int_equal(shards_tokens(s), row[r].n);
         assert_int_equal(shards_close(s), row[r].files);
-        int found = 0;
-        DIR *d = opendir(dir);
-        assert_non_null(d);
-        for (struct dirent *e; (e = readdir(d));) found += strncmp(e->d_name, "part_", 5) == 0;
-        closedir(d);
-        assert_int_equal(found, row[r].files);
+        assert_int_equal(files_of("part_"), row[r].files);
         if (!row[r].n) continue;
-        Dataset *ds = dataset_open(pattern, 300);
+        OWN(Dataset) *ds = dataset_open(in_dir("part_*.bin"), 300);
         assert_int_equal(dataset_tokens(ds), row[r].n);
-        for (int i = 0; i < row[r].n; i++) {
-            dataset_span(ds, i, 1, &back);
-            assert_int_equal(back, id[i]);
-        }
-        dataset_close(ds);
+        dataset_span(ds, 0, row[r].n, back);
+        assert_memory_equal(back, id, (size_t)row[r].n * sizeof *id);
     }
 }
 

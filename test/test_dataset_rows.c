@@ -10,12 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "text/dataset.h"
 #include "text/packing.h"
 
 #include "packing_fill.h"
 #include "temp_dir.h"
+#include "dataset_case.h"
 #include "base/rng.h"
+
 
 enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
 
@@ -79,13 +80,6 @@ static void make_text(Text *text, uint64_t seed, int32_t base)
     }
 }
 
-static void write_file(const char *name, const int32_t *token, size_t n)
-{
-    DatasetWriter *w = dataset_writer_open(in_dir(name), 4 * ROOM, DATASET_AUTO);
-    dataset_writer_append(w, token, n);
-    dataset_writer_finish(w);
-}
-
 typedef struct {
     int32_t token[T], target[T], pos[T], first[T];
 } Row;
@@ -105,11 +99,11 @@ TEST(test_rows_are_the_packers)
     static Text text;
     make_text(&text, 1, 1);
     size_t cut = text.start[DOCS / 2] + 3; // inside a document
-    write_file("a_0.bin", text.stream, cut);
-    write_file("a_1.bin", text.stream + cut, text.n - cut);
+    put_tokens("a_0.bin", 4 * ROOM, DATASET_AUTO, text.stream, cut);
+    put_tokens("a_1.bin", 4 * ROOM, DATASET_AUTO, text.stream + cut, text.n - cut);
     add_shard("a_0.bin", cut, 4), add_shard("a_1.bin", text.n - cut, 4);
-    Packing p = packing_make(text.length, DOCS, T, 0);
-    Dataset *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
+    ENDED(packing_free) Packing p = packing_make(text.length, DOCS, T, 0);
+    OWN(Dataset) *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     assert_int_equal(dataset_windows(ds, T), p.n_rows);
     int empty = 0, long_ones = 0;
@@ -132,8 +126,6 @@ TEST(test_rows_are_the_packers)
     }
     n_shards = 0;
     assert_true(empty > 10 && long_ones > 10);
-    packing_free(&p);
-    dataset_close(ds);
 }
 
 // Shuffled: each epoch has every row once, in another order; and every token once, before the token that follows it.
@@ -141,8 +133,8 @@ TEST(test_epochs)
 {
     static Text text;
     make_text(&text, 2, 1);
-    write_file("b_0.bin", text.stream, text.n);
-    Dataset *ds = dataset_open(in_dir("b_0.bin"), 4 * ROOM);
+    put_tokens("b_0.bin", 4 * ROOM, DATASET_AUTO, text.stream, text.n);
+    OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     int64_t rows = dataset_windows(ds, T);
     int32_t first_of_epoch[3];
@@ -171,7 +163,6 @@ TEST(test_epochs)
         assert_true(ends > DOCS / 2 && padding > 0);
     }
     assert_true(first_of_epoch[0] != first_of_epoch[1] || first_of_epoch[1] != first_of_epoch[2]);
-    dataset_close(ds);
 }
 
 // A mixture has rows of each source alone, in its share.
@@ -180,11 +171,11 @@ TEST(test_mixture)
     static Text a, b;
     make_text(&a, 3, 1);
     make_text(&b, 4, 2 * ROOM);
-    write_file("a_0.bin", a.stream, a.n);
-    write_file("b_0.bin", b.stream, b.n);
+    put_tokens("a_0.bin", 4 * ROOM, DATASET_AUTO, a.stream, a.n);
+    put_tokens("b_0.bin", 4 * ROOM, DATASET_AUTO, b.stream, b.n);
     unlink(in_dir("a_1.bin"));
     put_text("mix.toml", "[source.a]\npath = \"a_0.bin\"\nweight = 3\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     int n_b = 0;
     for (int64_t s = 0; s < 400; s++) {
@@ -198,7 +189,6 @@ TEST(test_mixture)
         n_b += high > 0;
     }
     assert_true(n_b >= 95 && n_b <= 100); // 100 samples; a row of empty documents alone says nothing of its source
-    dataset_close(ds);
 }
 
 // More documents than are packed at a time: every one is there once.
@@ -208,17 +198,14 @@ TEST(test_many)
     static int32_t stream[MANY];
     static int seen[HALF];
     for (int i = 0; i < MANY; i++) stream[i] = i % 2 ? 1 + i / 2 : EOT;
-    DatasetWriter *w = dataset_writer_open(in_dir("b_0.bin"), MANY, DATASET_AUTO);
-    dataset_writer_append(w, stream, MANY);
-    dataset_writer_finish(w);
-    Dataset *ds = dataset_open(in_dir("b_0.bin"), MANY);
+    put_tokens("b_0.bin", MANY, DATASET_AUTO, stream, MANY);
+    OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), MANY);
     dataset_pack(ds, T, EOT);
     assert_int_equal(dataset_windows(ds, T), MANY / T); // 2^17 documents of 2 tokens fill their rows
     for (int64_t r = 0; r < MANY / T; r++) {
         Row row = read_row(ds, r, true);
         for (int t = 1; t < T; t += 2) assert_int_equal(seen[row.token[t] - 1]++, 0);
     }
-    dataset_close(ds);
 }
 
 // Windows over two and three shards, over the end of the ring, and of the second source of a mixture.
@@ -231,14 +218,12 @@ TEST(test_windows_ahead)
     const int first[] = {0, 50, 53, N, ALL};
     for (int i = 0; i < 4; i++) {
         size_t n = (size_t)(first[i + 1] - first[i]);
-        DatasetWriter *w = dataset_writer_open(in_dir(name[i]), ALL, DATASET_U16);
-        dataset_writer_append(w, token + first[i], n);
-        dataset_writer_finish(w);
+        put_tokens(name[i], ALL, DATASET_U16, token + first[i], n);
         add_shard(name[i], n, 2);
     }
     put_text("mix.toml", "[source.a]\npath = \"a_*.bin\"\nweight = 1\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
     for (int k = 0; k < 3; k++) { // in the order of the files, shuffled, a mixture
-        Dataset *ds = dataset_open(in_dir(k < 2 ? "a_*.bin" : "mix.toml"), ALL);
+        OWN(Dataset) *ds = dataset_open(in_dir(k < 2 ? "a_*.bin" : "mix.toml"), ALL);
         int three = 0, around = 0, second = 0;
         for (int64_t sample = 0; sample < 60; sample++) {
             int wanted[ALL] = {0};
@@ -252,7 +237,6 @@ TEST(test_windows_ahead)
             second += in[0] >= N;
         }
         assert_true(three > 0 && around > 0 && (second > 0) == (k == 2));
-        dataset_close(ds);
     }
     n_shards = 0;
 }

@@ -2,9 +2,9 @@
 // threads change nothing, hostile corpora take linear time. (The program: test_dedup_program.)
 #include "test/test.h"
 
-#include "data/prep/dedup.h"
 #include "expect_die.h"
 #include "base/rng.h"
+#include "dedup_case.h"
 #include "data/prep/shingle.h"
 
 #include <math.h>
@@ -28,9 +28,7 @@ typedef struct {
 static void add_text(Texts *t, const char *text)
 {
     if (t->n == t->cap) t->text = realloc(t->text, (t->cap = 2 * t->cap + 64) * sizeof *t->text);
-    assert_non_null(t->text);
-    t->text[t->n] = strdup(text);
-    assert_non_null(t->text[t->n++]);
+    t->text[t->n++] = strdup(text);
 }
 
 static bool read_from_texts(void *arg, size_t i, DedupText *text)
@@ -40,12 +38,6 @@ static bool read_from_texts(void *arg, size_t i, DedupText *text)
     dedup_text_room(text, text->n_bytes);
     memcpy(text->bytes, t->text[i], text->n_bytes);
     return true;
-}
-
-static void fail_never(void *arg, size_t i)
-{
-    (void)arg;
-    fail_msg("document %zu", i);
 }
 
 static DedupSource source_of(Texts *t)
@@ -68,15 +60,17 @@ static void draw_text(char *out, uint32_t doc, uint32_t version, size_t n, size_
                        (unsigned)rng_u64((version % 2 ? i : n - 1 - i) < changed ? new : old, i));
 }
 
+static void add_drawn(Texts *t, uint32_t doc, uint32_t version, size_t n, size_t changed)
+{
+    char text[200 * 10];
+    assert_true(n <= 200);
+    draw_text(text, doc, version, n, changed);
+    add_text(t, text);
+}
+
 // ---- planted pairs
 
 enum { GRAMS = 100, WORDS = GRAMS + 12, PAIRS = 400 };
-
-// With t = 8 in Bernstein's inequality: 4 sigma, and what a small count needs. Beyond it with less than exp(-8) a side.
-static double bound(double p, double n)
-{
-    return 4 * sqrt(p * (1 - p) / n) + 16 / (3 * n);
-}
 
 // Changing the first k words changes the first k of GRAMS n-grams: J = (GRAMS - k) / (GRAMS + k), exactly. Pairs of one
 // J stand 1 to PAIRS documents apart. Verified: those below the threshold are never joined, the others as often as the
@@ -86,7 +80,7 @@ TEST(test_planted_pairs)
     const size_t changed[] = {0, 1, 3, 5, 8, 11, 12, 14, 18, 22, 28, 33};
     enum { LEVELS = sizeof changed / sizeof *changed };
     char text[WORDS * 10];
-    Texts t = {0};
+    ENDED(free_texts) Texts t = {0};
     for (uint32_t level = 0; level < LEVELS; level++)
         for (uint32_t half = 0; half < 2; half++)
             for (uint32_t pair = 0; pair < PAIRS; pair++) {
@@ -99,7 +93,7 @@ TEST(test_planted_pairs)
         DedupOptions o = dedup_defaults();
         o.verify = verify;
         o.seed = 11;
-        DedupResult r = dedup_run(&source, o);
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
         assert_int_equal(r.options.bands.bands, 9);
         assert_int_equal(r.n_unique, t.n - PAIRS); // level 0
         for (size_t level = 0; level < LEVELS; level++) {
@@ -118,9 +112,7 @@ TEST(test_planted_pairs)
         // Pairs 11 and 12 lie at 0.8018 and 0.7857: each compared pair stands in the bin of its exact J.
         if (verify) assert_true(r.bin[15] > 0 && r.bin[16] > 0 && r.bin[DEDUP_BINS] == 0);
         assert_int_equal(r.n_compared, verify ? r.n_candidates : 0);
-        dedup_free(&r);
     }
-    free_texts(&t);
 }
 
 // ---- clusters
@@ -158,7 +150,7 @@ static uint32_t root(const uint32_t *parent, uint32_t i)
 TEST(test_clusters_of_all_pairs)
 {
     enum { N = 260, NGRAM = 4 };
-    Texts t = mixed_corpus(N);
+    ENDED(free_texts) Texts t = mixed_corpus(N);
     Shingles set[N] = {0};
     uint32_t parent[N];
     size_t chained = 0, related = 0; // pairs that share an n-gram
@@ -184,7 +176,7 @@ TEST(test_clusters_of_all_pairs)
     DedupOptions o = dedup_defaults();
     o.ngram = NGRAM;
     o.bands = (MinHashBands){128, 1};
-    DedupResult r = dedup_run(&source, o);
+    ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
     size_t kept = 0, several = 0;
     for (uint32_t i = 0; i < N; i++) {
         assert_int_equal(r.keep[i], root(parent, i));
@@ -201,54 +193,29 @@ TEST(test_clusters_of_all_pairs)
     }
     assert_memory_equal(r.cluster, clusters, sizeof clusters);
     assert_true(several > 5);
-    dedup_free(&r);
     for (size_t i = 0; i < N; i++) shingle_free(&set[i]);
-    free_texts(&t);
-}
-
-static char *clusters_of(const DedupResult *r, size_t *n)
-{
-    char *text = NULL;
-    FILE *f = open_memstream(&text, n);
-    assert_non_null(f);
-    dedup_write_clusters(r, f);
-    dedup_print(r, f); // no seconds in it
-    fclose(f);
-    return text;
 }
 
 // The least memory that is accepted sorts everything in files, several passes over.
 TEST(test_memory_and_threads_change_nothing)
 {
     enum { N = 3000, LEAST = N * 4 + 83000 };
-    Texts t = mixed_corpus(N);
+    ENDED(free_texts) Texts t = mixed_corpus(N);
     DedupSource source = source_of(&t);
-    char *expected = NULL;
-    size_t n_expected = 0;
-    const struct {
-        size_t memory;
-        int threads;
-    } run[] = {{64 << 20, 1}, {64 << 20, 2}, {LEAST, 1}, {LEAST, 5}, {200000, 2}};
+    FREED char *expected = NULL;
+    const struct { size_t memory; int threads; } run[] = {
+        {64 << 20, 1}, {64 << 20, 2}, {LEAST, 1}, {LEAST, 5}, {200000, 2}};
     for (size_t k = 0; k < sizeof run / sizeof *run; k++) {
         DedupOptions o = dedup_defaults();
         o.memory_bytes = run[k].memory;
         o.threads = run[k].threads;
-        DedupResult r = dedup_run(&source, o);
-        size_t n;
-        char *text = clusters_of(&r, &n);
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
+        FREED char *text = PRINTED(f, dedup_write_clusters(&r, f), dedup_print(&r, f)); // no seconds in it
         assert_int_equal(r.spilled_bytes > 0, run[k].memory < 1 << 20);
-        if (!expected) {
-            expected = text, n_expected = n;
-            assert_true(r.n_unique < N && r.n_kept < r.n_unique && r.n_empty > 10 && r.n_compared > 100);
-        } else {
-            assert_int_equal(n, n_expected);
-            assert_memory_equal(text, expected, n);
-            free(text);
-        }
-        dedup_free(&r);
+        assert_true(r.n_unique < N && r.n_kept < r.n_unique && r.n_empty > 10 && r.n_compared > 100);
+        if (!expected) expected = strdup(text);
+        assert_string_equal(text, expected);
     }
-    free(expected);
-    free_texts(&t);
 }
 
 // ---- hostile corpora
@@ -258,10 +225,10 @@ TEST(test_small_corpora)
     const char *const text[] = {"", "word", " \n\t", "Word", "word word", "WORD  word ", "", "another"};
     const uint32_t keep[] = {0, 1, 0, 1, 4, 4, 0, 7};
     for (size_t n = 0; n <= 8; n++) {
-        Texts t = {0};
+        ENDED(free_texts) Texts t = {0};
         for (size_t i = 0; i < n; i++) add_text(&t, text[i]);
         DedupSource source = source_of(&t);
-        DedupResult r = dedup_run(&source, dedup_defaults());
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, dedup_defaults());
         size_t kept = 0;
         for (size_t i = 0; i < n; i++) {
             assert_int_equal(r.keep[i], keep[i]);
@@ -269,8 +236,6 @@ TEST(test_small_corpora)
         }
         assert_int_equal(r.n_kept, kept);
         assert_int_equal(r.n_unique, kept);
-        dedup_free(&r);
-        free_texts(&t);
     }
 }
 
@@ -279,21 +244,15 @@ TEST(test_threshold_is_included)
 {
     const double threshold[] = {0.8, nextafter(0.8, 1)};
     for (int k = 0; k < 2; k++) {
-        Texts t = {0};
-        char text[102 * 10];
-        for (uint32_t version = 0; version < 2; version++) {
-            draw_text(text, 1, version, 102, version * 10);
-            add_text(&t, text);
-        }
+        ENDED(free_texts) Texts t = {0};
+        for (uint32_t version = 0; version < 2; version++) add_drawn(&t, 1, version, 102, version * 10);
         DedupSource source = source_of(&t);
         DedupOptions o = dedup_defaults();
         o.bands = (MinHashBands){128, 1};
         o.threshold = threshold[k];
-        DedupResult r = dedup_run(&source, o);
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
         assert_true(r.n_compared == 1 && r.bin[16] == 1);
         assert_int_equal(r.n_kept, k == 0 ? 1 : 2);
-        dedup_free(&r);
-        free_texts(&t);
     }
 }
 
@@ -301,21 +260,15 @@ TEST(test_ten_thousand_alike)
 {
     enum { N = 10000 };
     for (int near = 0; near < 2; near++) {
-        Texts t = {0};
-        char text[100 * 10];
-        for (uint32_t i = 0; i < N; i++) {
-            draw_text(text, 1, near ? i : 0, 100, 1); // near: another last word each, J = 87 / 89
-            add_text(&t, text);
-        }
+        ENDED(free_texts) Texts t = {0};
+        for (uint32_t i = 0; i < N; i++) add_drawn(&t, 1, near ? i : 0, 100, 1); // near: another last word, J = 87 / 89
         DedupSource source = source_of(&t);
-        DedupResult r = dedup_run(&source, dedup_defaults());
+        ENDED(dedup_free) DedupResult r = dedup_run(&source, dedup_defaults());
         assert_int_equal(r.n_kept, 1);
         for (size_t i = 0; i < N; i++) assert_int_equal(r.keep[i], 0);
         assert_int_equal(r.n_unique, near ? N : 1);
         assert_true(r.n_compared <= (near ? 2 * N : 0));
         assert_true(r.cluster[13] == 1 && r.cluster[0] == 0); // 8192 to 16383
-        dedup_free(&r);
-        free_texts(&t);
     }
 }
 
@@ -324,16 +277,15 @@ TEST(test_one_bucket)
 {
     enum { N = 3000, WINDOW = 32 };
     MinHash m = minhash_make(1, 0);
-    Texts t = {0};
+    ENDED(free_texts) Texts t = {0};
     char common[20] = "", text[200];
     uint32_t least = UINT32_MAX, image;
     for (unsigned i = 0, tried = 0; t.n < N; i++) { // the first word with an image in the lowest 1/16, then words above
         static char line[200], word[20];
-        Shingles s = {0};
+        ENDED(shingle_free) Shingles s = {0};
         sprintf(word, "w%u", i);
         shingle_make(&s, word, strlen(word), 1);
         minhash_signature(&m, s.gram, 1, &image);
-        shingle_free(&s);
         if (!*common) {
             if (image < UINT32_MAX / 16) strcpy(common, word), least = image;
         } else if (image > least) {
@@ -349,7 +301,7 @@ TEST(test_one_bucket)
     DedupOptions o = dedup_defaults();
     o.ngram = 1;
     o.bands = (MinHashBands){1, 1};
-    DedupResult r = dedup_run(&source, o);
+    ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
     uint64_t pairs = (uint64_t)N * (N - 1) / 2, all_near = (uint64_t)WINDOW * (WINDOW + 1) / 2;
     assert_int_equal(r.largest_bucket, N);
     assert_int_equal(r.n_kept, N);
@@ -357,8 +309,6 @@ TEST(test_one_bucket)
     assert_int_equal(r.n_candidates + r.n_left_out, pairs);
     assert_int_equal(r.n_compared, r.n_candidates);
     assert_int_equal(r.bin[1], r.n_compared); // J = 1 / 11
-    dedup_free(&r);
-    free_texts(&t);
 }
 
 // ---- memory
@@ -398,7 +348,7 @@ TEST_FIRST(test_address_space_limit)
     DedupSource source = {BIG, read_drawn, fail_never, NULL};
     DedupOptions o = dedup_defaults();
     o.threads = 1;
-    DedupResult r = dedup_run(&source, o);
+    ENDED(dedup_free) DedupResult r = dedup_run(&source, o);
     assert_int_equal(r.spilled_bytes, 0);
     for (uint32_t i = 0; i < BIG; i++) assert_true(r.keep[i] == i || (i % 5 == 4 && r.keep[i] == i - 1));
     assert_true(r.n_kept < BIG - BIG / 6); // J = 286 / 290: nearly all of the fifth
@@ -407,17 +357,6 @@ TEST_FIRST(test_address_space_limit)
         int status = run_child(within_limit, r.keep, text, sizeof text);
         if (status) fail_msg("status %d: %s", status, text);
     }
-    dedup_free(&r);
-}
-
-static int with_little_memory(void *arg)
-{
-    DedupSource source = source_of(arg);
-    DedupOptions o = dedup_defaults();
-    o.memory_bytes = 10000;
-    o.threads = 1;
-    dedup_run(&source, o);
-    return 0;
 }
 
 // A source that breaks: document `doc` cannot be read the n-th time.
@@ -439,36 +378,25 @@ static void fail_on_request(void *arg, size_t i)
     exit(1);
 }
 
-static int with_breaking_source(void *arg)
-{
-    Breaking *b = arg;
-    DedupSource source = {b->texts.n, read_breaking, fail_on_request, b};
-    DedupOptions o = dedup_defaults();
-    o.threads = 1;
-    dedup_run(&source, o);
-    return 0;
-}
-
 TEST(test_errors)
 {
-    Texts t = {0};
-    char text[100 * 10];
-    for (uint32_t i = 0; i < 4; i++) { // 1 and 3 are near copies of 0 and 2
-        draw_text(text, i / 2, i, 100, i % 2);
-        add_text(&t, text);
+    ENDED(free_texts) Texts t = {0};
+    for (uint32_t i = 0; i < 4; i++) add_drawn(&t, i / 2, i, 100, i % 2); // 1 and 3 are near copies of 0 and 2
+    DedupSource source = source_of(&t), breaking = {t.n, read_breaking, fail_on_request, NULL};
+    DedupOptions one = dedup_defaults(), little = one;
+    one.threads = little.threads = 1;
+    little.memory_bytes = 10000;
+    expect_dies("dedup: memory of 10000 bytes: 4 documents need at least ", dedup_run(&source, little));
+    const struct { size_t doc, nth; const char *words; } row[] = {
+        {1, 1, "document 1"}, // the first of those that cannot be read
+        {3, 2, "document 3"}, // when signatures are made
+        {3, 3, "document 3"}, // when candidates are compared: the second of a pair
+        {2, 6, "document 3"}, {2, 5, "document 2"}}; // and the first
+    for (int i = 0; i < 5; i++) {
+        Breaking b = {t, row[i].doc, row[i].nth, 0};
+        breaking.arg = &b;
+        expect_dies(row[i].words, dedup_run(&breaking, one));
     }
-    expect_die(with_little_memory, &t, "dedup: memory of 10000 bytes: 4 documents need at least ");
-    Breaking b = {.texts = t, .doc = 1, .nth = 1};
-    expect_die(with_breaking_source, &b, "document 1"); // the first of those that cannot be read
-    b = (Breaking){t, 3, 2, 0};
-    expect_die(with_breaking_source, &b, "document 3"); // when signatures are made
-    b.nth = 3;
-    expect_die(with_breaking_source, &b, "document 3"); // when candidates are compared: the second of a pair
-    b = (Breaking){t, 2, 6, 0};
-    expect_die(with_breaking_source, &b, "document 3");
-    b.nth = 5;
-    expect_die(with_breaking_source, &b, "document 2"); // and the first
-    free_texts(&t);
 }
 
 TESTS(NULL, NULL)

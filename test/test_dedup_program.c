@@ -9,13 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static void holds(const char *name, const char *expected)
-{
-    char *text = take_file(name, NULL);
-    assert_string_equal(text, expected);
-    free(text);
-}
-
 TEST(test_files)
 {
     put_text("a.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n\n  \n{\"id\": 2, \"text\": \"three\"}\n"
@@ -24,62 +17,58 @@ TEST(test_files)
     expect_run("--exact --write keep.out --removed removed.out --clusters clusters.out --bench "
                "a.jsonl b.txt", 0, "exact                   6            3            3");
     says(" documents/s ");
-    holds("keep.out", "one\xEF\xBF\xBD two<|endoftext|>three<|endoftext|>four\nlines\n<|endoftext|>");
-    holds("removed.out", "a.jsonl:5\nb.txt:1\nb.txt:5\n");
-    holds("clusters.out", "{\"keep\":0,\"remove\":[2]}\n{\"keep\":1,\"remove\":[3]}\n{\"keep\":4,\"remove\":[5]}\n");
-    assert_int_equal(run("a.jsonl b.txt --exact --write keep.jsonl"), 0); // lines of JSON stay as they are
-    holds("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n"
+    has_text("keep.out", "one\xEF\xBF\xBD two<|endoftext|>three<|endoftext|>four\nlines\n<|endoftext|>");
+    has_text("removed.out", "a.jsonl:5\nb.txt:1\nb.txt:5\n");
+    has_text("clusters.out", "{\"keep\":0,\"remove\":[2]}\n{\"keep\":1,\"remove\":[3]}\n{\"keep\":4,\"remove\":[5]}\n");
+    expect_run("a.jsonl b.txt --exact --write keep.jsonl", 0, ""); // lines of JSON stay as they are
+    has_text("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n"
                         "{\"text\":\"four\\nlines\\n\",\"source\":\"b.txt\",\"index\":1}\n");
-    assert_int_equal(run("--exact - --format jsonl --write keep.jsonl <a.jsonl"), 0);
-    holds("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n");
-    assert_int_equal(run("b.txt --separator-line lines --exact --write keep.out"), 0);
-    holds("keep.out", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines\nlines\n");
-    assert_int_equal(run("--show 4 a.jsonl b.txt"), 0);
+    expect_run("--exact - --format jsonl --write keep.jsonl <a.jsonl", 0, "");
+    has_text("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n");
+    expect_run("b.txt --separator-line lines --exact --write keep.out", 0, "");
+    has_text("keep.out", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines\nlines\n");
+    expect_run("--show 4 a.jsonl b.txt", 0, "");
     assert_string_equal(output, "four\nlines\n\n");
     expect_run("--separator line b.txt", 0, "exact                   3            0            3");
     put_text("c.jsonl", "{\"body\": \"x\"}");
-    assert_int_equal(run("--field body c.jsonl"), 0);
+    expect_run("--field body c.jsonl", 0, "");
     put_text("empty.txt", "");
-    assert_int_equal(run("empty.txt"), 0);
+    expect_run("empty.txt", 0, "");
     expect_run("--threshold 0.8 --curve curve.svg", 0, "9 bands of 13 rows");
     says("   0.80      0.3988");
     char end[20];
     assert_int_equal(symlink("curve.svg", in_dir("link.svg")), 0);
-    assert_int_equal(run("--threshold 0.8 --curve link.svg"), 0); // goes where the link leads
+    expect_run("--threshold 0.8 --curve link.svg", 0, ""); // goes where the link leads
     assert_int_equal(readlink(in_dir("link.svg"), end, sizeof end), strlen("curve.svg"));
 }
 
 // A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.
 TEST(test_separator_in_text)
 {
-    put_text("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n{\"text\": \"e--\\n\\nf\"}\n");
+    put_text("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n"
+             "{\"text\": \"e--\\n\\nf\"}\n");
     const char *said = " documents hold the separator '";
     expect_run("in.jsonl --write out.txt", 0,
-               "out.txt: 1 documents hold the separator '<|endoftext|>' themselves and will be "
-               "read as several (write .jsonl instead)\n");
+               "1 documents hold the separator '<|endoftext|>' themselves and will be read as several (write .jsonl ");
     expect_run("in.jsonl --separator-line -- --write out.txt", 0, "out.txt: 1 documents hold the separator '--' ");
     expect_run("in.jsonl --separator-line '' --write out.txt", 0, "out.txt: 1 documents hold the separator '' ");
-    assert_int_equal(run("in.jsonl --separator , --write out.txt"), 0);
+    expect_run("in.jsonl --separator , --write out.txt", 0, "");
     assert_null(strstr(output, said));
-    assert_int_equal(run("in.jsonl --write out.jsonl"), 0);
+    expect_run("in.jsonl --write out.jsonl", 0, "");
     assert_null(strstr(output, said));
 }
 
 // A document of more than one block of the reader, its separator across the border of two.
 TEST(test_long_documents)
 {
-    char path[300];
-    snprintf(path, sizeof path, "%s/long.txt", dir);
     for (size_t first = (1 << 18) - 14; first < (1 << 18) + 2; first += 3) {
-        FILE *f = fopen(path, "wb");
-        assert_non_null(f);
-        for (size_t i = 0; i < first; i++) fputc('x', f);
-        fputs("<|endoftext|>end", f);
-        for (size_t i = 0; i < 3 << 18; i++) fputc('y', f);
-        assert_int_equal(fclose(f), 0);
-        assert_int_equal(run("--show 1 long.txt | tr -d y"), 0);
+        FREED char *text = zeroed(first + (3 << 18) + 20);
+        memset(text, 'x', first);
+        memset(stpcpy(text + first, "<|endoftext|>end"), 'y', 3 << 18);
+        put_text("long.txt", text);
+        expect_run("--show 1 long.txt | tr -d y", 0, "");
         assert_string_equal(output, "end\n");
-        assert_int_equal(run("--show 0 long.txt | wc -c"), 0);
+        expect_run("--show 0 long.txt | wc -c", 0, "");
         assert_int_equal(atol(output), first + 1);
     }
 }
@@ -91,12 +80,11 @@ TEST(test_evaluation)
                       "see: The QUICK brown\nfox jumps away<|endoftext|>brown fox");
     expect_run("--ngram 4 --evaluation eval.jsonl --write kept.out --removed hit.out corpus.txt", 0,
                "1 of 3 documents hold 1 or more 4-grams of the evaluation set\n");
-    assert_non_null(strstr(output, "1 of 2 examples: some of their 4-grams stand in the corpus; "
-                                   "of 1 half or more, of 0 all\n"));
+    says("1 of 2 examples: some of their 4-grams stand in the corpus; of 1 half or more, of 0 all\n");
     says("1 examples have fewer than 4 words");
     says("document 1: 2 of 4 4-grams, the first at word 1, of example 0\n");
-    holds("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
-    holds("hit.out", "corpus.txt:1\n");
+    has_text("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
+    has_text("hit.out", "corpus.txt:1\n");
     put_text("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
     expect_run("--ngram 4 --field body --evaluation-field text --evaluation eval.jsonl body.jsonl", 0,
                "1 of 1 documents hold 1 or more 4-grams of the evaluation set\n");
@@ -116,12 +104,10 @@ TEST(test_nothing_looked_for)
     put_text("none.jsonl", "");
     put_text("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
     expect_run("--field body --evaluation eval.jsonl --write clean.jsonl body.jsonl", 1,
-               "error: dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its "
-               "field? --evaluation-field)");
+               "dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its field? --evaluation-field)");
     complains("--field body --evaluation none.jsonl --write clean.jsonl body.jsonl", 1, "none.jsonl: no example in it");
-    int status = run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl");
-    assert_int_equal(status, 1);
-    says("eval.jsonl: no example to look for: all 2 have fewer than 13 words");
+    expect_run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl", 1,
+               "eval.jsonl: no example to look for: all 2 have fewer than 13 words");
     assert_int_equal(access(in_dir("clean.jsonl"), F_OK), -1);
 }
 
@@ -170,7 +156,6 @@ TEST(test_errors)
     complains("bad.jsonl --evaluation a.txt --evaluation-field body", 2, "--evaluation-field: a.txt is not JSONL");
     complains("--threads 0 a.txt", 2, "--threads: 0: not a whole number from 1 to 1024");
     complains("--threads 65536 missing.txt", 2, "--threads: 65536: not a whole number from 1 to 1024");
-    complains("--threads 60000 missing.txt", 2, "--threads: 60000: not a whole number from 1 to 1024");
     complains("--memory 99999999999 missing.txt", 2, "--memory: 99999999999: not a whole number from 1 to ");
     complains("--memory", 2, "--memory: no such option, or its value is missing");
 }

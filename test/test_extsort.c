@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+OWNER(Extsort, extsort_close)
+
 enum { N = 9000 };
 
 static int by_words(const void *a, const void *b, void *n_words)
@@ -37,7 +39,7 @@ static uint64_t value(int kind, size_t i, size_t w)
 static void sort_and_compare(int kind, size_t n, size_t n_words, size_t memory, const uint64_t *sorted)
 {
     uint64_t record[EXTSORT_MAX_WORDS];
-    Extsort *s = extsort_open(NULL, n_words, memory);
+    OWN(Extsort) *s = extsort_open(NULL, n_words, memory);
     for (size_t i = 0; i < n; i++) {
         for (size_t w = 0; w < n_words; w++) record[w] = value(kind, i, w);
         extsort_add(s, record);
@@ -50,7 +52,6 @@ static void sort_and_compare(int kind, size_t n, size_t n_words, size_t memory, 
     assert_false(extsort_next(s, record));
     assert_false(extsort_next(s, record)); // and again
     assert_int_equal(extsort_spilled_bytes(s) > 0, n * n_words * sizeof *record > memory);
-    extsort_close(s);
 }
 
 // 4096 bytes: more runs than one pass merges, so several passes. The last: all in memory.
@@ -60,12 +61,11 @@ TEST(test_any_memory)
     for (int kind = 0; kind < 5; kind++)
         for (size_t n_words = 1; n_words <= 3; n_words++) {
             size_t n = kind == 0 ? N : N / 9;
-            uint64_t *sorted = zeroed(n * n_words * sizeof *sorted);
+            FREED uint64_t *sorted = zeroed(n * n_words * sizeof *sorted);
             for (size_t i = 0; i < n * n_words; i++) sorted[i] = value(kind, i / n_words, i % n_words);
             qsort_r(sorted, n, n_words * sizeof *sorted, by_words, &n_words);
             for (size_t k = 0; k < sizeof memory / sizeof *memory; k++)
                 sort_and_compare(kind, n, n_words, memory[k], sorted);
-            free(sorted);
         }
 }
 
@@ -80,27 +80,18 @@ TEST(test_small)
     sort_and_compare(0, 1, 2, EXTSORT_MIN_BYTES, one);
 }
 
-static int into_no_folder(void *arg)
+static void add_many(const char *folder)
 {
-    Extsort *s = extsort_open("/nowhere/at/all", 1, EXTSORT_MIN_BYTES);
+    Extsort *s = extsort_open(folder, 1, EXTSORT_MIN_BYTES);
     for (uint64_t i = 0; i < EXTSORT_MIN_BYTES; i++) extsort_add(s, &i);
-    return arg != NULL;
-}
-
-static int onto_full_disk(void *arg)
-{
-    struct rlimit least = {10000, 10000};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &least); // stands for a full disk: write fails
-    Extsort *s = extsort_open(NULL, 1, EXTSORT_MIN_BYTES);
-    for (uint64_t i = 0; i < EXTSORT_MIN_BYTES; i++) extsort_add(s, &i);
-    return arg != NULL;
 }
 
 TEST(test_errors)
 {
-    expect_die(into_no_folder, NULL, "sort: /nowhere/at/all: No such file or directory (name a folder");
-    expect_die(onto_full_disk, NULL, "File too large (name a folder with more room)");
+    expect_dies("sort: /nowhere/at/all: No such file or directory (name a folder", add_many("/nowhere/at/all"));
+    const struct rlimit least = {10000, 10000};
+    expect_dies("File too large (name a folder with more room)", signal(SIGXFSZ, SIG_IGN),
+                setrlimit(RLIMIT_FSIZE, &least), add_many(NULL)); // stands for a full disk: write fails
 }
 
 TESTS(NULL, NULL)

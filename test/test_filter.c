@@ -5,27 +5,19 @@
 #include "test/test.h"
 #include <math.h>
 
-#include "base/disk.h"
 #include "expect_die.h"
 #include "data/prep/filter.h"
 #include "base/rng.h"
 #include "temp_dir.h"
 #include "base/words.h"
 
-static Filter *any; // for filter_value
+OWNER(Filter, filter_free)
 
-static int setup(void **state)
+// For filter_value.
+static Filter *any(void)
 {
-    (void)state;
-    any = filter_new("", 0);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    filter_free(any);
-    return 0;
+    static Filter *filter;
+    return filter ? filter : (filter = filter_new("", 0));
 }
 
 // Writes text: "3*{ab cd} x" is "ab cd ab cd ab cd x". Braces are not nested.
@@ -52,9 +44,8 @@ static bool keeps(const char *rule, const char *text)
 {
     const char *kept;
     size_t n;
-    Filter *f = filter_new(rule, 1);
+    OWN(Filter) *f = filter_new(rule, 1);
     bool keep = filter_document(f, text, strlen(text), "x", 0, &kept, &n);
-    filter_free(f);
     return keep;
 }
 
@@ -65,7 +56,7 @@ static void border(const char *rule, const char *inside, double value_in, const 
     double want[2] = {value_in, value_out};
     for (int i = 0; i < 2; i++) {
         const char *t = expand(text[i]);
-        double got = filter_value(any, rule, t, strlen(t));
+        double got = filter_value(any(), rule, t, strlen(t));
         if (!(fabs(got - want[i]) <= 1e-12))
             fail_msg("%s: '%.60s': value %g, expected %g", rule, text[i], got, want[i]);
         if (keeps(rule, t) != (i == 0))
@@ -111,18 +102,18 @@ TEST(test_signs)
     for (size_t i = 0; i < 14; i++) {
         snprintf(text, sizeof text, "one\n \t%sx\n\ntwo\n\u3000%s\n", i < 7 ? bullet[i] : other[i - 7],
                  i < 7 ? bullet[i] : other[i - 7]);
-        double got = filter_value(any, "gopher.bullets", text, strlen(text));
+        double got = filter_value(any(), "gopher.bullets", text, strlen(text));
         if (got != (i < 7 ? 0.5 : 0)) fail_msg("'%s': %g of the lines begin with a bullet", text, got);
     }
     for (int c = 0x21; c < 0x7F; c++) { // THE, then 'be' with the sign on both sides
         bool sign = strchr("0123456789", c) == NULL && !((c | 32) >= 'a' && (c | 32) <= 'z');
         snprintf(text, sizeof text, "THE %c%cbe%c", c, c, c);
-        double got = filter_value(any, "gopher.stop_words", text, strlen(text));
+        double got = filter_value(any(), "gopher.stop_words", text, strlen(text));
         if (got != 1 + sign) fail_msg("'%s': %g stop words", text, got);
     }
     const char *stays[] = {"\u201Cthe\u201D of", "the\u2014of and", "t-he of", "the's of", "the\u2019 of"};
     for (size_t i = 0; i < 5; i++)
-        if (filter_value(any, "gopher.stop_words", stays[i], strlen(stays[i])) != 1) fail_msg("'%s'", stays[i]);
+        if (filter_value(any(), "gopher.stop_words", stays[i], strlen(stays[i])) != 1) fail_msg("'%s'", stays[i]);
 }
 
 TEST(test_repetition)
@@ -147,23 +138,22 @@ TEST(test_repetition)
         sprintf(out, "%s%d*{z} %s", gram, fill - 1, gram);
         border(rule, in, 2.0 * n / (2 * n + fill), out, 2.0 * n / (2 * n + fill - 1));
     }
-    assert_true(filter_value(any, "gopher.top_2gram", "a b c d", 7) == 0); // nothing is there twice
+    assert_true(filter_value(any(), "gopher.top_2gram", "a b c d", 7) == 0); // nothing is there twice
     // Of equally frequent ones the longer: "cc dd" of 8 + 4 + 1 characters.
-    assert_true(filter_value(any, "gopher.top_2gram", "a b cc dd x cc dd a b", 21) == 8 / 13.0);
+    assert_true(filter_value(any(), "gopher.top_2gram", "a b cc dd x cc dd a b", 21) == 8 / 13.0);
 }
 
 static void expect_edit(const char *rule, const char *text, const char *want)
 {
     const char *kept = NULL;
     size_t n = 0;
-    Filter *f = filter_new(rule, 3);
+    OWN(Filter) *f = filter_new(rule, 3);
     bool keep = filter_document(f, text, strlen(text), "x", 0, &kept, &n);
     if (keep != (want != NULL)) fail_msg("%s: '%s': %s", rule, text, keep ? "kept" : "removed");
     if (want && (strlen(want) != n || memcmp(kept, want, n) != 0))
         fail_msg("%s: '%s': '%.*s', expected '%s'", rule, text, (int)n, kept, want);
     FilterCounts c = filter_counts(f, NULL);
     assert_int_equal(c.bytes_removed + c.bytes_edited + (want ? n : 0), strlen(text));
-    filter_free(f);
 }
 
 TEST(test_edits)
@@ -186,19 +176,16 @@ TEST(test_spans)
 {
     const char *kept;
     size_t n;
-    Filter *f = filter_new("repeat", 1);
+    OWN(Filter) *f = filter_new("repeat", 1);
     filter_set(f, "repeat.spans.min=3");
-    const struct {
-        const char *text, *want;
-    } row[] = {{"a b c x a b c y", "a b c x y"},       {"a b x a b y", "a b x a b y"},
-               {"a b a b a b a b", "a b "},             {"a b c d x a b c d\nb c d e", "a b c d x e"},
-               {"a b c x a b c", "a b c x "}};
+    const struct { const char *text, *want; } row[] = {
+        {"a b c x a b c y", "a b c x y"}, {"a b x a b y", "a b x a b y"}, {"a b a b a b a b", "a b "},
+        {"a b c d x a b c d\nb c d e", "a b c d x e"}, {"a b c x a b c", "a b c x "}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         assert_true(filter_document(f, row[i].text, strlen(row[i].text), "x", i, &kept, &n));
         if (n != strlen(row[i].want) || memcmp(kept, row[i].want, n) != 0)
             fail_msg("'%s': '%.*s', expected '%s'", row[i].text, (int)n, kept, row[i].want);
     }
-    filter_free(f);
     // By default 50 words: 49 may come again.
     char text[2000] = "", *o = text;
     for (int i = 0; i < 101; i++) o += sprintf(o, "w%d ", i < 51 ? i : i == 51 ? 999 : i - 52); // 51, other, 49
@@ -210,117 +197,69 @@ TEST(test_spans)
     expect_edit("repeat.spans", longer, want);
 }
 
-static int bad_rule(void *rules)
-{
-    filter_free(filter_new(rules, 0));
-    return 0;
-}
-
-static int bad_set(void *assignment)
-{
-    Filter *f = filter_new("gopher.words,repeat.spans", 0);
-    filter_set(f, assignment);
-    filter_free(f);
-    return 0;
-}
-
-static int bad_list(void *path)
-{
-    Filter *f = filter_new("gopher", 0);
-    filter_bad_words(f, path);
-    filter_free(f);
-    return 0;
-}
-
 TEST(test_selection)
 {
-    expect_die(bad_rule, "guide,gofer", "'gofer': no such rule or set");
-    expect_die(bad_rule, "gopher.wor", "no such rule");
+    expect_dies("'gofer': no such rule or set", filter_new("guide,gofer", 0));
+    expect_dies("no such rule", filter_new("gopher.wor", 0));
+    OWN(Filter) *few = filter_new("gopher.words,repeat.spans", 0);
     const char *bad[] = {"gopher.words", "gopher.hashes.min=1", "gopher.words.min=x", "gopher.words.min=nan", "x.min=1",
                          "repeat.spans.min=1"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_die(bad_set, (void *)bad[i], bad[i]);
-    expect_die(bad_set, "guide.words.min=3", "'guide.words.min=3': has no effect: guide.words is not among the rules");
-    expect_die(bad_list, "list", "list: has no effect: c4.bad_words is not among the rules");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_dies(bad[i], filter_set(few, bad[i]));
+    expect_dies("'guide.words.min=3': has no effect: guide.words is not among the rules",
+                filter_set(few, "guide.words.min=3"));
+    expect_dies("list: has no effect: c4.bad_words is not among the rules", filter_bad_words(few, "list"));
     // The first rule that objects removes, and the later ones do not see the document: here words, of three.
     const char *kept;
     size_t n;
-    Filter *f = filter_new("gopher.stop_words,gopher.words,guide.letters", 1);
+    OWN(Filter) *f = filter_new("gopher.stop_words,gopher.words,guide.letters", 1);
     filter_set(f, "gopher.words.min=2");
     assert_false(filter_document(f, "1", 1, "x", 0, &kept, &n));
     assert_false(filter_document(f, "1 2", 3, "x", 1, &kept, &n));
     assert_true(filter_document(f, "the and", 7, "x", 2, &kept, &n));
     assert_ptr_equal(kept, "the and");
-    const struct {
-        const char *rule;
-        uint64_t seen, removed, bytes;
-    } want[] = {{"gopher.words", 3, 1, 1}, {"gopher.stop_words", 2, 1, 3}, {"guide.letters", 1, 0, 0}, {NULL, 3, 2, 4}};
+    const struct { const char *rule; uint64_t seen, removed, bytes; } want[] = {
+        {"gopher.words", 3, 1, 1}, {"gopher.stop_words", 2, 1, 3}, {"guide.letters", 1, 0, 0}, {NULL, 3, 2, 4}};
     for (int i = 0; i < 4; i++) {
         FilterCounts c = filter_counts(f, want[i].rule);
-        assert_int_equal(c.seen, want[i].seen);
-        assert_int_equal(c.removed, want[i].removed);
-        assert_int_equal(c.bytes_removed, want[i].bytes);
+        assert_true(c.seen == want[i].seen && c.removed == want[i].removed && c.bytes_removed == want[i].bytes);
     }
-    filter_free(f);
 }
 
 TEST_IN_DIR(test_reports)
 {
-    char *page;
-    size_t n;
-    assert_true(disk_write_file(in_dir("list"), "Foo  Bar\n\nbaz\n", 14));
-    Filter *f = filter_new("c4.bad_words,guide.words", 2);
+    put_text("list", "Foo  Bar\n\nbaz\n");
+    OWN(Filter) *f = filter_new("c4.bad_words,guide.words", 2);
     filter_bad_words(f, in_dir("list"));
     assert_true(filter_value(f, "c4.bad_words", "a FOO bar, \"baz\" foo", 20) == 2);
     const char *kept, *text = "<script>alert('x')&amp;\"\x1B[31m\x7F\xC2\x9B</script>";
     size_t n_kept;
-    for (uint64_t i = 0; i < 3; i++)
-        assert_false(filter_document(f, text, strlen(text), "<b>.txt", i, &kept, &n_kept));
+    for (uint64_t i = 0; i < 3; i++) assert_false(filter_document(f, text, strlen(text), "<b>.txt", i, &kept, &n_kept));
     assert_false(filter_document(f, "baz", 3, "y", 3, &kept, &n_kept));
-    FILE *html = fopen(in_dir("page.html"), "w");
-    assert_non_null(html);
-    filter_html(f, html);
-    assert_int_equal(fclose(html), 0);
-    assert_non_null(page = disk_read_file(in_dir("page.html"), &n, 1 << 20));
-    assert_null(strstr(page, "<script"));
-    assert_null(strstr(page, "<b>.txt"));
-    assert_null(strchr(page, 0x1B));
+    FREED char *page = PRINTED(html, filter_html(f, html)), *report = PRINTED(out, filter_print(f, out));
+    assert_false(strstr(page, "<script") || strstr(page, "<b>.txt") || strchr(page, 0x1B));
     assert_non_null(strstr(page, "<pre>" // escaped, control characters as pictures
                                  "&#60;script&#62;alert(&#39;x&#39;)&#38;amp;&#34;"
                                  "\u241B[31m\u2421\uFFFD&#60;/script&#62;</pre>"));
     assert_non_null(strstr(page, "<tr><td>guide.words<td>50 to 100000<td>3<td>3<td>"));
     assert_non_null(strstr(page, "&#60;b&#62;.txt:1<"));
     assert_null(strstr(page, ".txt:2<")); // two examples
-    free(page);
-    FILE *out = open_memstream(&page, &n);
-    assert_non_null(out);
-    filter_print(f, out);
-    assert_int_equal(fclose(out), 0);
-    assert_non_null(strstr(page, "4 documents in, 4 removed, 0 kept"));
-    assert_non_null(strstr(page, "by c4.bad_words: words of the user's list (Raffel et al., 1910.10683)\n"
-                                 "  y:3: 1, kept is at most 0: baz\n"));
-    assert_non_null(strstr(page, "by guide.words: words (the guides' DocumentFilter)\n"
-                                 "  <b>.txt:0: 1, kept is 50 to 100000: <script>alert('x')&amp;\"\u241B[31m\u2421\uFFFD"
-                                 "</script>\n"));
-    assert_null(strstr(page, ".txt:2:"));
-    assert_null(strchr(page, 0x1B));
-    free(page);
-    filter_free(f);
+    assert_non_null(strstr(report, "4 documents in, 4 removed, 0 kept"));
+    assert_non_null(strstr(report, "by c4.bad_words: words of the user's list (Raffel et al., 1910.10683)\n"
+                                   "  y:3: 1, kept is at most 0: baz\n"));
+    assert_non_null(strstr(report, "by guide.words: words (the guides' DocumentFilter)\n  <b>.txt:0: 1, kept is 50 to "
+                                   "100000: <script>alert('x')&amp;\"\u241B[31m\u2421\uFFFD</script>\n"));
+    assert_false(strstr(report, ".txt:2:") || strchr(report, 0x1B));
     // At most two lines a rule, cut between characters; an edit says how many pieces went.
-    f = filter_new("c4.curly,c4.line_end", 9);
-    char curly[] = "{23456789 123456789 123456789 123456789 123456789 12345678\xE2\x82\xAC\xE2\x82\xAC";
-    for (uint64_t i = 0; i < 3; i++) filter_document(f, curly, strlen(curly), "c", 10 + i, &kept, &n_kept);
-    filter_document(f, "One.\nno end\nTwo.\nnone", 21, "e", 5, &kept, &n_kept);
-    assert_non_null(out = open_memstream(&page, &n));
-    filter_print(f, out);
-    assert_int_equal(fclose(out), 0);
+    OWN(Filter) *g = filter_new("c4.curly,c4.line_end", 9);
+    char curly[] = "{23456789 123456789 123456789 123456789 123456789 12345678\xE2\x82\xAC\xE2\x82\xAC", want[400];
+    for (uint64_t i = 0; i < 3; i++) filter_document(g, curly, strlen(curly), "c", 10 + i, &kept, &n_kept);
+    filter_document(g, "One.\nno end\nTwo.\nnone", 21, "e", 5, &kept, &n_kept);
+    FREED char *other = PRINTED(out, filter_print(g, out));
     curly[58] = 0;
-    char want[400];
     sprintf(want, "by c4.curly: curly brackets (Raffel et al., 1910.10683)\n  c:10: 1, kept is at most 0: %s...\n"
                   "  c:11: 1, kept is at most 0: %s...\nby c4.line_end: ", curly, curly);
-    assert_non_null(strstr(page, want));
-    assert_non_null(strstr(page, "  e:5: 2 taken out, the first one: no end\n"));
-    free(page);
-    filter_free(f);
+    assert_non_null(strstr(other, want));
+    assert_non_null(strstr(other, "  e:5: 2 taken out, the first one: no end\n"));
 }
 
 // Any bytes: no crash, the books balance, and what is kept is well-formed when the text was.
@@ -328,13 +267,10 @@ TEST(test_random)
 {
     const char *piece[] = {"the ", "and ", ". ", "\n", "\n\n", "...", "# ", "[1]", "{", "\u00e9", "\u3000",
                            "- ", "word! ", "javascript "};
-    Filter *f = filter_new("c4,repeat,gopher.words,guide", 1);
-    filter_set(f, "gopher.words.min=3");
-    filter_set(f, "guide.words.min=3");
-    filter_set(f, "guide.letters.min=0.2");
-    filter_set(f, "guide.word_length.min=1");
-    filter_set(f, "c4.line_words.min=2");
-    filter_set(f, "repeat.spans.min=4");
+    OWN(Filter) *f = filter_new("c4,repeat,gopher.words,guide", 1);
+    const char *set[] = {"gopher.words.min=3", "guide.words.min=3", "guide.letters.min=0.2", "guide.word_length.min=1",
+                         "c4.line_words.min=2", "repeat.spans.min=4"};
+    for (int i = 0; i < 6; i++) filter_set(f, set[i]);
     uint64_t bytes_in = 0, bytes_kept = 0, kept_n = 0;
     for (uint64_t round = 0; round < 400; round++) {
         Rng rng = rng_make(round, "filter", 0);
@@ -356,7 +292,6 @@ TEST(test_random)
     assert_true(kept_n > 0 && kept_n < 400);
     assert_int_equal(bytes_in, bytes_kept + c.bytes_removed + c.bytes_edited);
     assert_int_equal(c.seen, c.removed + kept_n);
-    filter_free(f);
 }
 
-TESTS(setup, teardown)
+TESTS(NULL, NULL)

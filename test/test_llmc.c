@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+OWNER(Model, model_free)
+
 enum { L = 2, C = 6, H = 3, V = 130, PADDED = 256, T = 5, HEADER = 256 };
 enum {
     BLOCK = 4 * C + 3 * C * C + 3 * C + C * C + C + 4 * C * C + 4 * C + 4 * C * C + C,
@@ -66,57 +68,39 @@ static const float *expected(const Model *m)
     return all;
 }
 
-TEST_IN_DIR(test_bytes)
+static Config config_of_file(void)
 {
-    Config cfg, back;
-    Model *m = make(&cfg);
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        static int32_t header[HEADER];
-        static float x[N + 1];
-        const float *want = expected(m);
-        llmc_save(in_dir("m.bin"), m, bf16);
-        assert_true(llmc_is_file(in_dir("m.bin")));
-        FILE *f = fopen(in_dir("m.bin"), "rb");
-        assert_non_null(f);
-        assert_int_equal(fread(header, sizeof header, 1, f), 1);
-        const int32_t head[] = {20240326, bf16 ? 5 : 3, T, V, L, H, C, PADDED, 0};
-        assert_memory_equal(header, head, sizeof head);
-        size_t bytes = bf16 ? 2 : 4;
-        assert_int_equal(fread(x, bytes, N + 1, f), N);
-        fclose(f);
-        for (size_t i = 0; i < N; i++) {
-            float got = bf16 ? formats_decode(FORMAT_BF16, ((uint16_t *)x)[i]) : x[i];
-            if (got != want[i]) fail_msg("element %zu is %g, not %g", i, got, want[i]);
-        }
-        config_defaults(&back);
-        llmc_config(in_dir("m.bin"), &back);
-        ModelShape shape = run_shape(&back);
-        Model *again = model_allocate(&shape, dev, &mem, 1, T, false);
-        llmc_load(in_dir("m.bin"), again);
-        assert_int_equal(again->params.n_elems, m->params.n_elems);
-        assert_memory_equal(again->weights, m->weights, m->params.n_elems * sizeof *m->weights);
-        model_free(again);
-    }
-    model_free(m);
-}
-
-static int read_config(void *unused)
-{
-    (void)unused;
     Config cfg;
     config_defaults(&cfg);
     llmc_config(in_dir("m.bin"), &cfg);
-    return 0;
+    return cfg;
 }
 
-static int save_other(void *key)
+TEST_IN_DIR(test_bytes)
 {
     Config cfg;
-    Model *m = make(&cfg);
-    if (!strcmp(key, "tie")) m->shape.tie = false;
-    else m->shape.ffn = 25;
-    llmc_save(in_dir("other.bin"), m, false);
-    return 0;
+    OWN(Model) *m = make(&cfg);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const float *want = expected(m);
+        llmc_save(in_dir("m.bin"), m, bf16);
+        assert_true(llmc_is_file(in_dir("m.bin")));
+        size_t n, bytes = bf16 ? 2 : 4;
+        FREED char *file = take_file("m.bin", &n);
+        const int32_t head[] = {20240326, bf16 ? 5 : 3, T, V, L, H, C, PADDED, 0};
+        assert_memory_equal(file, head, sizeof head);
+        assert_int_equal(n, 4 * HEADER + N * bytes);
+        for (size_t i = 0; i < N; i++) {
+            const char *at = file + 4 * HEADER + i * bytes;
+            float got = bf16 ? formats_decode(FORMAT_BF16, *(const uint16_t *)at) : *(const float *)at;
+            if (got != want[i]) fail_msg("element %zu is %g, not %g", i, got, want[i]);
+        }
+        Config back = config_of_file();
+        ModelShape shape = run_shape(&back);
+        OWN(Model) *again = model_allocate(&shape, dev, &mem, 1, T, false);
+        llmc_load(in_dir("m.bin"), again);
+        assert_int_equal(again->params.n_elems, m->params.n_elems);
+        assert_memory_equal(again->weights, m->weights, m->params.n_elems * sizeof *m->weights);
+    }
 }
 
 TEST_IN_DIR(test_refusals)
@@ -126,21 +110,20 @@ TEST_IN_DIR(test_refusals)
         {6, 1 << 30, "header number 6 is 1073741824"}, {5, 4, "6 channels in 4 heads"}, {7, 129, "130 in 129 rows"},
         {0, 1, "version 3 of"}};
     Config cfg;
-    Model *m = make(&cfg);
+    OWN(Model) *m = make(&cfg);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t n;
         llmc_save(in_dir("m.bin"), m, false);
-        FILE *f = fopen(in_dir("m.bin"), "r+b");
-        assert_non_null(f);
-        fseek(f, 4 * rows[i].at, SEEK_SET);
-        fwrite(&rows[i].value, 4, 1, f);
-        fclose(f);
-        expect_die(read_config, NULL, rows[i].words);
+        FREED char *bytes = take_file("m.bin", &n);
+        memcpy(bytes + 4 * rows[i].at, &rows[i].value, 4);
+        put_bytes("m.bin", bytes, n);
+        expect_dies(rows[i].words, config_of_file());
     }
     assert_int_equal(truncate(in_dir("m.bin"), 100), 0);
-    expect_die(read_config, NULL, "shorter than its header");
-    expect_die(save_other, "tie", "llm.c's files hold GPT-2 with a tied head");
-    expect_die(save_other, "ffn", "llm.c's files hold GPT-2 with a tied head");
-    model_free(m);
+    expect_dies("shorter than its header", config_of_file());
+    const char *words = "llm.c's files hold GPT-2 with a tied head";
+    expect_dies(words, m->shape.tie = false, llmc_save(in_dir("other.bin"), m, false));
+    expect_dies(words, m->shape.ffn = 25, llmc_save(in_dir("other.bin"), m, false));
 }
 
 int main(void)

@@ -4,6 +4,7 @@
 
 #include "data/prep/minhash.h"
 #include "base/rng.h"
+#include "dedup_case.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -51,14 +52,6 @@ static void two_sets(uint64_t *a, uint64_t *b, uint32_t pair, size_t changed)
 static double jaccard(size_t changed)
 {
     return (double)(GRAMS - changed) / (double)(GRAMS + changed);
-}
-
-// Bernstein: the mean of n independent outcomes of probability p is further from p than sqrt(2 p (1 - p) t / n) +
-// 2 t / 3 n with a probability below 2 exp(-t); t = 8 makes the first term 4 sigma. At n = 10,000 that is 2 points at
-// most.
-static double bound(double p, double n)
-{
-    return 4 * sqrt(p * (1 - p) / n) + 16 / (3 * n);
 }
 
 TEST(test_curve_is_followed)
@@ -109,11 +102,8 @@ TEST(test_keys)
 // What datasketch 2.0's _optimal_param chooses with weights of a half (dev/reference/check_dedup.py compares more).
 TEST(test_bands)
 {
-    const struct {
-        size_t n_perm;
-        double threshold;
-        size_t bands, rows;
-    } known[] = {{128, 0.5, 25, 5}, {128, 0.7, 14, 9}, {128, 0.8, 9, 13}, {128, 0.9, 5, 25}};
+    const struct { size_t n_perm; double threshold; size_t bands, rows; } known[] = {
+        {128, 0.5, 25, 5}, {128, 0.7, 14, 9}, {128, 0.8, 9, 13}, {128, 0.9, 5, 25}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         MinHashBands b = minhash_bands(known[i].n_perm, known[i].threshold);
         assert_int_equal(b.bands, known[i].bands);

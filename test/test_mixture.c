@@ -4,12 +4,13 @@
 
 #include "test/test.h"
 
-#include "text/dataset.h"
 #include "parallel/ddp.h"
 #include "expect_die.h"
 #include "text/mixture.h"
 #include "base/rng.h"
 #include "temp_dir.h"
+#include "dataset_case.h"
+
 
 enum { MOST = 9 };
 
@@ -39,29 +40,24 @@ TEST(test_within_one)
         double weight[MOST];
         size_t k = 1 + row % MOST;
         for (size_t i = 0; i < k; i++) weight[i] = 1 + (double)rng_below(rng, row * 16 + i, row < 40 ? 9 : 400);
-        Mixture m = mixture_make(weight, k);
+        ENDED(mixture_free) Mixture m = mixture_make(weight, k);
         check_order(&m, 2 * m.period + 3);
-        mixture_free(&m);
     }
 }
 
 TEST(test_shares)
 {
-    const struct {
-        double weight[3];
-        int64_t period;
-        uint64_t part[3];
-    } rows[] = {{{3, 1, 2}, 6, {3, 1, 2}}, {{0.75, 0.25, 1}, 8, {3, 1, 4}}, {{2.5, 2.5, 5}, 4, {1, 1, 2}},
-                {{0.7, 0.2, 0.1}, 10, {7, 2, 1}}, {{1e5, 2e5, 3e5}, 6, {1, 2, 3}}};
+    const struct { double weight[3]; int64_t period; uint64_t part[3]; } rows[] = {
+        {{3, 1, 2}, 6, {3, 1, 2}}, {{0.75, 0.25, 1}, 8, {3, 1, 4}}, {{2.5, 2.5, 5}, 4, {1, 1, 2}},
+        {{0.7, 0.2, 0.1}, 10, {7, 2, 1}}, {{1e5, 2e5, 3e5}, 6, {1, 2, 3}}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        Mixture m = mixture_make(rows[r].weight, 3);
+        ENDED(mixture_free) Mixture m = mixture_make(rows[r].weight, 3);
         assert_int_equal(m.period, rows[r].period);
         assert_memory_equal(m.part, rows[r].part, sizeof rows[r].part);
-        mixture_free(&m);
     }
     // Shares that are no such fractions: multiples of 2^-20, off by less than that, and all samples are given.
     const double weight[] = {3.14159265358979, 2.71828182845905, 0.5772156649};
-    Mixture m = mixture_make(weight, 3);
+    ENDED(mixture_free) Mixture m = mixture_make(weight, 3);
     assert_int_equal(m.period, MIXTURE_PERIOD);
     assert_int_equal(m.part[0] + m.part[1] + m.part[2], MIXTURE_PERIOD);
     for (int i = 0; i < 3; i++) {
@@ -69,44 +65,21 @@ TEST(test_shares)
         assert_true(fabs((double)m.part[i] / MIXTURE_PERIOD - share) < 0x1p-20);
     }
     check_order(&m, 20000);
-    mixture_free(&m);
-}
-
-// After 10,000 samples a count is off by less than 1, and a share rounded by less than 2^-20: together less than
-// 1e-4 + 1e-6, within the 0.1% that is promised.
-TEST(test_ten_thousand)
-{
-    const double rows[][5] = {{0.5, 0.25, 0.125, 0.1, 0.025}, {67, 15, 4.5, 4.5, 2}, {1, M_PI, M_E, M_SQRT2, 0.01}};
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        Mixture m = mixture_make(rows[r], 5);
-        double sum = 0, count[5] = {0};
-        int64_t index;
-        for (int i = 0; i < 5; i++) sum += rows[r][i];
-        for (int64_t s = 0; s < 10000; s++) count[mixture_source(&m, s, &index)]++;
-        for (int i = 0; i < 5; i++) assert_true(fabs(count[i] / 10000 - rows[r][i] / sum) < 1e-4 + 0x1p-20);
-        mixture_free(&m);
-    }
 }
 
 // ---- datasets of several sources: a token is its own position, behind those of the sources before
 enum { T = 7, N_A = 400, N_B = 150, N_C = 64, N = N_A + N_B + N_C };
 static const int first_of[4] = {0, N_A, N_A + N_B, N};
 
-static void write_sources(const char *weights)
+static void write_sources(const double weight[3])
 {
-    const char *names[] = {"a.bin", "b.bin", "c.bin"};
+    static const char *const name[] = {"a.bin", "b.bin", "c.bin"};
+    char text[300], *at = text;
     for (int s = 0; s < 3; s++) {
-        DatasetWriter *w = dataset_writer_open(in_dir(names[s]), N, DATASET_AUTO);
-        for (int32_t id = first_of[s]; id < first_of[s + 1]; id++) dataset_writer_append(w, &id, 1);
-        dataset_writer_finish(w);
+        put_count(name[s], N, DATASET_AUTO, first_of[s], (size_t)(first_of[s + 1] - first_of[s]));
+        at += sprintf(at, "[source.%.1s]\npath = \"%s\"\nweight = %g\n", name[s], name[s], weight[s]);
     }
-    double w[3];
-    assert_int_equal(sscanf(weights, "%lf %lf %lf", &w[0], &w[1], &w[2]), 3);
-    FILE *f = fopen(in_dir("mix.toml"), "w");
-    assert_non_null(f);
-    for (int s = 0; s < 3; s++)
-        fprintf(f, "[source.%c]\npath = \"%c.bin\"\nweight = %g\n", 'a' + s, 'a' + s, w[s]);
-    assert_int_equal(fclose(f), 0);
+    put_text("mix.toml", text);
 }
 
 // The source of a window, which must be one of it alone, and the position of its first target there.
@@ -129,8 +102,8 @@ static int place(const int32_t *in, const int32_t *target, int *position)
 TEST(test_once_per_epoch)
 {
     enum { SAMPLES = 1200, LAYOUTS = 6 };
-    write_sources("5 3 1.5");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    write_sources((double[]){5, 3, 1.5});
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     assert_int_equal(dataset_tokens(ds), N);
     assert_int_equal(dataset_windows(ds, T), N_A / T + N_B / T + N_C / T);
     for (uint64_t run = 0; run < 20; run++) {
@@ -179,14 +152,13 @@ TEST(test_once_per_epoch)
         }
         assert_true(count[2] / (N_C / T) > 10); // the smallest source has gone through many epochs
     }
-    dataset_close(ds);
 }
 
 // Each epoch of a source has an order of its own, and so has each source.
 TEST(test_orders_differ)
 {
-    write_sources("1 1 1");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    write_sources((double[]){1, 1, 1});
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     enum { W = N_C / T }; // of c: samples 2, 5, 8, ... in any case one of three
     int order[3][4][N_A / T], n[3] = {0}, same = 0, position;
     for (int64_t s = 0; s < 3 * 4 * W; s++) {
@@ -200,38 +172,6 @@ TEST(test_orders_differ)
         for (int i = 0; i < W; i++) same += order[2][e][i] == order[2][0][i];
     assert_int_equal(n[2], 4 * W);
     assert_true(same < 3 * W / 2); // 27 places, each the same with probability below 1/9 of windows and offsets
-    dataset_close(ds);
-}
-
-static int open_it(void *arg)
-{
-    dataset_close(dataset_open(arg, N));
-    return 0;
-}
-
-static int window_of(void *arg)
-{
-    int32_t in[100], target[100];
-    dataset_window(arg, 2, 100, 1, true, in, target);
-    dataset_window(arg, 1, 100, 1, true, in, target);
-    dataset_window(arg, 0, 100, 1, true, in, target);
-    return 0;
-}
-
-static int tiny_share(void *arg)
-{
-    const double weight[] = {1, 1e-9};
-    (void)arg;
-    Mixture m = mixture_make(weight, 2);
-    mixture_free(&m);
-    return 0;
-}
-
-static int make_two(void *weight)
-{
-    Mixture m = mixture_make(weight, 2);
-    mixture_free(&m);
-    return 0;
 }
 
 // Weights whose sum is no double, or nearly nothing: their shares are those of 1 and 3 all the same.
@@ -240,31 +180,31 @@ TEST(test_far_weights)
     const double far[] = {4e307, 5e-320};
     for (int i = 0; i < 2; i++) {
         const double weight[] = {far[i], 3 * far[i], far[i]};
-        Mixture m = mixture_make(weight, 3);
+        ENDED(mixture_free) Mixture m = mixture_make(weight, 3);
         assert_int_equal(m.period, MIXTURE_PERIOD);
         for (int k = 0; k < 3; k++) { // a share is within 2^-20 of its own; a denormal has 4 digits
             double error = (double)m.part[k] / MIXTURE_PERIOD - (k == 1 ? 0.6 : 0.2);
             assert_true(fabs(error) <= 0x1p-20 + (i ? 1e-4 : 0));
         }
-        mixture_free(&m);
     }
 }
 
 TEST(test_errors)
 {
-    write_sources("1 1 1");
-    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    write_sources((double[]){1, 1, 1});
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
     assert_int_equal(dataset_windows(ds, 100), 0); // c has less than a window
-    expect_die(window_of, ds, "64 tokens in source c, fewer than a window of 100 + 1");
-    dataset_close(ds);
+    int32_t in[100], target[100];
+    expect_dies("64 tokens in source c, fewer than a window of 100 + 1",
+                for (int64_t s = 3; s-- > 0;) dataset_window(ds, s, 100, 1, true, in, target));
     unlink(in_dir("b.bin"));
-    expect_die(open_it, in_dir("mix.toml"), "b.bin: no such file");
+    expect_dies("b.bin: no such file", dataset_open(in_dir("mix.toml"), N));
     put_text("mix.toml", "[source.a]\npath = \"a.bin\"\nfield = \"text\"\n");
-    expect_die(open_it, in_dir("mix.toml"), "[source.a]: format, separator, line and field are for text");
-    expect_die(open_it, in_dir("none.toml"), "none.toml: cannot read");
-    expect_die(tiny_share, NULL, "the share is below 1 in 1048576");
-    double bad[][2] = {{0, 1}, {1, 0}, {1, -1}, {1, INFINITY}, {INFINITY, 1}, {1, NAN}};
-    for (int i = 0; i < 6; i++) expect_die(make_two, bad[i], "(a number above 0)");
+    expect_dies("[source.a]: format, separator, line and field are for text", dataset_open(in_dir("mix.toml"), N));
+    expect_dies("none.toml: cannot read", dataset_open(in_dir("none.toml"), N));
+    const double tiny[] = {1, 1e-9}, bad[][2] = {{0, 1}, {1, 0}, {1, -1}, {1, INFINITY}, {INFINITY, 1}, {1, NAN}};
+    expect_dies("the share is below 1 in 1048576", mixture_make(tiny, 2));
+    for (int i = 0; i < 6; i++) expect_dies("(a number above 0)", mixture_make(bad[i], 2));
 }
 
 TESTS(temp_dir_make, temp_dir_remove)

@@ -5,14 +5,19 @@
 #include "test/test.h"
 #include <xxhash.h>
 
-#include "data/prep/corpus.h"
 #include "data/prep/parquet.h"
 #include "expect_die.h"
 #include "parquet_file.h"
 #include "program.h"
+#include "corpus_case.h"
+
+OWNER(Parquet, parquet_close)
 
 enum { ROWS = 500, PAGE = 1 << 20 };
+static const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD},
+    encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
 static char *rows[ROWS];
+#define ROW (const char *const *)rows
 
 // Rows with common beginnings, runs of one text, empty ones and, unless `all`, nulls; lengths from 0 to 3000.
 static void make_rows(bool all)
@@ -22,7 +27,7 @@ static void make_rows(bool all)
         free(rows[i]);
         rows[i] = NULL;
         if (!all && (i % 13 == 4 || (i > 200 && i < 240))) continue;
-        rows[i] = zeroed((n + 40) * 1);
+        rows[i] = zeroed(n + 40);
         if (i > 300 && i < 340) strcpy(rows[i], "twenty times the same");
         else if (i % 17) snprintf(rows[i], 40, "page %zu of %zu:", i / 20, i);
         for (size_t k = strlen(rows[i]); i % 17 && k < n; k++) rows[i][k] = (char)('a' + (i * k) % 26);
@@ -39,7 +44,7 @@ static const char *put_rows(const char *name, const char *const *row, size_t n, 
 
 static void expect_rows(const char *path, const char *column, const char *const *want, size_t n)
 {
-    Parquet *p = parquet_open(path, column, PAGE, "max_page");
+    OWN(Parquet) *p = parquet_open(path, column, PAGE, "max_page");
     ParquetRow row;
     uint64_t offset = 4;
     for (size_t i = 0; i < n; i++) {
@@ -57,21 +62,17 @@ static void expect_rows(const char *path, const char *column, const char *const 
     }
     assert_false(parquet_next(p, &row));
     assert_false(parquet_next(p, &row));
-    parquet_close(p);
 }
 
 TEST(test_grid)
 {
-    const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
-    const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
     const size_t size[][2] = {{0, 0}, {1, 90}, {33, 0}, {129, 200}};
     for (unsigned i = 0; i < 4 * 4 * 4 * 16; i++) {
         FileOptions f = {.codec = codec[i & 3], .encoding = encoding[i >> 2 & 3], .page_rows = size[i >> 4 & 3][0],
                          .group_rows = size[i >> 4 & 3][1], .v2 = i >> 6 & 1, .required = i >> 7 & 1,
                          .grouped = i >> 8 & 1, .crc = i >> 9 & 1};
         make_rows(f.required && !f.grouped);
-        expect_rows(put_rows("grid", (const char *const *)rows, ROWS, f), f.grouped ? "meta.text" : "text",
-                    (const char *const *)rows, ROWS);
+        expect_rows(put_rows("grid", ROW, ROWS, f), f.grouped ? "meta.text" : "text", ROW, ROWS);
     }
     expect_rows(put_rows("none", NULL, 0, (FileOptions){0}), "text", NULL, 0);
     const char *nulls[20] = {NULL};
@@ -121,33 +122,22 @@ TEST(test_other_writer)
 
 // ---- what is refused
 
-typedef struct {
-    const char *path, *column;
-    size_t max_page;
-} Read;
-
-static int read_all(void *arg)
+static void read_all(const char *path, const char *column, size_t max_page)
 {
-    Read *r = arg;
     ParquetRow row;
-    Parquet *p = parquet_open(r->path, r->column, r->max_page ? r->max_page : PAGE, "max_page");
+    OWN(Parquet) *p = parquet_open(path, column, max_page, "max_page");
     while (parquet_next(p, &row)) {}
-    parquet_close(p);
-    return 0;
 }
 
 static void refuse(const char *path, const char *column, const char *words)
 {
-    expect_die(read_all, (&(Read){path, column, 0}), words);
+    expect_dies(words, read_all(path, column, PAGE));
 }
 
 TEST(test_refused)
 {
     const char *row[] = {"one", "two", NULL, "three"};
-    struct {
-        FileOptions f;
-        const char *column, *words;
-    } list[] = {
+    struct { FileOptions f; const char *column, *words; } list[] = {
         {{0}, "body", "no column 'body' (columns of strings, to be chosen with 'field': text)"},
         {{.grouped = true}, "text", "no column 'text' (columns of strings, to be chosen with 'field': meta.text)"},
         {{0}, "id", "column 'id' holds INT64, not strings (columns of strings, to be chosen with 'field': text)"},
@@ -171,9 +161,9 @@ TEST(test_refused)
         refuse(put_rows("f", row, 4, list[i].f), list[i].column, list[i].words);
     refuse(put_bytes("f", "PAR1", 4), "text", "f: byte 4: damaged Parquet: too short");
     refuse(put_bytes("f", "PARE\0\0\0\0\0\0\0\0PARE", 16), "text", "f: encrypted");
-    refuse(put_bytes("f", "text\0\0\0\0\0\0\0\0PAR1", 16), "text", "f: byte 0: not Parquet, it does not begin with PAR1");
-    refuse(put_bytes("f", "PAR1\0\0\0\0\0\0\0\0PAR2", 16), "text", "f: byte 12: damaged Parquet: it does not end with PAR1");
-    refuse(put_bytes("f", "PAR1\0\0\0\0\5\0\0\0PAR1", 16), "text", "f: byte 8: damaged Parquet: a footer of this length");
+    refuse(put_bytes("f", "text\0\0\0\0\0\0\0\0PAR1", 16), "text", "f: byte 0: not Parquet, it does not begin with");
+    refuse(put_bytes("f", "PAR1\0\0\0\0\0\0\0\0PAR2", 16), "text", "f: byte 12: damaged Parquet: it does not end with");
+    refuse(put_bytes("f", "PAR1\0\0\0\0\5\0\0\0PAR1", 16), "text", "f: byte 8: damaged Parquet: a footer of this");
     refuse("-", "text", "-: Parquet is read from its end, so not from a pipe (save it as a file)");
     refuse(dir, "text", "Parquet is read from its end, so not from a pipe");
     refuse(in_dir("nothing"), "text", "nothing: cannot read: ");
@@ -185,14 +175,13 @@ TEST(test_pages)
     static char text[100001];
     memset(text, 'a', sizeof text - 1);
     const char *row[] = {text};
-    const int codec[] = {FILE_NONE, FILE_SNAPPY, FILE_GZIP, FILE_ZSTD};
     for (int c = 0; c < 4; c++) {
         const char *path = put_rows("f", row, 1, (FileOptions){.codec = codec[c], .required = true, .v2 = true});
-        expect_die(read_all, (&(Read){path, "text", 100003}), ": a page of 100004 bytes, above 100003 (raise max_p");
-        assert_int_equal(read_all(&(Read){path, "text", 100004}), 0);
+        expect_dies(": a page of 100004 bytes, above 100003 (raise max_p", read_all(path, "text", 100003));
+        read_all(path, "text", 100004);
         Out o = parquet_file(row, 1, (FileOptions){.codec = codec[c], .required = true, .crc = true});
         o.bytes[44]++; // in the page
-        refuse(put_bytes("f", o.bytes, o.n), "text", "damaged Parquet: the checksum of a page is wrong (fetch it again)");
+        refuse(put_bytes("f", o.bytes, o.n), "text", "damaged Parquet: the checksum of a page is wrong (fetch it");
         free(o.bytes);
         // The size that the header says, a zigzag varint in bytes 7 to 9, is one more and one less than what it holds.
         for (int more = -1; more <= 1; more += 2) {
@@ -211,7 +200,6 @@ TEST(test_pages)
 TEST(test_damage)
 {
     const char *row[] = {"one", "two", NULL, "", "two", "three hundred", "three thousand", "three", "two"};
-    const int encoding[] = {FILE_PLAIN, FILE_DELTA_LENGTH, FILE_DELTA, FILE_DICTIONARY};
     char words[2000];
     for (int e = 0; e < 4; e++) {
         Out o = parquet_file(row, 9, (FileOptions){.encoding = encoding[e], .page_rows = 5, .v2 = e & 1});
@@ -219,8 +207,9 @@ TEST(test_damage)
         for (size_t i = 0; i < o.n; i++) {
             uint8_t was = o.bytes[i];
             o.bytes[i] = e & 2 ? 255 : (uint8_t)(was + 1);
-            Read r = {put_bytes("f", o.bytes, o.n), "text", 0};
-            int status = run_child(read_all, &r, words, sizeof words);
+            Child child = child_begin();
+            if (!child.pid) read_all(put_bytes("f", o.bytes, o.n), "text", PAGE), exit(0);
+            int status = child_end(child, words, sizeof words);
             const char *end = strchr(words, '\n');
             bool one_line = status == 1 && strncmp(words, "error: ", 7) == 0 && end && !end[1];
             if (!one_line && (status != 0 || *words)) fail_msg("byte %zu: status %d: %s", i, status, words);
@@ -235,35 +224,24 @@ TEST(test_damage)
 TEST(test_corpus)
 {
     const char *row[] = {"one", NULL, "  \n", "tw\xFF", "", "12345678901", "three\nlines\n"};
-    const char *want[] = {"one", "tw\xEF\xBF\xBD", "12345678901", "three\nlines\n"};
-    const uint64_t line[] = {1, 4, 6, 7};
+    static const char want[] = "[0 1 4:one][1 4 4:tw\xEF\xBF\xBD][2 6 50:12345678901][3 7 50:three\nlines\n]";
     Out o = parquet_file(row, 7, (FileOptions){.codec = FILE_SNAPPY, .page_rows = 4});
     const char *named[] = {put_bytes("A.Parquet", o.bytes, o.n), put_bytes("table", o.bytes, o.n)};
     XXH128_hash_t h = XXH3_128bits(o.bytes, o.n);
     char log[2000] = "";
     FILE *f = fmemopen(log, sizeof log, "w");
-    CorpusReader *r = corpus_open(named, 2, (CorpusOptions){.max_bytes = 12, .log = f, .read_bytes = 10});
-    CorpusRecord doc;
-    for (int i = 0; i < 8; i++) {
-        assert_true(corpus_next(r, &doc));
-        assert_int_equal(doc.n_bytes, strlen(want[i % 4]));
-        assert_memory_equal(doc.text, want[i % 4], doc.n_bytes);
-        assert_true(doc.index == (uint64_t)i % 4 && doc.line == line[i % 4] && !doc.json);
-        assert_true(i % 4 < 2 ? doc.offset == 4 : doc.offset > 4);
-    }
-    assert_false(corpus_next(r, &doc));
-    CorpusCounts c = corpus_counts(r);
-    assert_true(c.documents == 8 && c.empty == 6 && c.bad_utf8 == 2 && c.bytes_in == 2 * o.n && c.too_long == 0);
+    OWN(CorpusReader) *r = corpus_open(named, 2, (CorpusOptions){.max_bytes = 12, .log = f, .read_bytes = 10});
+    char twice[400];
+    sprintf(twice, "%s%s utf8=2 nul=0 bom=0 bad=0 empty=6 long=0", want, want);
+    assert_string_equal(dump(r), twice);
+    assert_int_equal(corpus_counts(r).bytes_in, 2 * o.n);
     size_t n_files;
     const CorpusFile *file = corpus_files(r, &n_files);
     assert_int_equal(n_files, 2);
     assert_true(file[1].n_bytes == o.n && file[1].hash[0] == h.high64 && file[1].hash[1] == h.low64);
-    corpus_close(r);
     // What is too long is left out, in the log with its row.
-    r = corpus_open(named, 1, (CorpusOptions){.max_bytes = 10, .log = f, .raise = "it"});
-    while (corpus_next(r, &doc)) assert_true(doc.n_bytes <= 10);
-    assert_int_equal(corpus_counts(r).too_long, 2);
-    corpus_close(r);
+    assert_string_equal(read_it(named[0], (CorpusOptions){.max_bytes = 10, .log = f, .raise = "it"}),
+                        "[0 1 4:one][1 4 4:tw\xEF\xBF\xBD] utf8=1 nul=0 bom=0 bad=0 empty=3 long=2");
     fclose(f);
     assert_non_null(strstr(log, "A.Parquet:6: left out: the row is longer than 10 bytes (raise it)\n"));
     assert_non_null(strstr(log, "A.Parquet:7: left out: "));
@@ -274,73 +252,30 @@ TEST(test_corpus)
 }
 
 // The reader of text meets Parquet; a folder has both.
-static int read_as_jsonl(void *path)
-{
-    CorpusRecord doc;
-    CorpusReader *r = corpus_open((const char *const[]){path}, 1, (CorpusOptions){.format = SOURCE_JSONL});
-    while (corpus_next(r, &doc)) {}
-    return 0;
-}
-
-static int read_whole(void *path)
-{
-    size_t n;
-    free(corpus_read(path, &n, (CorpusOptions){0}));
-    return 0;
-}
-
-static int read_strictly(void *path)
-{
-    CorpusRecord doc;
-    CorpusReader *r = corpus_open((const char *const[]){path}, 1, (CorpusOptions){.max_bytes = 2, .strict = true});
-    while (corpus_next(r, &doc)) {}
-    return 0;
-}
-
 TEST(test_wrong_format)
 {
     const char *row[] = {"one"}, *path = put_rows("a.parquet", row, 1, (FileOptions){.codec = FILE_ZSTD});
-    expect_die(read_as_jsonl, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
-    expect_die(read_whole, (void *)(uintptr_t)path, "a.parquet: byte 0: a Parquet file, read as text or JSONL");
-    expect_die(read_strictly, (void *)(uintptr_t)path, "a.parquet:1: the row is longer than 2 bytes");
-}
-
-static void expect_same(const char *a, const char *b)
-{
-    char command[1500];
-    snprintf(command, sizeof command, "cmp '%s/%s' '%s/%s'", dir, a, dir, b);
-    assert_int_equal(system(command), 0);
+    const char *words = "a.parquet: byte 0: a Parquet file, read as text or JSONL";
+    size_t n;
+    expect_dies(words, read_it(path, (CorpusOptions){.format = SOURCE_JSONL}));
+    expect_dies(words, corpus_read(path, &n, (CorpusOptions){0}));
+    expect_dies("a.parquet:1: the row is longer than 2 bytes",
+                read_it(path, (CorpusOptions){.max_bytes = 2, .strict = true}));
 }
 
 // A recipe with a source in Parquet gives the tokens of the same texts in JSONL; so does `prepare tokens`.
 TEST(test_recipe)
 {
     make_rows(false);
-    put_rows("rows.parquet", (const char *const *)rows, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
+    put_rows("rows.parquet", ROW, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
              .encoding = FILE_DICTIONARY, .page_rows = 40, .group_rows = 150});
-    FILE *f = fopen(in_dir("rows.jsonl"), "w");
-    for (uint64_t i = 0; i < ROWS; i++)
-        if (rows[i]) assert_true(corpus_write_json(f, rows[i], strlen(rows[i]), "x", i));
-    assert_int_equal(fclose(f), 0);
-    const char *name[] = {"rows.jsonl\"\n", "rows.parquet\"\nfield = \"meta.text\"\n"};
-    for (int i = 0; i < 2; i++) {
-        char text[600];
-        snprintf(text, sizeof text, "[recipe]\nout = \"out%d\"\nunit = 0.01\n[source.a]\npath = \"%s[dedup]\n"
-                 "exact = true\n[tokenizer]\nvocab = 300\n[shards]\nval = 0.1\n", i, name[i]);
-        put_text("r.toml", text);
-        if (run("r.toml") != 0) fail_msg("%s", output);
-    }
-    expect_same("out0/shards/a/train_000000.bin", "out1/shards/a/train_000000.bin");
-    expect_same("out0/shards/a/val_000000.bin", "out1/shards/a/val_000000.bin");
-    if (run("tokens --input rows.jsonl --vocab 300 --out t0")) fail_msg("%s", output);
-    if (run("tokens --input rows.parquet --field meta.text --vocab 300 --out t1")) fail_msg("%s", output);
-    expect_same("t0/train_000000.bin", "t1/train_000000.bin");
+    same_tokens(ROW, ROWS, "path = \"rows.parquet\"\nfield = \"meta.text\"\n",
+                "--input rows.parquet --field meta.text");
     put_text("s.toml", "[recipe]\nout = \"out2\"\n[source.a]\npath = \"rows.parquet\"\nformat = parquet\n"
                        "line = \"\"\n");
     expect_run("s.toml", 1, "[source.a]: line has no effect: ");
     expect_run("tokens --input rows.parquet --out t2", 1,
-               "error: rows.parquet: no column 'text' (columns of strings, to be chosen with "
-               "'field': meta.text)");
+               "error: rows.parquet: no column 'text' (columns of strings, to be chosen with 'field': meta.text)");
     expect_run("tokens --input - --format parquet --out t2 <rows.parquet", 1,
                "error: -: Parquet is read from its end, so not from a pipe (save it as a file)");
 }

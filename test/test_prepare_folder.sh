@@ -17,10 +17,12 @@ as_it_was() { # FOLDER: the old one or the new one, whole; what a killed run lea
     diff -r -x new.tmp "$1" "$work/old" >/dev/null || diff -r -x new.tmp "$1" "$work/new"
 }
 
+old_again() { rm -rf "$work/out" && cp -r "$work/old" "$work/out"; }
+
 replaces() {
     new "$work/new"
     old "$work/old"
-    cp -r "$work/old" "$work/out"
+    old_again
     echo keep >"$work/out/notes.txt"
     printf x >"$work/out/train_000099.bin" # a pattern would find it
     new "$work/out"
@@ -35,8 +37,7 @@ killed() {
     new "$work/out"
     whole=$((($(date +%s%N) - from) / 1000000))
     for ((n = 0; n < 12; n++)); do
-        rm -r "$work/out"
-        cp -r "$work/old" "$work/out"
+        old_again
         ms=$((whole / 2 + n * whole / 24)) # the second half of it, where files are written
         "$BUILD/prepare" tokens --shard-tokens 20000 --input "$work/new.txt" --vocab 600 --out "$work/out" 2>"$work/err" &
         sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"
@@ -104,8 +105,7 @@ no_name() {
 
 # What cannot be removed is named before anything is: the old files stay, and the next run finds them.
 folder_in_the_way() {
-    rm -rf "$work/out"
-    cp -r "$work/old" "$work/out"
+    old_again
     mkdir "$work/out/train_000077.bin"
     cp -r "$work/out" "$work/was"
     refused "$work/out/train_000077.bin: a folder, where a file is to be written (rename or remove it)" \
@@ -133,8 +133,7 @@ tokenizer_alone() {
     local train=("$BUILD/prepare" train-tokenizer --input "$work/new.txt" --vocab 400 --out) name
     "${train[@]}" "$work/tok"
     [ "$(ls "$work/tok")" = "tokenizer.json"$'\n'"tokenizer_config.json" ]
-    rm -rf "$work/out"
-    cp -r "$work/old" "$work/out"
+    old_again
     refused "$work/out: holds .*, and the tokenizer there belongs to it (choose another --out)" \
         "${train[@]}" "$work/out"
     [ "$(wc -l <"$work/said")" = 1 ] # before the input is read

@@ -1,5 +1,6 @@
 // Tales and rhymes: their probability is exact, they have the form that they claim, and build/stories writes what it
 // says.
+#define _GNU_SOURCE // memmem
 #include "data/stories/stories.h"
 #include "data/stories/stories_tables.h"
 
@@ -13,6 +14,31 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define PROGRAM "stories"
+#include "program.h"
+#include "base/words.h"
+#include "json_has.h"
+
+static Grammar *kinds[2];
+
+static int set_up(void **state)
+{
+    kinds[STORIES_TALES] = stories_load(STORIES_TALES);
+    kinds[STORIES_RHYMES] = stories_load(STORIES_RHYMES);
+    return program_set_up(state);
+}
+
+static int tear_down(void **state)
+{
+    grammar_free(kinds[1]);
+    return temp_dir_remove(state);
+}
+
+static void end_text(GrammarText *text)
+{
+    free(text->bytes);
+}
 
 // The words that a word list of the grammar is written with, as one string "|Anna|Bella|...|".
 static char *word_list(const char *name)
@@ -34,16 +60,12 @@ static bool in_list(const char *list, const char *word, size_t n)
     return strstr(list, entry) != NULL;
 }
 
-static size_t count_words(const GrammarText *text)
+// The next word at *at or behind it: where it begins, and its letters. False when there is none.
+static bool next_word(const GrammarText *text, size_t *at, size_t *n)
 {
-    size_t words = 0;
-    bool in_word = false;
-    for (size_t k = 0; k < text->n_bytes; k++) {
-        bool letter = isalpha((unsigned char)text->bytes[k]);
-        words += letter && !in_word;
-        in_word = letter;
-    }
-    return words;
+    while (*at < text->n_bytes && !isalpha((unsigned char)text->bytes[*at])) ++*at;
+    for (*n = 0; *at + *n < text->n_bytes && isalpha((unsigned char)text->bytes[*at + *n]);) ++*n;
+    return *n > 0;
 }
 
 // Every story is read back in exactly one way, with exactly the probability that the writer reported (the
@@ -51,32 +73,27 @@ static size_t count_words(const GrammarText *text)
 // a rhyme, and no rhyme a tale: --check may ask for one after the other.
 TEST(test_one_derivation)
 {
-    Grammar *g[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
-    GrammarText text = {0};
+    ENDED(end_text) GrammarText text = {0};
     for (uint64_t i = 0; i < 800; i++) {
-        grammar_write(g[i % 2], 11, i, &text);
-        GrammarScore score = grammar_score(g[i % 2], text.bytes, text.n_bytes);
+        grammar_write(kinds[i % 2], 11, i, &text);
+        GrammarScore score = grammar_score(kinds[i % 2], text.bytes, text.n_bytes);
         assert_int_equal(score.derivations, 1);
         assert_true(score.nats == text.nats);
         assert_int_equal(score.reached, text.n_bytes);
-        assert_int_equal(grammar_score(g[1 - i % 2], text.bytes, text.n_bytes).derivations, 0);
+        assert_int_equal(grammar_score(kinds[1 - i % 2], text.bytes, text.n_bytes).derivations, 0);
     }
-    free(text.bytes);
-    grammar_free(g[0]);
-    grammar_free(g[1]);
 }
 
 TEST(test_same_seed_same_story)
 {
-    Grammar *g = stories_load(STORIES_TALES);
-    GrammarText a = {0}, b = {0};
+    ENDED(end_text) GrammarText a = {0}, b = {0};
+    Grammar *g = kinds[STORIES_TALES];
     size_t n_equal = 0;
     for (uint64_t i = 50; i-- > 0;) { // backwards here, alone below: the order does not matter
         grammar_write(g, 3, i, &a);
         Grammar *fresh = i % 10 ? g : stories_load(STORIES_TALES);
         grammar_write(fresh, 3, i, &b);
-        assert_int_equal(a.n_bytes, b.n_bytes);
-        assert_memory_equal(a.bytes, b.bytes, a.n_bytes);
+        same_bytes(a.bytes, a.n_bytes, b.bytes, b.n_bytes);
         grammar_write(fresh, 4, i, &b);
         n_equal += a.n_bytes == b.n_bytes && !memcmp(a.bytes, b.bytes, a.n_bytes);
         grammar_write(fresh, 3, STORIES_VAL_FIRST + i, &b);
@@ -84,30 +101,19 @@ TEST(test_same_seed_same_story)
         if (fresh != g) grammar_free(fresh);
     }
     assert_int_equal(n_equal, 0); // other seeds and the validation tales are other tales
-    free(a.bytes);
-    free(b.bytes);
-    grammar_free(g);
-}
-
-static bool occurs(const char *s, size_t n_s, const char *word, size_t n)
-{
-    for (size_t k = 0; k + n <= n_s; k++)
-        if (!memcmp(s + k, word, n)) return true;
-    return false;
 }
 
 // What a model gets wrong must not pass: another name at the end, a cut story, a word too many.
 TEST(test_not_a_story)
 {
-    Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
-    GrammarText text = {0};
-    char *girls = word_list("girl"), *boys = word_list("boy");
+    ENDED(end_text) GrammarText text = {0};
+    FREED char *girls = word_list("girl"), *boys = word_list("boy");
     size_t n_swapped = 0;
     for (uint64_t i = 0; i < 60; i++) {
         const Grammar *g = kinds[i % 2];
         grammar_write(g, 5, i, &text);
         assert_int_equal(grammar_score(g, text.bytes, text.n_bytes - 1).derivations, 0);
-        char *copy = zeroed(text.n_bytes + 8);
+        FREED char *copy = zeroed(text.n_bytes + 8);
         memcpy(copy, text.bytes, text.n_bytes);
         memcpy(copy + text.n_bytes, "The end\n", 8);
         assert_int_equal(grammar_score(g, copy, text.n_bytes + 8).derivations, 0);
@@ -116,7 +122,7 @@ TEST(test_not_a_story)
             while (k + n < text.n_bytes && isalpha((unsigned char)copy[k + n])) n++;
             if (n < 3 || isalpha((unsigned char)copy[k ? k - 1 : 0])) continue;
             char *list = in_list(girls, copy + k, n) ? girls : in_list(boys, copy + k, n) ? boys : NULL;
-            if (!list || !occurs(copy, k, copy + k, n)) continue;
+            if (!list || !memmem(copy, k, copy + k, n)) continue;
             char other[16] = {0};
             for (char *s = list; (s = strchr(s, '|')) && s[1]; s++)
                 if (strcspn(s + 1, "|") == n && memcmp(s + 1, copy + k, n)) memcpy(other, s + 1, n);
@@ -129,14 +135,8 @@ TEST(test_not_a_story)
             n_swapped++;
             break;
         }
-        free(copy);
     }
     assert_true(n_swapped > 40);
-    free(girls);
-    free(boys);
-    free(text.bytes);
-    grammar_free(kinds[0]);
-    grammar_free(kinds[1]);
 }
 
 // Where the last sentence but one begins: after the second end of a sentence, from the text's end, that has
@@ -158,16 +158,14 @@ static size_t last_two_sentences(const GrammarText *text)
 // two sentences.
 TEST(test_names_are_kept)
 {
-    Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
-    GrammarText text = {0};
-    char *girls = word_list("girl"), *boys = word_list("boy");
+    ENDED(end_text) GrammarText text = {0};
+    FREED char *girls = word_list("girl"), *boys = word_list("boy");
     for (uint64_t i = 0; i < 600; i++) {
         bool tale = i % 2 == 0;
         grammar_write(kinds[i % 2], 6, i, &text);
         char names[2][16] = {{0}}, last[16] = {0};
         size_t last_hero = 0, n_hero = 0;
-        for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
-            for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
+        for (size_t k = 0, n; next_word(&text, &k, &n); k += n) {
             if (n < 2 || n > 15 || (k > 6 && !memcmp(text.bytes + k - 5, "ome, ", 5))) continue;
             if (!in_list(girls, text.bytes + k, n) && !in_list(boys, text.bytes + k, n)) continue;
             memset(last, 0, sizeof last);
@@ -182,29 +180,6 @@ TEST(test_names_are_kept)
         bool girl = in_list(girls, names[0], strlen(names[0]));
         if (*names[1]) assert_true(girl != in_list(girls, names[1], strlen(names[1])));
     }
-    free(girls);
-    free(boys);
-    free(text.bytes);
-    grammar_free(kinds[0]);
-    grammar_free(kinds[1]);
-}
-
-enum { TABLE = 1 << 14 };
-
-// Adds a word to an open-addressing table of lower-case words. True when it is new.
-static bool add_word(char (*table)[24], const char *s, size_t n)
-{
-    char word[24] = {0};
-    uint32_t h = 2166136261u;
-    assert_true(n < sizeof word);
-    for (size_t i = 0; i < n; i++) {
-        word[i] = (char)tolower((unsigned char)s[i]);
-        h = (h ^ (unsigned char)word[i]) * 16777619u;
-    }
-    for (h %= TABLE; *table[h]; h = (h + 1) % TABLE)
-        if (!strcmp(table[h], word)) return false;
-    strcpy(table[h], word);
-    return true;
 }
 
 // One line of plain ASCII that ends where the text ends, with sentences that begin and end as they should.
@@ -226,25 +201,21 @@ static void check_line(const GrammarText *text)
 // `bytes` of one kind, each text of the right length; returns the number of distinct words in them.
 static size_t read_kind(StoriesKind kind, size_t bytes, size_t shortest, size_t longest)
 {
-    Grammar *g = stories_load(kind);
-    GrammarText text = {0};
-    char(*table)[24] = calloc(TABLE, sizeof *table);
-    assert_non_null(table);
-    size_t n_distinct = 0, n_bytes = 0;
+    ENDED(end_text) GrammarText text = {0};
+    ENDED(words_free) Words distinct = {0};
+    size_t n_bytes = 0;
     for (uint64_t i = 0; n_bytes < bytes; i++) {
-        grammar_write(g, 1, i, &text);
-        n_bytes += text.n_bytes;
-        for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
-            for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
-            if (n) n_distinct += add_word(table, text.bytes + k, n);
-        }
+        size_t n_words = 0;
+        grammar_write(kinds[kind], 1, i, &text);
         check_line(&text);
-        assert_in_range(count_words(&text), shortest, longest);
+        n_bytes += text.n_bytes;
+        for (size_t k = 0, n; next_word(&text, &k, &n); k += n, n_words++) {
+            text.bytes[k] = (char)tolower((unsigned char)text.bytes[k]);
+            words_add(&distinct, text.bytes + k, n);
+        }
+        assert_in_range(n_words, shortest, longest);
     }
-    free(table);
-    free(text.bytes);
-    grammar_free(g);
-    return n_distinct;
+    return distinct.n;
 }
 
 TEST(test_words_and_lengths)
@@ -257,9 +228,6 @@ TEST(test_words_and_lengths)
 
 // ---- The program ----
 
-#define PROGRAM "stories"
-#include "program.h"
-
 typedef struct {
     size_t stories, bytes;
     double nats;
@@ -267,11 +235,10 @@ typedef struct {
 
 // From *pos on the file holds stories first, first + 1, ... of one kind with separators, byte for byte,
 // until they are at least `bytes` long and no longer.
-static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind, uint64_t first,
-                       size_t bytes)
+static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind, uint64_t first, size_t bytes)
 {
-    Grammar *g = stories_load(kind);
-    GrammarText text = {0};
+    Grammar *g = kinds[kind];
+    ENDED(end_text) GrammarText text = {0};
     Sums sums = {0};
     for (; sums.bytes < bytes; sums.stories++) {
         grammar_write(g, 8, first + sums.stories, &text);
@@ -282,16 +249,14 @@ static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind
         sums.bytes += text.n_bytes;
         sums.nats += text.nats;
     }
-    free(text.bytes);
-    grammar_free(g);
     return sums;
 }
 
 static void check_sums(const json_t *part, Sums sums)
 {
-    assert_int_equal(json_integer_value(json_object_get(part, "stories")), sums.stories);
-    assert_int_equal(json_integer_value(json_object_get(part, "bytes")), sums.bytes);
-    assert_true(json_real_value(json_object_get(part, "nats")) == sums.nats); // 17 digits: nothing is lost
+    char sum[200];
+    snprintf(sum, sizeof sum, "{'stories': %zu, 'bytes': %zu, 'nats': %.17g}", sums.stories, sums.bytes, sums.nats);
+    json_has(part, sum); // 17 digits: nothing is lost
     double bpb = json_real_value(json_object_get(part, "bits_per_byte"));
     double expected = sums.bytes ? sums.nats / log(2) / (double)sums.bytes : 0;
     assert_true(fabs(bpb - expected) <= 4 * 2.3e-16 * expected); // three roundings
@@ -302,30 +267,27 @@ static void check_sums(const json_t *part, Sums sums)
 static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
 {
     size_t n, pos = 0;
-    char *file = take_file("new/corpus/train.txt", &n);
+    FREED char *file = take_file("new/corpus/train.txt", &n);
     Sums primer = check_part(file, n, &pos, STORIES_RHYMES, STORIES_RHYME_FIRST, primer_bytes);
     Sums tales = check_part(file, n, &pos, STORIES_TALES, 0, bytes > primer.bytes ? bytes - primer.bytes : 0);
     assert_int_equal(pos, n);
-    free(file);
-    file = take_file("new/corpus/val.txt", &n), pos = 0;
-    Sums val = check_part(file, n, &pos, STORIES_TALES, STORIES_VAL_FIRST, val_bytes);
+    FREED char *val_file = take_file("new/corpus/val.txt", &n);
+    pos = 0;
+    Sums val = check_part(val_file, n, &pos, STORIES_TALES, STORIES_VAL_FIRST, val_bytes);
     assert_int_equal(pos, n);
-    free(file);
-    json_t *json = json_load_file(in_dir("new/corpus/floor.json"), JSON_REJECT_DUPLICATES, NULL);
+    OWN(json_t) *json = json_file("new/corpus/floor.json");
     json_t *train = json_object_get(json, "train");
     Sums both = {primer.stories + tales.stories, primer.bytes + tales.bytes, primer.nats + tales.nats};
     check_sums(train, both);
     check_sums(json_object_get(train, "primer"), primer);
     check_sums(json_object_get(json, "val"), val);
-    json_decref(json);
 }
 
 TEST(test_program_corpus)
 {
     assert_int_equal(run("--bytes 50000 --primer 10000 --val-bytes 19000 --seed 8 --out new/corpus"), 0);
     check_corpus(50000, 10000, 19000);
-    const char *files[] = {"--check new/corpus/train.txt | tail -n 1",
-                           "--check new/corpus/val.txt | tail -n 1"};
+    const char *files[] = {"--check new/corpus/train.txt | tail -n 1", "--check new/corpus/val.txt | tail -n 1"};
     for (int f = 0; f < 2; f++) { // both kinds, and tales alone
         size_t good, all;
         assert_int_equal(run(files[f]), 0);
@@ -360,10 +322,7 @@ TEST(test_program_screen)
 
 TEST(test_program_errors)
 {
-    const struct {
-        const char *arguments, *words;
-        int status;
-    } rows[] = {
+    const struct { const char *arguments, *words; int status; } rows[] = {
         {"--byte 3", "--byte: no such option", 2},
         {"--count", "--count: needs a value", 2},
         {"--count 3x", "3x: not a whole number", 2},
@@ -393,4 +352,4 @@ TEST(test_program_errors)
     expect_run("--help", 0, "--val-bytes");
 }
 
-TESTS(program_set_up, temp_dir_remove)
+TESTS(set_up, tear_down)

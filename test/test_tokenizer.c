@@ -8,59 +8,15 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 #include "base/rng.h"
-#include "text/tokenizer.h"
-
-static Tokenizer *train(const char *text, size_t n, int vocab, const char *pattern)
-{
-    TokenizerTrainer *trainer = tokenizer_trainer_new(pattern);
-    tokenizer_trainer_add(trainer, text, n);
-    return tokenizer_trainer_finish(trainer, vocab);
-}
-
-static void expect_ids(Tokenizer *t, const char *text, size_t n_text, const int32_t *want, size_t n)
-{
-    for (int round = 0; round < 2; round++) { // the second comes from the cache
-        TokenIds ids = {0};
-        tokenizer_encode(t, text, n_text, &ids);
-        if (ids.n != n || memcmp(ids.id, want, n * sizeof *want) != 0) {
-            for (size_t i = 0; i < ids.n; i++) print_message("%d ", ids.id[i]);
-            fail_msg("'%.*s' gives the ids above, %zu expected", (int)n_text, text, n);
-        }
-        token_ids_free(&ids);
-    }
-}
-
-#define IDS(t, text, ...)                                                       \
-    do {                                                                        \
-        const int32_t want[] = {__VA_ARGS__};                                   \
-        expect_ids(t, text, sizeof text - 1, want, sizeof want / sizeof *want); \
-    } while (0)
-
-// Encodes, decodes, compares.
-static void expect_round_trip(Tokenizer *t, const char *text, size_t n)
-{
-    TokenIds ids = {0};
-    tokenizer_encode(t, text, n, &ids);
-    size_t at = 0;
-    for (size_t i = 0; i < ids.n; i++) {
-        size_t k;
-        const char *bytes = tokenizer_decode(t, ids.id[i], &k);
-        assert_true(at + k <= n);
-        assert_memory_equal(text + at, bytes, k);
-        at += k;
-        assert_int_equal(tokenizer_text_bytes(t, ids.id[i]), k);
-        assert_int_not_equal(ids.id[i], tokenizer_eot(t));
-    }
-    assert_int_equal(at, n);
-    token_ids_free(&ids);
-}
+#include "tokenizer_case.h"
+#include "json_has.h"
 
 // The merges of this text are derived in test_bpe.c: aa 256, ab 257, aaab 258, ac 259.
 static const char classic[] = "aaabdaaabac";
 
 TEST(test_ids)
 {
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
     assert_int_equal(tokenizer_vocab_size(t), 261);
     assert_int_equal(tokenizer_eot(t), 260);
     assert_string_equal(tokenizer_pattern(t), "gpt2");
@@ -76,7 +32,6 @@ TEST(test_ids)
     assert_memory_equal(tokenizer_decode(t, 260, &n), TOKENIZER_EOT, 13);
     assert_int_equal(tokenizer_text_bytes(t, 260), 0);
     assert_int_equal(tokenizer_text_bytes(t, 258), 4);
-    tokenizer_free(t);
 }
 
 TEST(test_round_trip)
@@ -89,143 +44,75 @@ TEST(test_round_trip)
         text[i] = r & 256 ? (char)r : "etaoin  \n\xC3"[(r >> 9) % 10];
     }
     for (int k = 0; k < 2; k++) {
-        Tokenizer *t = train(text, N / 2, 600, k ? "cl100k" : "gpt2");
+        OWN(Tokenizer) *t = train(text, N / 2, 600, k ? "cl100k" : "gpt2");
         expect_round_trip(t, text, N); // half of it not seen in training, all of it not UTF-8
         expect_round_trip(t, "", 0);
         expect_round_trip(t, "\0", 1);
-        tokenizer_free(t);
     }
-}
-
-// Spaces merge to 2, 4, .. 2^10 = 1024 of them; 2^20 spaces are then 2^10 tokens. A quadratic method would
-// need 10^12 steps.
-TEST(test_million_spaces)
-{
-    enum { N = 1 << 20 };
-    char *text = zeroed(N);
-    memset(text, ' ', N);
-    Tokenizer *t = train(text, 1024, 257 + 10, "gpt2");
-    TokenIds ids = {0};
-    tokenizer_encode(t, text, N, &ids);
-    assert_int_equal(ids.n, 1024);
-    for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], 265);
-    token_ids_free(&ids);
-    expect_round_trip(t, text, N - 1);
-    tokenizer_free(t);
-    free(text);
-}
-
-// More different words than the cache holds: it starts over and the ids stay right.
-TEST(test_cache_overflow)
-{
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
-    char words[64 * 32];
-    for (int from = 0; from < 1100000; from += 64) {
-        size_t n = 0;
-        TokenIds ids = {0};
-        for (int i = from; i < from + 64; i++) {
-            words[n++] = ' ';
-            for (int k = i; k; k /= 16) words[n++] = (char)('a' + k % 16);
-        }
-        tokenizer_encode(t, words, n, &ids);
-        token_ids_free(&ids);
-    }
-    expect_round_trip(t, words, 64);
-    IDS(t, "aaabd", 258, 67);
-    tokenizer_free(t);
 }
 
 // Words count as often as they occur: pq 3 times against xy twice.
 TEST(test_word_counts)
 {
-    Tokenizer *t = train("xyxy pq pq pq", 13, 258, "gpt2");
+    OWN(Tokenizer) *t = train("xyxy pq pq pq", 13, 258, "gpt2"), *u = train("ab ab", 5, 1000, "gpt2");
     IDS(t, "xypq", 87, 88, 256);
-    tokenizer_free(t);
-}
-
-TEST(test_few_merges)
-{
-    Tokenizer *t = train("ab ab", 5, 1000, "gpt2"); // (a,b), then (space, ab): nothing is left
-    assert_int_equal(tokenizer_vocab_size(t), 259);
-    IDS(t, "ab ab", 256, 257);
-    tokenizer_free(t);
-}
-
-static json_t *read_json(const char *name)
-{
-    json_t *json = json_load_file(in_dir(name), JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(json);
-    return json;
+    assert_int_equal(tokenizer_vocab_size(u), 259); // (a,b), then (space, ab): nothing is left
+    IDS(u, "ab ab", 256, 257);
 }
 
 static void write_json(const char *name, json_t *json) // takes it
 {
-    char *text = json_dumps(json, 0);
-    assert_non_null(text);
+    FREED char *text = json_dumps(json, 0);
     put_text(name, text);
-    free(text);
     json_decref(json);
 }
 
 static const char sample[] =
     "It's the cat, the hat; the caf\xC3\xA9: 12 345 \xE4\xBD\xA0\xE5\xA5\xBD\n\n  the end's near.\xFF ";
 
-static void expect_same(Tokenizer *a, Tokenizer *b)
+// What the directory holds is t.
+static void expect_saved(Tokenizer *t)
 {
-    TokenIds x = {0};
-    assert_int_equal(tokenizer_vocab_size(a), tokenizer_vocab_size(b));
-    assert_int_equal(tokenizer_eot(a), tokenizer_eot(b));
-    assert_string_equal(tokenizer_pattern(a), tokenizer_pattern(b));
-    tokenizer_encode(a, sample, sizeof sample - 1, &x);
-    expect_ids(b, sample, sizeof sample - 1, x.id, x.n);
-    token_ids_free(&x);
+    OWN(Tokenizer) *back = tokenizer_load(dir);
+    expect_same(t, back, sample, sizeof sample - 1);
 }
 
 TEST_IN_DIR(test_save_load)
 {
     for (int k = 0; k < 2; k++) {
-        Tokenizer *a = train(sample, sizeof sample - 1, 300, k ? "cl100k" : "gpt2");
+        OWN(Tokenizer) *a = train(sample, sizeof sample - 1, 300, k ? "cl100k" : "gpt2");
         tokenizer_save(a, dir);
-        Tokenizer *b = tokenizer_load(dir);
-        expect_same(a, b);
-        tokenizer_free(b);
+        expect_saved(a);
         // The form that Hugging Face reads.
-        json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model"), *pre;
-        assert_string_equal(json_string_value(json_object_get(j, "version")), "1.0");
+        json_t *j = json_file("tokenizer.json"), *model = json_object_get(j, "model");
+        json_has(j, "{'version': '1.0'}");
         assert_int_equal(json_object_size(json_object_get(model, "vocab")), tokenizer_vocab_size(a));
         assert_int_equal(json_array_size(json_object_get(model, "merges")), tokenizer_vocab_size(a) - 257);
-        assert_int_equal(json_integer_value(json_object_get(json_object_get(model, "vocab"), "\u0120")), 220);
-        pre = json_object_get(j, "pre_tokenizer");
-        assert_string_equal(json_string_value(json_object_get(pre, "type")), k ? "Sequence" : "ByteLevel");
+        json_has(json_object_get(model, "vocab"), "{'\u0120': 220}");
+        json_has(json_object_get(j, "pre_tokenizer"), k ? "{'type': 'Sequence'}" : "{'type': 'ByteLevel'}");
         // Merges as "a b", written before 2024.
         json_t *merges = json_object_get(model, "merges"), *m;
         size_t i;
         json_array_foreach(merges, i, m)
         {
-            json_t *old = json_sprintf("%s %s", json_string_value(json_array_get(m, 0)),
-                                       json_string_value(json_array_get(m, 1)));
-            json_array_set_new(merges, i, old);
+            const char *left = json_string_value(json_array_get(m, 0));
+            json_array_set_new(merges, i, json_sprintf("%s %s", left, json_string_value(json_array_get(m, 1))));
         }
         write_json("tokenizer.json", j);
-        b = tokenizer_load(dir);
-        expect_same(a, b);
-        tokenizer_free(b);
-        tokenizer_free(a);
+        expect_saved(a);
     }
-    json_t *config = read_json("tokenizer_config.json");
-    assert_string_equal(json_string_value(json_object_get(config, "eos_token")), TOKENIZER_EOT);
-    json_decref(config);
+    OWN(json_t) *config = json_file("tokenizer_config.json");
+    json_has(config, "{'eos_token': '" TOKENIZER_EOT "'}");
 }
 
-// GPT-2's layout, made from tokenizer.json; and back.
+// GPT-2's layout, made from tokenizer.json.
 TEST_IN_DIR(test_gpt2_layout)
 {
-    Tokenizer *a = train(sample, sizeof sample - 1, 300, "gpt2");
+    OWN(Tokenizer) *a = train(sample, sizeof sample - 1, 300, "gpt2");
     tokenizer_save(a, dir);
-    json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model"), *m;
-    FILE *f;
+    json_t *j = json_file("tokenizer.json"), *model = json_object_get(j, "model"), *m;
     size_t i;
-    assert_non_null(f = fopen(in_dir("merges.txt"), "wb"));
+    FILE *f = fopen(in_dir("merges.txt"), "wb");
     fputs("#version: 0.2\n", f);
     json_array_foreach(json_object_get(model, "merges"), i, m) fprintf(
         f, "%s %s\n", json_string_value(json_array_get(m, 0)), json_string_value(json_array_get(m, 1)));
@@ -233,158 +120,83 @@ TEST_IN_DIR(test_gpt2_layout)
     write_json("vocab.json", json_incref(json_object_get(model, "vocab")));
     json_decref(j);
     unlink(in_dir("tokenizer.json"));
-    Tokenizer *b = tokenizer_load(dir);
-    expect_same(a, b);
-    tokenizer_save(b, dir);
-    Tokenizer *c = tokenizer_load(dir);
-    expect_same(a, c);
-    tokenizer_free(a);
-    tokenizer_free(b);
-    tokenizer_free(c);
+    expect_saved(a);
 }
 
 // A custom pattern survives saving, and a word that is a token wins before merging when ignore_merges says
 // so.
 TEST_IN_DIR(test_custom)
 {
-    Tokenizer *a = train(classic, sizeof classic - 1, 261, "cl100k");
+    OWN(Tokenizer) *a = train(classic, sizeof classic - 1, 261, "cl100k");
     tokenizer_save(a, dir);
-    tokenizer_free(a);
-    json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model");
+    json_t *j = json_file("tokenizer.json"), *model = json_object_get(j, "model");
     json_t *split = json_array_get(json_object_get(json_object_get(j, "pre_tokenizer"), "pretokenizers"), 0);
     json_object_set_new(json_object_get(split, "pattern"), "Regex", json_string("\\s|\\S+"));
     json_array_remove(json_object_get(model, "merges"), 2); // aaab: merged from aa and ab no more
     write_json("tokenizer.json", json_incref(j));
-    a = tokenizer_load(dir);
-    assert_string_equal(tokenizer_pattern(a), "custom");
-    IDS(a, "aaab aaabd", 256, 257, 220, 256, 257, 67);
-    tokenizer_free(a);
+    OWN(Tokenizer) *b = tokenizer_load(dir);
+    assert_string_equal(tokenizer_pattern(b), "custom");
+    IDS(b, "aaab aaabd", 256, 257, 220, 256, 257, 67);
     json_object_set_new(model, "ignore_merges", json_true());
     write_json("tokenizer.json", j);
-    a = tokenizer_load(dir);
-    IDS(a, "aaab aaabd", 258, 220, 256, 257, 67);
-    // Not so a part of a long word, though no merge joins anything to it (seams.h).
-    IDS(a, "xxxxxxxxxxxxaaabxx", 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 256, 257, 87, 87);
-    tokenizer_save(a, dir);
-    tokenizer_free(a);
-    a = tokenizer_load(dir);
-    IDS(a, "aaab aaabd", 258, 220, 256, 257, 67);
-    tokenizer_free(a);
+    TWICE(t, tokenizer_load(dir)) {
+        IDS(t, "aaab aaabd", 258, 220, 256, 257, 67);
+        // Not so a part of a long word, though no merge joins anything to it (seams.h).
+        IDS(t, "xxxxxxxxxxxxaaabxx", 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 256, 257, 87, 87);
+    }
 }
 
 // ---- errors ----
-static int load(void *arg)
-{
-    tokenizer_free(tokenizer_load(arg));
-    return 0;
-}
-
-static int decode_261(void *arg)
-{
-    size_t n;
-    tokenizer_decode(arg, 261, &n);
-    return 0;
-}
-
-static int decode_negative(void *arg)
-{
-    size_t n;
-    tokenizer_decode(arg, -1, &n);
-    return 0;
-}
-
-static int train_256(void *arg)
-{
-    (void)arg;
-    tokenizer_free(train("text", 4, 256, "gpt2"));
-    return 0;
-}
-
-static int train_nothing(void *arg)
-{
-    (void)arg;
-    tokenizer_free(train("", 0, 300, "gpt2"));
-    return 0;
-}
-
-static int train_pattern(void *arg)
-{
-    tokenizer_free(train("text", 4, 300, arg));
-    return 0;
-}
-
-static int save_nowhere(void *arg)
-{
-    Tokenizer *t = train("text", 4, 257, "gpt2");
-    tokenizer_save(t, arg);
-    return 0;
-}
-
 TEST(test_errors)
 {
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
-    expect_die(decode_261, t, "token 261: not in 0..260");
-    expect_die(decode_negative, t, "token -1");
-    expect_die(train_256, NULL, "256 tokens");
-    expect_die(train_nothing, NULL, "no text");
-    expect_die(train_pattern, "gpt5", "'gpt5'");
-    expect_die(save_nowhere, "/dev/null/x", "/dev/null/x/tokenizer.json");
-    tokenizer_free(t);
+    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    size_t n;
+    expect_dies("token 261: not in 0..260", tokenizer_decode(t, 261, &n));
+    expect_dies("token -1", tokenizer_decode(t, -1, &n));
+    expect_dies("256 tokens", train("text", 4, 256, "gpt2"));
+    expect_dies("no text", train("", 0, 300, "gpt2"));
+    expect_dies("'gpt5'", train("text", 4, 300, "gpt5"));
+    expect_dies("/dev/null/x/tokenizer.json", tokenizer_save(t, "/dev/null/x"));
 }
 
 // One change to a good tokenizer.json, as {"path.to.key": value}, and the words of the error.
 static void expect_refused(const char *owner, const char *key, const char *value, const char *words)
 {
-    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    OWN(Tokenizer) *t = train(classic, sizeof classic - 1, 261, "gpt2");
     tokenizer_save(t, dir);
-    tokenizer_free(t);
-    json_t *j = read_json("tokenizer.json"), *at = j;
-    if (*owner)
-        at = strcmp(owner, "vocab") == 0 ? json_object_get(json_object_get(j, "model"), owner)
-                                         : json_object_get(j, owner);
+    json_t *j = json_file("tokenizer.json"), *at = j;
+    if (!strcmp(owner, "vocab")) at = json_object_get(j, "model");
+    if (*owner) at = json_object_get(at, owner);
     json_t *v = json_loads(value, JSON_DECODE_ANY, NULL);
     assert_non_null(v);
-    if (json_is_null(v)) json_object_del(at, key);
     json_object_set_new(at, key, v);
     write_json("tokenizer.json", j);
-    expect_die(load, dir, words);
+    expect_dies(words, tokenizer_load(dir));
 }
 
 TEST_IN_DIR(test_damaged_files)
 {
-    expect_die(load, "/nowhere/at/all", "/nowhere/at/all: no tokenizer.json");
-    expect_refused("vocab", "aa", "999", "ids must have no holes");
-    expect_refused("vocab", "aa", "-1", "ids must have no holes");
-    expect_refused("vocab", "aa", "257", "id 257 belongs to both");
-    expect_refused("vocab", "aa", "\"x\"", "its id is not one of");
+    expect_dies("/nowhere/at/all: no tokenizer.json", tokenizer_load("/nowhere/at/all"));
     expect_refused("vocab", "a b", "261", "outside the byte-level alphabet");
     expect_refused("vocab", "\u4F60", "261", "outside the byte-level alphabet");
-    expect_refused("model", "merges", "[[\"a\", \"zz\"]]", "merge 0: 'a' and 'zz'");
     expect_refused("model", "merges", "[[\"a\"]]", "merges[0]");
     expect_refused("model", "merges", "7", "model is not BPE with vocab and merges");
     expect_refused("model", "type", "\"Unigram\"", "only BPE is supported");
     expect_refused("model", "byte_fallback", "true", "byte_fallback");
     expect_refused("model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix");
-    expect_refused("", "normalizer", "{\"type\": \"NFKC\"}", "normalizer NFKC is not NFC");
     expect_refused("", "pre_tokenizer", "{\"type\": \"Whitespace\"}", "pre_tokenizer is not ByteLevel");
     expect_refused("", "pre_tokenizer", "{\"type\": \"Metaspace\"}", "Metaspace is not Metaspace with U+2581 alone");
     expect_refused("pre_tokenizer", "add_prefix_space", "true", "prefix space");
-    expect_refused("", "added_tokens", "[{\"id\": 261, \"content\": \"  \", \"special\": false, \"lstrip\": true}]",
-                   "is not special and has lstrip");
     expect_refused("", "added_tokens", "[{\"id\": 263, \"content\": \"<x>\", \"special\": true}]",
                    "ids must have no holes");
-    expect_refused("", "added_tokens", "[{\"id\": 9}]", "has no content");
-    put_text("tokenizer.json", "{\"model\": ");
-    expect_die(load, dir, "tokenizer.json:1:");
-    put_text("tokenizer.json", "");
-    expect_die(load, dir, "tokenizer.json");
-    put_text("tokenizer.json", "[]");
-    expect_die(load, dir, "not a JSON object");
+    static const char *const bad[][2] = {{"{\"model\": ", "tokenizer.json:1:"}, {"", "tokenizer.json"},
+                                         {"[]", "not a JSON object"}};
+    for (int i = 0; i < 3; i++) expect_dies(bad[i][1], tokenizer_load((put_text("tokenizer.json", bad[i][0]), dir)));
     unlink(in_dir("tokenizer.json"));
     put_text("vocab.json", "{\"a\": 0}");
-    expect_die(load, dir, "merges.txt");
+    expect_dies("merges.txt", tokenizer_load(dir));
     put_text("merges.txt", "#version: 0.2\nab\n");
-    expect_die(load, dir, "merges.txt:2: not two tokens");
+    expect_dies("merges.txt:2: not two tokens", tokenizer_load(dir));
 }
 
 TESTS(NULL, NULL)

@@ -8,7 +8,7 @@
 #include "expect_die.h"
 #include "base/rng.h"
 #include "temp_dir.h"
-#include "text/tokenizer.h"
+#include "tokenizer_case.h"
 
 // Words from few letters, so that they repeat and their pairs tie, with bytes of any value between.
 static void fill(char *text, size_t n, uint32_t seed)
@@ -18,13 +18,6 @@ static void fill(char *text, size_t n, uint32_t seed)
         uint64_t r = rng_u64(rng, i);
         text[i] = r % 64 == 0 ? (char)(r >> 32) : "abcab aab \n!1\xC3\xA9"[(r >> 8) % 15];
     }
-}
-
-static Tokenizer *train(const char *text, size_t n, int vocab)
-{
-    TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
-    tokenizer_trainer_add(trainer, text, n);
-    return tokenizer_trainer_finish(trainer, vocab);
 }
 
 // ---- threads
@@ -42,38 +35,34 @@ static char *many_texts(TokenizerText *text) // one large, one empty, one of a l
 TEST_IN_DIR(test_training_threads)
 {
     TokenizerText text[N_TEXTS];
-    char *bytes = many_texts(text), *first = NULL;
+    FREED char *bytes = many_texts(text), *first = NULL;
     size_t n_first = 0;
     for (int threads = 0; threads <= 5; threads++) { // 0: one text after another
         TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
         for (int i = 0; i < N_TEXTS && !threads; i++) tokenizer_trainer_add(trainer, text[i].bytes, text[i].n);
         if (threads) tokenizer_trainer_add_texts(trainer, text, N_TEXTS, threads);
-        Tokenizer *t = tokenizer_trainer_finish(trainer, 700);
+        OWN(Tokenizer) *t = tokenizer_trainer_finish(trainer, 700);
         assert_int_equal(tokenizer_vocab_size(t), 700);
         tokenizer_save(t, dir);
         size_t n;
         char *json = take_file("tokenizer.json", &n);
         if (!threads) first = json, n_first = n;
-        assert_int_equal(n, n_first);
-        assert_memory_equal(json, first, n);
+        same_bytes(json, n, first, n_first);
         if (threads) free(json);
-        tokenizer_free(t);
     }
-    free(first);
-    free(bytes);
 }
 
 TEST(test_encoding_threads)
 {
     TokenizerText text[N_TEXTS];
-    char *bytes = many_texts(text);
-    Tokenizer *t = train(bytes, N_TEXT / 4, 600);
-    TokenIds want = {0};
+    FREED char *bytes = many_texts(text);
+    OWN(Tokenizer) *t = train(bytes, N_TEXT / 4, 600, "gpt2");
+    ENDED(token_ids_free) TokenIds want = {0};
     size_t want_end[N_TEXTS], end[N_TEXTS];
     token_ids_push(&want, -1); // what is in the list stays there
     for (int i = 0; i < N_TEXTS; i++) tokenizer_encode(t, text[i].bytes, text[i].n, &want), want_end[i] = want.n;
     for (int threads = 1; threads <= 5; threads++) {
-        TokenIds ids = {0};
+        ENDED(token_ids_free) TokenIds ids = {0};
         token_ids_push(&ids, -1);
         memset(end, 0xff, sizeof end); // nothing is left of the last round
         tokenizer_encode_texts(t, text, N_TEXTS, threads, &ids, end);
@@ -82,54 +71,28 @@ TEST(test_encoding_threads)
         assert_memory_equal(end, want_end, sizeof end);
         tokenizer_encode_texts(t, text, 0, threads, &ids, NULL);
         assert_int_equal(ids.n, want.n);
-        token_ids_free(&ids);
     }
-    token_ids_free(&want);
-    tokenizer_free(t);
-    free(bytes);
 }
 
 // A word of a million letters that never repeats a pair for long, and one of a single letter: no n^2 anywhere.
 TEST(test_huge_words)
 {
     enum { N = 1 << 20 };
-    char *text = zeroed(2 * N);
+    FREED char *text = zeroed(2 * N);
     Rng rng = rng_make(22, "huge", 0);
     for (size_t i = 0; i < N; i++) text[i] = "ab"[rng_below(rng, i, 2)], text[N + i] = 'a';
     for (int one = 0; one < 2; one++) {
-        TokenizerText whole = {text + one * N, N};
-        Tokenizer *t = train(whole.bytes, N, 300);
-        TokenIds ids = {0};
-        size_t n, sum = 0;
-        tokenizer_encode_texts(t, &whole, 1, 2, &ids, NULL);
-        for (size_t i = 0; i < ids.n; i++) {
-            const char *bytes = tokenizer_decode(t, ids.id[i], &n);
-            assert_true(sum + n <= N);
-            assert_memory_equal(bytes, whole.bytes + sum, n);
-            sum += n;
-        }
-        assert_int_equal(sum, N);
-        token_ids_free(&ids);
-        tokenizer_free(t);
+        OWN(Tokenizer) *t = train(text + one * N, N, 300, "gpt2");
+        expect_round_trip(t, text + one * N, N);
     }
-    free(text);
 }
 
 // ---- formats
-static void expect_same(Tokenizer *a, Tokenizer *b)
+static void expect_alike(Tokenizer *a, Tokenizer *b)
 {
-    enum { N = 20000 };
-    static char text[N];
-    fill(text, N, 2);
-    TokenIds x = {0}, y = {0};
-    assert_int_equal(tokenizer_vocab_size(a), tokenizer_vocab_size(b));
-    assert_int_equal(tokenizer_eot(a), tokenizer_eot(b));
-    tokenizer_encode(a, text, N, &x);
-    tokenizer_encode(b, text, N, &y);
-    assert_int_equal(x.n, y.n);
-    assert_memory_equal(x.id, y.id, x.n * sizeof *x.id);
-    token_ids_free(&x);
-    token_ids_free(&y);
+    static char text[20000];
+    fill(text, sizeof text, 2);
+    expect_same(a, b, text, sizeof text);
 }
 
 TEST_IN_DIR(test_conversions)
@@ -137,27 +100,21 @@ TEST_IN_DIR(test_conversions)
     enum { N = 30000 };
     static char text[N];
     fill(text, N, 2);
-    Tokenizer *a = train(text, N, 500);
+    OWN(Tokenizer) *a = train(text, N, 500, "gpt2");
     tokenizer_save_ranks(a, in_dir("ranks"));
-    Tokenizer *b = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
-    expect_same(a, b);
+    OWN(Tokenizer) *b = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    expect_alike(a, b);
     tokenizer_save_gpt2(b, dir);
-    Tokenizer *c = tokenizer_load(dir);
-    expect_same(a, c);
+    OWN(Tokenizer) *c = tokenizer_load(dir);
+    expect_alike(a, c);
     size_t n_first, n_again;
-    char *first = take_file("ranks", &n_first);
+    FREED char *first = take_file("ranks", &n_first);
     tokenizer_save_ranks(c, in_dir("again"));
-    char *again = take_file("again", &n_again);
-    assert_int_equal(n_first, n_again);
-    assert_memory_equal(first, again, n_first);
+    FREED char *again = take_file("again", &n_again);
+    same_bytes(first, n_first, again, n_again);
     // The first lines by hand: '!' is 0x21, '"' 0x22; the file ends with the last merge, without <|endoftext|>.
     assert_memory_equal(first, "IQ== 0\nIg== 1\n", 14);
     assert_memory_equal(first + n_first - 5, " 498\n", 5);
-    free(first);
-    free(again);
-    tokenizer_free(a);
-    tokenizer_free(b);
-    tokenizer_free(c);
 }
 
 // Every named pattern passes through tokenizer.json, smollm as [Digits; ByteLevel].
@@ -165,111 +122,54 @@ TEST_IN_DIR(test_patterns)
 {
     static const char *const names[] = {"gpt2", "smollm", "cl100k", "llama3", "qwen2"};
     for (int i = 0; i < 5; i++) {
-        TokenizerTrainer *trainer = tokenizer_trainer_new(names[i]);
-        tokenizer_trainer_add(trainer, "a 12 12 12 12 b\n\n  ", 19);
-        Tokenizer *a = tokenizer_trainer_finish(trainer, 270);
+        OWN(Tokenizer) *a = train("a 12 12 12 12 b\n\n  ", 19, 270, names[i]), *b;
         tokenizer_save(a, dir);
-        Tokenizer *b = tokenizer_load(dir);
+        b = tokenizer_load(dir);
         assert_string_equal(tokenizer_pattern(b), names[i]);
-        expect_same(a, b);
-        size_t n;
-        char *json = take_file("tokenizer.json", &n);
+        expect_alike(a, b);
+        FREED char *json = take_file("tokenizer.json", NULL);
         assert_int_equal(strstr(json, "\"Digits\"") != NULL, i == 1);
         assert_int_equal(strstr(json, "\"Split\"") != NULL, i > 1);
-        free(json);
-        tokenizer_free(a);
-        tokenizer_free(b);
     }
-}
-
-// A tokenizer of copied tables is the same one.
-TEST(test_tables)
-{
-    Tokenizer *a = train("aaabdaaabac", 11, 259);
-    const Vocab *v = tokenizer_vocab(a);
-    Vocab w = {.n_merges = v->n_merges, .eot = v->eot, .pattern = strdup(v->pattern)};
-    for (size_t i = 0; i < v->token.n; i++)
-        words_add(&w.token, v->token.bytes + v->token.word[i].at, v->token.word[i].n);
-    w.special = malloc(v->token.n * sizeof *w.special);
-    w.merge = malloc(v->n_merges * sizeof *w.merge);
-    assert_true(w.pattern && w.special && w.merge);
-    memcpy(w.special, v->special, v->token.n * sizeof *w.special);
-    memcpy(w.merge, v->merge, v->n_merges * sizeof *w.merge);
-    Tokenizer *b = tokenizer_new(w);
-    expect_same(a, b);
-    tokenizer_free(a);
-    tokenizer_free(b);
 }
 
 // Tokens of 1 to 6 bytes, of any value, pass through base64: it has three lengths of padding.
 TEST_IN_DIR(test_base64_lengths)
 {
     static const char text[] = "\xFF\xFE\xFD\xFC\xFB\xFA \xFF\xFE\xFD\xFC\xFB\xFA";
-    Tokenizer *a = train(text, sizeof text - 1, 262);
+    OWN(Tokenizer) *a = train(text, sizeof text - 1, 262, "gpt2");
     tokenizer_save_ranks(a, in_dir("ranks"));
-    size_t n;
-    char *ranks = take_file("ranks", &n);
+    FREED char *ranks = take_file("ranks", NULL);
     assert_non_null(strstr(ranks, "\n+/o= 256\n/Pv6 257\n")); // FB FA, FC FB FA: the smallest left ids first
-    free(ranks);
-    Tokenizer *b = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
+    OWN(Tokenizer) *b = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
     assert_int_equal(tokenizer_vocab_size(b), 262);
     for (int32_t i = 0; i < 262; i++) {
         size_t n_a, n_b;
         const char *x = tokenizer_decode(a, i, &n_a), *y = tokenizer_decode(b, i, &n_b);
-        assert_int_equal(n_a, n_b);
-        assert_memory_equal(x, y, n_a);
+        same_bytes(x, n_a, y, n_b);
     }
-    tokenizer_free(a);
-    tokenizer_free(b);
 }
 
 // ---- errors
-static int load_ranks(void *arg)
+static char *append_base64(char *at, uint32_t value, int n) // of n bytes, up to 3
 {
-    tokenizer_free(tokenizer_load_ranks(arg, "gpt2"));
-    return 0;
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (int k = 0; k < 4; k++) *at++ = k > n ? '=' : digits[value << 8 * (3 - n) >> (18 - 6 * k) & 63];
+    return at;
 }
 
-static int load_ranks_pattern(void *arg)
+// The line `first` or none, the 256 lines of the bytes, and `more`: loaded as GPT-2's.
+static Tokenizer *load_ranks(const char *first, const char *more)
 {
-    tokenizer_free(tokenizer_load_ranks(arg, "gpt5"));
-    return 0;
-}
-
-static int load_dir(void *arg)
-{
-    tokenizer_free(tokenizer_load(arg));
-    return 0;
-}
-
-static int save_ranks_nowhere(void *arg)
-{
-    tokenizer_save_ranks(arg, "/dev/null/ranks");
-    return 0;
-}
-
-static int save_gpt2_nowhere(void *arg)
-{
-    tokenizer_save_gpt2(arg, "/dev/null");
-    return 0;
-}
-
-// The 256 lines of the bytes, with GPT-2's ranks, and then `more`.
-static void write_ranks(const char *more)
-{
-    Tokenizer *t = train("x", 1, 257);
-    tokenizer_save_ranks(t, in_dir("ranks"));
-    tokenizer_free(t);
-    size_t n;
-    char *bytes = take_file("ranks", &n), text[8192];
-    snprintf(text, sizeof text, "%s%s", bytes, more);
-    free(bytes);
-    put_text("ranks", text);
+    char text[8192], *at = stpcpy(text, first);
+    for (uint32_t b = 0; b < 256; b++) at += sprintf(append_base64(at, b, 1), " %u\n", b + (*first != 0)) + 4;
+    strcpy(at, more);
+    return tokenizer_load_ranks(put_text("ranks", text), "gpt2");
 }
 
 TEST_IN_DIR(test_rank_errors)
 {
-    expect_die(load_ranks, "/nowhere/at/all", "/nowhere/at/all: No such file");
+    expect_dies("/nowhere/at/all: No such file", tokenizer_load_ranks("/nowhere/at/all", "gpt2"));
     static const char *const bad[][2] = {
         {"", "byte 0x00 has no token"},      {"IQ==", ":1: not base64"},       {"IQ== \n", ":1: not base64"},
         {"\n", ":1: not base64"},            {" 0\n", ":1: not base64"},       {"IQ 0\n", ":1: not base64"},
@@ -279,36 +179,17 @@ TEST_IN_DIR(test_rank_errors)
         {"IQ== 0\nIQ== 1\n", ":2: the same token"}, {"IQ== 0\nIg== 2\n", ":2: rank 2, expected 1"},
         {"IQ== 0\n", "byte 0x00 has no token"},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        put_text("ranks", bad[i][0]);
-        expect_die(load_ranks, in_dir("ranks"), bad[i][1]);
-    }
-    write_ranks("YWJj 256\n"); // abc, without ab or bc before
-    expect_die(load_ranks, in_dir("ranks"), "ranks:257: the token is not two tokens of lower rank joined, but 3");
-    FILE *out = fopen(in_dir("ranks"), "w"); // the longest token is the first
-    assert_non_null(out);
-    fputs("YWFhYWFhYWE= 0\n", out);
-    for (int b = 0; b < 256; b++) {
-        static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        fprintf(out, "%c%c== %d\n", digit[b >> 2], digit[(b & 3) << 4], b + 1);
-    }
-    assert_int_equal(fclose(out), 0);
-    expect_die(load_ranks, in_dir("ranks"), "ranks:1: the token is not two tokens of lower rank joined, but 8");
-    write_ranks("YWI= 256\nYWJj 257\n");
-    Tokenizer *t = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_dies(bad[i][1], tokenizer_load_ranks(put_text("ranks", bad[i][0]), "gpt2"));
+    expect_dies("ranks:257: the token is not two tokens of lower rank joined, but 3",
+                load_ranks("", "YWJj 256\n")); // abc, without ab or bc before
+    expect_dies("ranks:1: the token is not two tokens of lower rank joined, but 8",
+                load_ranks("YWFhYWFhYWE= 0\n", "")); // the longest token is the first
+    OWN(Tokenizer) *t = load_ranks("", "YWI= 256\nYWJj 257\n");
     assert_int_equal(tokenizer_eot(t), 258);
-    expect_die(save_ranks_nowhere, t, "/dev/null/ranks: ");
-    expect_die(save_gpt2_nowhere, t, "/dev/null/vocab.json: ");
-    expect_die(load_ranks_pattern, in_dir("ranks"), "'gpt5'");
-    tokenizer_free(t);
-}
-
-static char *append_base64(char *at, const uint8_t *bytes, int n) // 2 or 3 bytes
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint32_t three = (uint32_t)bytes[0] << 16 | (uint32_t)bytes[1] << 8 | (n > 2 ? bytes[2] : 0u);
-    for (int k = 0; k < 4; k++) *at++ = k > n ? '=' : digits[three >> (18 - 6 * k) & 63];
-    return at;
+    expect_dies("/dev/null/ranks: ", tokenizer_save_ranks(t, "/dev/null/ranks"));
+    expect_dies("/dev/null/vocab.json: ", tokenizer_save_gpt2(t, "/dev/null"));
+    expect_dies("'gpt5'", tokenizer_load_ranks(in_dir("ranks"), "gpt5"));
 }
 
 // A file with cl100k_base's number of ranks has <|endoftext|> behind a hole, where tiktoken's cl100k_base has it; and
@@ -316,121 +197,93 @@ static char *append_base64(char *at, const uint8_t *bytes, int n) // 2 or 3 byte
 TEST_IN_DIR(test_cl100k_base_end)
 {
     enum { BASE = 100256, PAIRS = 1 << 16 };
-    Tokenizer *bytes = train("x", 1, 257);
-    tokenizer_save_ranks(bytes, in_dir("ranks"));
-    tokenizer_free(bytes);
-    size_t n_first;
-    char *first = take_file("ranks", &n_first), *text = malloc(n_first + 16 * BASE), *at = text + n_first;
-    assert_non_null(text);
-    memcpy(text, first, n_first);
-    free(first);
-    char *last = at;
-    for (uint32_t rank = 256; rank < BASE; rank++) {
-        uint32_t k = rank - 256, t = k - PAIRS;
-        uint8_t pair[2] = {(uint8_t)(k >> 8), (uint8_t)k};
-        uint8_t triple[3] = {(uint8_t)(t >> 16), (uint8_t)(t >> 8), (uint8_t)t};
+    FREED char *text = zeroed(16 * BASE);
+    char *at = text, *last = at;
+    for (uint32_t rank = 0; rank < BASE; rank++) {
+        int n = rank < 256 ? 1 : rank < 256 + PAIRS ? 2 : 3;
         last = at;
-        at = k < PAIRS ? append_base64(at, pair, 2) : append_base64(at, triple, 3);
+        at = append_base64(at, rank - (n > 1) * 256u - (n > 2) * (uint32_t)PAIRS, n);
         at += sprintf(at, " %u\n", rank);
     }
     put_bytes("ranks", text, (size_t)(at - text));
-    Tokenizer *t = tokenizer_load_ranks(in_dir("ranks"), "cl100k"), *g = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    OWN(Tokenizer) *t = tokenizer_load_ranks(in_dir("ranks"), "cl100k"),
+        *g = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
     assert_int_equal(tokenizer_eot(t), BASE + 1);
     assert_int_equal(tokenizer_vocab_size(t), BASE + 2);
     assert_int_equal(tokenizer_text_bytes(t, BASE), 0); // nobody's
     assert_int_equal(tokenizer_text_bytes(t, BASE + 1), 0);
     assert_int_equal(tokenizer_eot(g), BASE);
-    TokenIds ids = {0};
+    ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode(t, "<|unused|><|endoftext|>", 23, &ids);
     for (size_t i = 0; i < ids.n; i++) assert_true(ids.id[i] < BASE); // text stays text
-    token_ids_free(&ids);
     tokenizer_save_ranks(t, in_dir("again"));
     size_t n_again;
-    char *again = take_file("again", &n_again);
-    assert_int_equal(n_again, at - text);
-    assert_memory_equal(again, text, n_again);
-    free(again);
-    tokenizer_free(t);
-    tokenizer_free(g);
-    put_bytes("ranks", text, (size_t)(last - text));
-    t = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
-    assert_int_equal(tokenizer_eot(t), BASE - 1);
-    tokenizer_free(t);
-    free(text);
+    FREED char *again = take_file("again", &n_again);
+    same_bytes(again, n_again, text, at - text);
+    OWN(Tokenizer) *less = tokenizer_load_ranks(put_bytes("ranks", text, (size_t)(last - text)), "cl100k");
+    assert_int_equal(tokenizer_eot(less), BASE - 1);
 }
 
 // What a format cannot say is refused: a pattern in vocab.json, an order of merges that is not that of ids in ranks.
 TEST_IN_DIR(test_refused_conversions)
 {
-    TokenizerTrainer *trainer = tokenizer_trainer_new("cl100k");
-    tokenizer_trainer_add(trainer, "aaabdaaabac", 11);
-    Tokenizer *t = tokenizer_trainer_finish(trainer, 259); // aa 256, ab 257
-    expect_die(save_gpt2_nowhere, t, "cannot say the pattern");
+    OWN(Tokenizer) *t = train("aaabdaaabac", 11, 259, "cl100k"), *other; // aa 256, ab 257
+    expect_dies("cannot say the pattern", tokenizer_save_gpt2(t, "/dev/null"));
     tokenizer_save(t, dir);
-    tokenizer_free(t);
-    size_t n;
-    char *json = take_file("tokenizer.json", &n), *aa = strstr(json, "\"aa\": 256"), *ab = strstr(json, "\"ab\": 257");
-    assert_non_null(aa);
-    assert_non_null(ab);
-    memcpy(aa, "\"aa\": 257", 9);
-    memcpy(ab, "\"ab\": 256", 9);
-    put_bytes("tokenizer.json", json, n);
-    free(json);
-    t = tokenizer_load(dir);
-    expect_die(save_ranks_nowhere, t, "merge 1 makes token 256 after token 257");
-    tokenizer_free(t);
+    FREED char *json = take_file("tokenizer.json", NULL);
+    memcpy(strstr(json, "\"aa\": 256"), "\"aa\": 257", 9);
+    memcpy(strstr(json, "\"ab\": 257"), "\"ab\": 256", 9);
+    put_text("tokenizer.json", json);
+    other = tokenizer_load(dir);
+    expect_dies("merge 1 makes token 256 after token 257", tokenizer_save_ranks(other, "/dev/null/ranks"));
 }
 
 // Both tokens of a merge, and the one that they make, must be in the vocabulary.
 TEST_IN_DIR(test_merges_without_tokens)
 {
-    Tokenizer *t = train("aaabdaaabac", 11, 259); // aa 256, ab 257
+    OWN(Tokenizer) *t = train("aaabdaaabac", 11, 259, "gpt2"); // aa 256, ab 257
     tokenizer_save_gpt2(t, dir);
-    tokenizer_free(t);
-    size_t n;
-    char *json = take_file("vocab.json", &n), *ab = strstr(json, "\"ab\":"), changed[20000];
-    assert_non_null(ab);
+    FREED char *json = take_file("vocab.json", NULL);
+    char *ab = strstr(json, "\"ab\":"), changed[20000];
     snprintf(changed, sizeof changed, "%.*s\"abc\":%s", (int)(ab - json), json, ab + 5); // abc, and no ab
     put_text("vocab.json", changed);
-    free(json);
-    put_text("merges.txt", "#version: 0.2\na b\n");
-    expect_die(load_dir, dir, "merges.txt: merge 2: 'a' and 'b' do not join to a token");
-    put_text("merges.txt", "ab c\n");
-    expect_die(load_dir, dir, "merges.txt: merge 1: 'ab' and 'c' do not join to a token");
-    put_text("merges.txt", "a a\n\na bc");
-    expect_die(load_dir, dir, "merges.txt: merge 3: 'a' and 'bc' do not join to a token");
-    put_text("merges.txt", "a a\nab\n");
-    expect_die(load_dir, dir, "merges.txt:2: not two tokens with a space between: 'ab'");
+    static const char *const bad[][2] = {
+        {"#version: 0.2\na b\n", "merges.txt: merge 2: 'a' and 'b' do not join to a token"},
+        {"ab c\n", "merges.txt: merge 1: 'ab' and 'c' do not join to a token"},
+        {"a a\n\na bc", "merges.txt: merge 3: 'a' and 'bc' do not join to a token"},
+        {"a a\nab\n", "merges.txt:2: not two tokens with a space between: 'ab'"}};
+    for (int i = 0; i < 4; i++) expect_dies(bad[i][1], tokenizer_load((put_text("merges.txt", bad[i][0]), dir)));
     put_text("merges.txt", "a a\n");
-    t = tokenizer_load(dir);
-    assert_int_equal(tokenizer_vocab_size(t), 259);
-    tokenizer_free(t);
+    OWN(Tokenizer) *good = tokenizer_load(dir);
+    assert_int_equal(tokenizer_vocab_size(good), 259);
 }
 
 // A good file with a few bytes changed, or cut short: loaded or refused in one line, never a crash. Under the
 // sanitizers of `make asan` also: no byte read outside.
-static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
+static void damage(const char *name)
 {
+    enum { ROUNDS = 60 };
     size_t n;
-    char *good = take_file(name, &n), *bad = malloc(n + 1), text[4096];
-    assert_non_null(bad);
+    FREED char *good = take_file(name, &n), *bad = zeroed(n);
+    char text[4096];
     int refused = 0;
-    for (int round = 0; round < rounds; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         Rng rng = rng_make(23, name, (uint32_t)round);
         memcpy(bad, good, n);
         size_t left = round % 3 ? n : rng_below(rng, 0, n);
         for (uint64_t k = 0; k < 1 + (uint64_t)round % 4 && left; k++)
             bad[rng_below(rng, 2 * k + 1, left)] = round % 2 ? (char)rng_u64(rng, 2 * k + 2) : " \n\"=0,"[round % 6];
         put_bytes(name, bad, left);
-        int status = run_child(load, arg, text, sizeof text);
+        Child child = child_begin();
+        if (!child.pid && strcmp(name, "ranks")) exit(!tokenizer_load(dir));
+        if (!child.pid) exit(!tokenizer_load_ranks(in_dir(name), "gpt2"));
+        int status = child_end(child, text, sizeof text);
         bool one_line = strncmp(text, "error: ", 7) == 0 && strchr(text, '\n') == strrchr(text, '\n');
         if (status != 0 && (status != 1 || !one_line))
             fail_msg("%s, round %d: status %d, '%s'", name, round, status, text);
         refused += status != 0;
     }
-    assert_true(refused > rounds / 4);
-    free(good);
-    free(bad);
+    assert_true(refused > ROUNDS / 4);
     unlink(in_dir(name));
 }
 
@@ -440,31 +293,28 @@ TEST_IN_DIR(test_refused_json)
 {
     put_text("tokenizer.json", "{}");
     assert_int_equal(truncate(in_dir("tokenizer.json"), 129 << 20), 0);
-    expect_die(load_dir, dir, "at most 128 MiB are read");
+    expect_dies("at most 128 MiB are read", tokenizer_load(dir));
     put_text("tokenizer.json",
-               "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
-               "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\\\\Kb\"}, \"behavior\": "
-               "\"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}}");
-    expect_die(load_dir, dir, "tokenizer.json: its regular expression has '\\K' at byte 1");
+             "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
+             "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\\\\Kb\"}, "
+             "\"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+             "\"use_regex\": false}]}}");
+    expect_dies("tokenizer.json: its regular expression has '\\K' at byte 1", tokenizer_load(dir));
 }
 
 TEST_IN_DIR(test_random_damage)
 {
-    enum { N = 3000, ROUNDS = 60 };
-    static char text[N];
-    fill(text, N, 3);
-    Tokenizer *t = train(text, N, 290);
-    char ranks[700];
-    strcpy(ranks, in_dir("ranks"));
-    tokenizer_save_ranks(t, ranks);
-    damage("ranks", load_ranks, ranks, ROUNDS);
+    char text[3000];
+    fill(text, sizeof text, 3);
+    OWN(Tokenizer) *t = train(text, sizeof text, 290, "gpt2");
+    tokenizer_save_ranks(t, in_dir("ranks"));
+    damage("ranks");
     tokenizer_save(t, dir);
-    damage("tokenizer.json", load_dir, dir, ROUNDS);
+    damage("tokenizer.json");
     tokenizer_save_gpt2(t, dir);
-    damage("vocab.json", load_dir, dir, ROUNDS);
+    damage("vocab.json");
     tokenizer_save_gpt2(t, dir);
-    damage("merges.txt", load_dir, dir, ROUNDS);
-    tokenizer_free(t);
+    damage("merges.txt");
 }
 
 TESTS(NULL, NULL)

@@ -5,29 +5,10 @@
 #include "test/test.h"
 #include <math.h>
 
-#include "base/disk.h"
 #include "expect_die.h"
 #include "temp_dir.h"
-#include "text/tokenizer.h"
+#include "tokenizer_case.h"
 
-static void expect_ids(Tokenizer *t, const char *text, size_t n_text, const int32_t *want, size_t n)
-{
-    for (int round = 0; round < 2; round++) { // the second comes from the cache
-        TokenIds ids = {0};
-        tokenizer_encode(t, text, n_text, &ids);
-        if (ids.n != n || (n && memcmp(ids.id, want, n * sizeof *want) != 0)) {
-            for (size_t i = 0; i < ids.n; i++) print_message("%d ", ids.id[i]);
-            fail_msg("'%.*s' gives the ids above, %zu expected", (int)n_text, text, n);
-        }
-        token_ids_free(&ids);
-    }
-}
-
-#define IDS(t, text, ...)                                                                \
-    do {                                                                                 \
-        const int32_t want[] = {0, __VA_ARGS__};                                         \
-        expect_ids(t, text, sizeof text - 1, want + 1, sizeof want / sizeof *want - 1);  \
-    } while (0)
 
 static void expect_text(const Tokenizer *t, const int32_t *id, size_t n, const char *want)
 {
@@ -48,90 +29,63 @@ static void expect_text(const Tokenizer *t, const int32_t *id, size_t n, const c
         expect_text(t, id, sizeof id / sizeof *id, want);               \
     } while (0)
 
+// JSON with ' in place of ".
+static void put_json(const char *name, const char *json)
+{
+    FREED char *quoted = strdup(json);
+    for (char *c = quoted; *c; c++)
+        if (*c == '\'') *c = '"';
+    put_text(name, quoted);
+}
+
 static Tokenizer *load_text(const char *json)
 {
-    put_text("tokenizer.json", json);
+    put_json("tokenizer.json", json);
     return tokenizer_load(dir);
-}
-
-// Saves and loads.
-static Tokenizer *again(Tokenizer *t)
-{
-    tokenizer_save(t, dir);
-    tokenizer_free(t);
-    return tokenizer_load(dir);
-}
-
-static int load(void *arg)
-{
-    tokenizer_free(tokenizer_load(arg));
-    return 0;
-}
-
-static int load_json(void *arg)
-{
-    tokenizer_free(load_text(arg));
-    return 0;
-}
-
-static int save_gpt2(void *t)
-{
-    tokenizer_save_gpt2(t, dir);
-    return 0;
 }
 
 // ---- byte-level
 
-#define BYTES "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+#define BYTES "'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': false}, "
 #define MODEL(more, vocab, merges) \
-    "\"model\": {\"type\": \"BPE\", " more "\"vocab\": {" vocab "}, \"merges\": [" merges "]}}"
-#define ADDED(id, content, more) "{\"id\": " #id ", \"content\": \"" content "\"" more "}"
-#define SPECIAL ", \"special\": true"
-#define RAW ", \"normalized\": false"
+    "'model': {'type': 'BPE', " more "'vocab': {" vocab "}, 'merges': [" merges "]}}"
+#define ADDED(id, content, more) "{'id': " #id ", 'content': '" content "'" more "}"
+#define SPECIAL ", 'special': true"
+#define RAW ", 'normalized': false"
 
-#define FEW "\"[UNK]\": 0, \"[BOS]\": 1, \"a\": 2, \"b\": 3, \"ab\": 4, \"\u0120\": 5, \"\u0120a\": 6"
-#define FEW_MERGES "[\"a\", \"b\"], [\"\u0120\", \"a\"]"
-#define FEW_ADDED "\"added_tokens\": [" ADDED(0, "[UNK]", SPECIAL) ", " ADDED(1, "[BOS]", SPECIAL) "], "
+#define FEW "'[UNK]': 0, '[BOS]': 1, 'a': 2, 'b': 3, 'ab': 4, '\u0120': 5, '\u0120a': 6"
+#define FEW_MERGES "['a', 'b'], ['\u0120', 'a']"
+#define FEW_ADDED "'added_tokens': [" ADDED(0, "[UNK]", SPECIAL) ", " ADDED(1, "[BOS]", SPECIAL) "], "
 
-static int encode_c(void *t)
-{
-    TokenIds ids = {0};
-    tokenizer_encode(t, "abc", 3, &ids);
-    return 0;
-}
+#define FEW_OF(more, merges) "{" FEW_ADDED BYTES MODEL(more, FEW, merges)
 
 TEST_IN_DIR(test_unknown)
 {
-    Tokenizer *t = load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", ", FEW, FEW_MERGES));
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+    TWICE(t, load_text(FEW_OF("'unk_token': '[UNK]', ", FEW_MERGES))) {
         IDS(t, "ab aab", 4, 6, 4);
         IDS(t, "abc\xC3\xA9 c b", 4, 0, 0, 0, 5, 0, 5, 3);
         IDS(t, "[UNK][BOS]", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0); // text stays text
         assert_int_equal(tokenizer_text_bytes(t, 0), 0);
         assert_int_equal(tokenizer_eot(t), -1);
     }
-    tokenizer_free(t);
-    t = load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", \"fuse_unk\": true, ", FEW, FEW_MERGES));
-    t = again(t);
-    IDS(t, "abc\xC3\xA9 c b", 4, 0, 5, 0, 5, 3); // one for each word
-    IDS(t, "cacaca", 0, 2, 0, 2, 0, 2);
-    tokenizer_free(t);
-    t = load_text("{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES));
+    TWICE(t, load_text(FEW_OF("'unk_token': '[UNK]', 'fuse_unk': true, ", FEW_MERGES))) {
+        IDS(t, "abc\xC3\xA9 c b", 4, 0, 5, 0, 5, 3); // one for each word
+        IDS(t, "cacaca", 0, 2, 0, 2, 0, 2);
+    }
+    OWN(Tokenizer) *t = load_text(FEW_OF("", FEW_MERGES));
+    TokenIds ids = {0};
     IDS(t, "ab a", 4, 6);
-    expect_die(encode_c, t, "byte 0x63 of the text has no token");
-    tokenizer_free(t);
-    expect_die(load_json, "{" FEW_ADDED BYTES MODEL("\"unk_token\": \"<unk>\", ", FEW, FEW_MERGES),
-               "unk_token '<unk>' is not in the vocabulary");
+    expect_dies("byte 0x63 of the text has no token", tokenizer_encode(t, "abc", 3, &ids));
+    expect_dies("'<unk>' is not in the vocabulary", load_text(FEW_OF("'unk_token': '<unk>', ", FEW_MERGES)));
 }
 
 // a, ab and "  " are added; "  " is a token of the model too, of two other tokens.
-#define MORE "\"a\": 0, \"b\": 1, \"c\": 2, \"\u0120\": 3, \"\u0120\u0120\": 4, \"<e>\": 5"
+#define MORE "'a': 0, 'b': 1, 'c': 2, '\u0120': 3, '\u0120\u0120': 4, '<e>': 5"
 TEST_IN_DIR(test_added)
 {
-    Tokenizer *t = load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "ca", RAW) ", "
-                             ADDED(7, "cab", RAW) ", " ADDED(8, "  ", "") ", " ADDED(9, "bc", "") "], "
-                             BYTES MODEL("\"unk_token\": null, ", MORE, "[\"\u0120\", \"\u0120\"]"));
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+    TWICE(t, load_text("{'added_tokens': [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "ca", RAW) ", "
+                       ADDED(7, "cab", RAW) ", " ADDED(8, "  ", "") ", " ADDED(9, "bc", "") "], "
+                       BYTES MODEL("'unk_token': null, ", MORE, "['\u0120', '\u0120']"))) {
         IDS(t, "abca", 0, 1, 6);       // ca is found first, bc in what is left
         IDS(t, "cabcab", 7, 7);        // the longest
         IDS(t, "abcabbc", 0, 1, 7, 9);
@@ -142,155 +96,133 @@ TEST_IN_DIR(test_added)
         assert_int_equal(tokenizer_text_bytes(t, 8), 2);
         assert_int_equal(tokenizer_text_bytes(t, 4), 2);
         assert_false(tokenizer_is_special(t, 8));
+        ENDED(token_ids_free) TokenIds ids = {0};
+        tokenizer_encode_texts(t, (TokenizerText[]){{"cab", 3}, {"a bc", 4}}, 2, 2, &ids, NULL);
+        assert_int_equal(ids.n, 4);
+        assert_memory_equal(ids.id, ((int32_t[]){7, 0, 3, 9}), 16);
     }
-    TokenizerText texts[2] = {{"cab", 3}, {"a bc", 4}};
-    TokenIds ids = {0};
-    tokenizer_encode_texts(t, texts, 2, 2, &ids, NULL);
-    assert_int_equal(ids.n, 4);
-    assert_memory_equal(ids.id, ((int32_t[]){7, 0, 3, 9}), 16);
-    token_ids_free(&ids);
-    tokenizer_free(t);
     enum { N = 400000 };
-    char *text = malloc(N); // threads would cut it after the b of "b a"
-    assert_non_null(text);
+    FREED char *text = zeroed(N); // threads would cut it after the b of "b a"
     for (size_t i = 0; i < N; i++) text[i] = "b a"[i % 3];
-    t = load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "b a", RAW) "], "
-                  BYTES MODEL("", MORE, ""));
+    OWN(Tokenizer) *t = load_text("{'added_tokens': [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "b a", RAW) "], "
+                                  BYTES MODEL("", MORE, ""));
+    ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode_texts(t, &(TokenizerText){text, N - 1}, 1, 2, &ids, NULL);
     assert_int_equal(ids.n, N / 3);
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], 6);
-    token_ids_free(&ids);
-    tokenizer_free(t);
-    free(text);
     static const char *const key[] = {"lstrip", "rstrip", "single_word"};
     char json[600], words[80];
     for (int i = 0; i < 3; i++) {
-        snprintf(json, sizeof json, "{\"added_tokens\": [{\"id\": 5, \"content\": \"<e>\", \"%s\": true}], " BYTES
+        snprintf(json, sizeof json, "{'added_tokens': [{'id': 5, 'content': '<e>', '%s': true}], " BYTES
                  MODEL("", MORE, ""), key[i]);
         snprintf(words, sizeof words, "added token '<e>' is not special and has %s", key[i]);
-        expect_die(load_json, json, words);
+        expect_dies(words, load_text(json));
     }
 }
 
 // ---- files of people who mean harm, or of programs that mean something else
 
 #define ANY(more) "{" FEW_ADDED more BYTES MODEL("", FEW, FEW_MERGES)
+#define ONE(first, more) "{" first BYTES MODEL(more, "'a': 0", "")
 #define VOCAB(vocab) "{" BYTES MODEL("", vocab, "")
 
 TEST_IN_DIR(test_hostile)
 {
-    static const struct {
-        const char *json, *words;
-    } row[] = {
-        {"{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES ", [\"a\", \"b\"]"), "merges 0 and 2 join the same tokens"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"a\", \"x\"]"), "merge 0: 'a' and 'x' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"b\", \"a\"]"), "merge 0: 'b' and 'a' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"ab\", \"\"]"), "merge 0: 'ab' and '' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "\"a b ab\""), "merge 0: 'a' and 'b ab' do not join to a token"},
-        {"{" FEW_ADDED BYTES MODEL("", FEW, "5"), "model.merges[0] is neither"},
-        {VOCAB("\"a\": 0, \"b\": 2"), "token 'b': its id is not one of 0..1 (ids must have no holes)"},
-        {VOCAB("\"a\": 0, \"b\": -1"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 2147483648"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 4294967297"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 9223372036854775808"), "too big integer"},
-        {VOCAB("\"a\": 0, \"b\": 1.0"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("\"a\": 0, \"b\": 0"), "id 0 belongs to both 'a' and 'b'"},
-        {VOCAB("\"a\": 0, \"a\": 1"), "duplicate object key"},
-        {VOCAB("\"a\": 0, \"\\ud800\": 1"), "invalid Unicode '\\uD800'"},
-        {VOCAB("\"a\": 0, \"\\udc00\\ud800\": 1"), "invalid Unicode '\\uDC00'"},
-        {VOCAB("\"a\": 0, \"b\\u0000\": 1"), "NUL byte in object key"},
+    static const struct { const char *json, *words; } row[] = {
+        {FEW_OF("", FEW_MERGES ", ['a', 'b']"), "merges 0 and 2 join the same tokens"},
+        {FEW_OF("", "['a', 'x']"), "merge 0: 'a' and 'x' do not join to a token"},
+        {FEW_OF("", "['b', 'a']"), "merge 0: 'b' and 'a' do not join to a token"},
+        {FEW_OF("", "['ab', '']"), "merge 0: 'ab' and '' do not join to a token"},
+        {FEW_OF("", "'a b ab'"), "merge 0: 'a' and 'b ab' do not join to a token"},
+        {FEW_OF("", "5"), "model.merges[0] is neither"},
+        {VOCAB("'a': 0, 'b': 2"), "token 'b': its id is not one of 0..1 (ids must have no holes)"},
+        {VOCAB("'a': 0, 'b': -1"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 2147483648"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 4294967297"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 9223372036854775808"), "too big integer"},
+        {VOCAB("'a': 0, 'b': 1.0"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 0"), "id 0 belongs to both 'a' and 'b'"},
+        {VOCAB("'a': 0, 'a': 1"), "duplicate object key"},
+        {VOCAB("'a': 0, '\\ud800': 1"), "invalid Unicode '\\uD800'"},
+        {VOCAB("'a': 0, '\\udc00\\ud800': 1"), "invalid Unicode '\\uDC00'"},
+        {VOCAB("'a': 0, 'b\\u0000': 1"), "NUL byte in object key"},
         {VOCAB(""), "no tokens in it"},
-        {"{\"added_tokens\": {\"a\": 1}, " BYTES MODEL("", "\"a\": 0", ""), "added_tokens is not a list"},
-        {"{\"added_tokens\": [\"a\"], " BYTES MODEL("", "\"a\": 0", ""), "added_tokens[0] has no content"},
-        {"{\"added_tokens\": [" ADDED(0, "a", ", \"special\": \"true\"") "], " BYTES MODEL("", "\"a\": 0", ""),
-         "'special' is neither true nor false"},
-        {"{\"added_tokens\": [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], "
-         BYTES MODEL("", "\"a\": 0", ""), "no token has id 2"},
-        {"{" BYTES MODEL("\"unk_token\": 5, ", "\"a\": 0", ""), "unk_token is no string"},
-        {"{" BYTES MODEL("\"ignore_merges\": 1, ", "\"a\": 0", ""), "'ignore_merges' is neither true nor false"},
-        {"{" BYTES MODEL("\"dropout\": 0.1, ", "\"a\": 0", ""), "'dropout' is set"},
-        {ANY("\"version\": \"2.0\", "), "version is not \"1.0\""},
-        {ANY("\"post_processor\": {\"type\": \"x\"}, "), "post_processor x is not known here"},
-        {ANY("\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [5]}, "), "post_processor begins with ''"},
+        {ONE("'added_tokens': {'a': 1}, ", ""), "added_tokens is not a list"},
+        {ONE("'added_tokens': ['a'], ", ""), "added_tokens[0] has no content"},
+        {ONE("'added_tokens': [" ADDED(0, "a", ", 'special': 'true'") "], ", ""), "'special' is neither true nor"},
+        {ONE("'added_tokens': [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], ", ""), "no token has id 2"},
+        {ONE("", "'unk_token': 5, "), "unk_token is no string"},
+        {ONE("", "'ignore_merges': 1, "), "'ignore_merges' is neither true nor false"},
+        {ONE("", "'dropout': 0.1, "), "'dropout' is set"},
+        {ANY("'version': '2.0', "), "version is not \"1.0\""},
+        {ANY("'post_processor': {'type': 'x'}, "), "post_processor x is not known here"},
+        {ANY("'post_processor': {'type': 'BertProcessing', 'cls': [5]}, "), "post_processor begins with ''"},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        expect_die(load_json, (void *)(uintptr_t)row[i].json, row[i].words);
-    enum { DEEP = 100000 };
-    char *deep = zeroed(DEEP + 1);
-    memset(deep, '[', DEEP);
-    deep[DEEP] = 0;
-    expect_die(load_json, deep, "maximum parsing depth");
-    free(deep);
-    Tokenizer *t = load_text(ANY("\"post_processor\": {\"type\": \"RobertaProcessing\", \"cls\": [\"[BOS]\", 1]}, "));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) expect_dies(row[i].words, load_text(row[i].json));
+    static char deep[100001];
+    memset(deep, '[', sizeof deep - 1);
+    expect_dies("maximum parsing depth", load_text(deep));
+    OWN(Tokenizer)
+        *t = load_text(ANY("'post_processor': {'type': 'RobertaProcessing', 'cls': ['[BOS]', 1]}, ")),
+        *u = load_text("{'version': '1.0', " FEW_ADDED BYTES MODEL("'dropout': 0.0, ", FEW, FEW_MERGES));
     assert_int_equal(tokenizer_bos(t), 1);
-    tokenizer_free(t);
-    t = load_text("{\"version\": \"1.0\", " FEW_ADDED BYTES MODEL("\"dropout\": 0.0, ", FEW, FEW_MERGES));
-    IDS(t, "ab", 4);
-    tokenizer_free(t);
+    IDS(u, "ab", 4);
     assert_int_equal(unlink(in_dir("tokenizer.json")), 0);
-    put_text("vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}");
+    put_json("vocab.json", "{'a': 0, 'b': 1, 'ab': 2}");
     put_text("merges.txt", "#version: 0.2\na b\na b\n");
-    expect_die(load, dir, "merges 0 and 1 join the same tokens");
+    expect_dies("merges 0 and 1 join the same tokens", tokenizer_load(dir));
 }
 
 // ---- form C
 
 // é is one token of two bytes, the letter e and the accent's bytes CC and 81 are tokens too. <e> and <f> are added.
-#define ACCENT "\"e\": 0, \"\u00C3\": 1, \"\u00A9\": 2, \"\u00C3\u00A9\": 3, \"\u00CC\": 4, \"\u0123\": 5, " \
-    "\"\u0120\": 6"
+#define ACCENT "'e': 0, '\u00C3': 1, '\u00A9': 2, '\u00C3\u00A9': 3, '\u00CC': 4, '\u0123': 5, " \
+    "'\u0120': 6"
 #define NORMAL(kind, more) \
-    "{\"normalizer\": " kind ", \"added_tokens\": [" ADDED(7, "<e>", RAW) ", " ADDED(8, "\u00E9\u00E9", "") more "], " \
-    BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]")
+    "{'normalizer': " kind ", 'added_tokens': [" ADDED(7, "<e>", RAW) ", " ADDED(8, "\u00E9\u00E9", "") more "], " \
+    BYTES MODEL("", ACCENT, "['\u00C3', '\u00A9']")
 
 TEST_IN_DIR(test_form_c)
 {
-    Tokenizer *t = load_text(NORMAL("null", ""));
-    IDS(t, "e\u0301\u00E9", 0, 4, 5, 3);
-    tokenizer_free(t);
-    t = load_text(NORMAL("{\"type\": \"NFC\"}", ""));
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+    OWN(Tokenizer) *plain = load_text(NORMAL("null", "")), *raw;
+    IDS(plain, "e\u0301\u00E9", 0, 4, 5, 3);
+    TWICE(t, load_text(NORMAL("{'type': 'NFC'}", ""))) {
         IDS(t, "e\u0301 \u00E9", 3, 6, 3);
         IDS(t, "e\u0301\u00E9 e", 8, 6, 0);         // found in the form C
         IDS(t, "e<e>\u0301e\u0301", 0, 7, 4, 5, 3); // each side has a form C of its own
         IDS(t, "\u0301", 4, 5);
         TEXT(t, "e\u0301\u00E9", 0, 4, 5, 3);        // decoding leaves the bytes
+        expect_dies("cannot say which tokens are added or unknown, or NFC", tokenizer_save_gpt2(t, dir));
     }
-    expect_die(save_gpt2, t, "cannot say which tokens are added or unknown, or NFC");
-    tokenizer_free(t);
-    expect_die(load_json, NORMAL("{\"type\": \"NFC\"}", ", " ADDED(9, "e\u0301", "")),
-               "added token 'e\u0301' is normalized, and not in form C");
-    expect_die(load_json, NORMAL("{\"type\": \"NFKC\"}", ""), "normalizer NFKC is not NFC, or [Prepend");
-    t = load_text(NORMAL("{\"type\": \"NFC\"}", ", " ADDED(9, "e\u0301", RAW)));
-    IDS(t, "ee\u0301", 0, 9);
-    tokenizer_free(t);
+    expect_dies("added token 'e\u0301' is normalized, and not in form C",
+                load_text(NORMAL("{'type': 'NFC'}", ", " ADDED(9, "e\u0301", ""))));
+    expect_dies("normalizer NFKC is not NFC, or [Prepend", load_text(NORMAL("{'type': 'NFKC'}", "")));
+    raw = load_text(NORMAL("{'type': 'NFC'}", ", " ADDED(9, "e\u0301", RAW)));
+    IDS(raw, "ee\u0301", 0, 9);
 }
 
 // A text in blocks for threads has the ids of the whole.
 TEST_IN_DIR(test_form_c_threads)
 {
     enum { N = 300000, BYTES_EACH = 5 };
-    static const char piece[BYTES_EACH + 1] = "ee\u0301 ";
-    char *text = zeroed((size_t)N * BYTES_EACH);
-    for (size_t i = 0; i < N; i++) memcpy(text + i * BYTES_EACH, piece, BYTES_EACH);
-    Tokenizer *t = load_text("{\"normalizer\": {\"type\": \"NFC\"}, \"added_tokens\": [], "
-                             BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]"));
-    TokenIds ids = {0};
-    tokenizer_encode_texts(t, &(TokenizerText){text, (size_t)N * BYTES_EACH}, 1, 2, &ids, NULL);
+    FREED char *text = zeroed(N * BYTES_EACH + 1);
+    for (size_t i = 0; i < N; i++) strcpy(text + i * BYTES_EACH, "ee\u0301 ");
+    OWN(Tokenizer) *t = load_text("{'normalizer': {'type': 'NFC'}, 'added_tokens': [], "
+                                  BYTES MODEL("", ACCENT, "['\u00C3', '\u00A9']"));
+    ENDED(token_ids_free) TokenIds ids = {0};
+    tokenizer_encode_texts(t, &(TokenizerText){text, N * BYTES_EACH}, 1, 2, &ids, NULL);
     assert_int_equal(ids.n, 3 * N);
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], ((int32_t[]){0, 3, 6})[i % 3]);
-    token_ids_free(&ids);
-    tokenizer_free(t);
-    free(text);
 }
 
 // ---- where a text begins and ends
 
-#define ENDS "\"<|endoftext|>\": 2, \"<s>\": 3, \"</s>\": 4"
+#define ENDS "'<|endoftext|>': 2, '<s>': 3, '</s>': 4"
 #define SMALL(first, post)                                                                 \
-    "{\"added_tokens\": [" first ADDED(3, "<s>", SPECIAL) ", " ADDED(4, "</s>", SPECIAL) "], " \
-    "\"post_processor\": " post ", " BYTES MODEL("", "\"a\": 0, \"b\": 1, " ENDS, "")
+    "{'added_tokens': [" first ADDED(3, "<s>", SPECIAL) ", " ADDED(4, "</s>", SPECIAL) "], " \
+    "'post_processor': " post ", " BYTES MODEL("", "'a': 0, 'b': 1, " ENDS, "")
 #define GPT2 ADDED(2, "<|endoftext|>", SPECIAL) ", "
-#define STARTS(token) "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"" token "\"}}]}"
+#define STARTS(token) "{'type': 'TemplateProcessing', 'single': [{'SpecialToken': {'id': '" token "'}}]}"
 #define BEGIN STARTS("<s>")
 
 TEST_IN_DIR(test_ends)
@@ -301,64 +233,44 @@ TEST_IN_DIR(test_ends)
     } row[] = {
         {SMALL(GPT2, "null"), NULL, 2, 2, 2},
         {SMALL(GPT2, "null"), "{}", 2, -1, 2},
-        {SMALL(GPT2, "null"), "{\"bos_token\": null, \"eos_token\": \"</s>\"}", 2, -1, 4}, // as Qwen
-        {SMALL(GPT2, "null"), "{\"bos_token\": \"<|endoftext|>\", \"add_bos_token\": false}", 2, 2, 2}, // as GPT-2
-        {SMALL(GPT2, "null"), "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", 2, -1, 4}, // SmolLM2's chat model
+        {SMALL(GPT2, "null"), "{'bos_token': null, 'eos_token': '</s>'}", 2, -1, 4}, // as Qwen
+        {SMALL(GPT2, "null"), "{'bos_token': '<|endoftext|>', 'add_bos_token': false}", 2, 2, 2}, // as GPT-2
+        {SMALL(GPT2, "null"), "{'bos_token': '<s>', 'eos_token': '</s>'}", 2, -1, 4}, // SmolLM2's chat model
         {SMALL("", "null"), NULL, -1, -1, -1},
-        {SMALL("", "null"), "{\"eos_token\": {\"content\": \"</s>\"}}", 4, -1, 4},
-        {SMALL("", "null"), "{\"eos_token\": \"</s>\", \"bos_token\": \"<s>\"}", 4, -1, 4},
-        {SMALL("", "null"), "{\"eos_token\": \"</s>\", \"bos_token\": \"<s>\", \"add_bos_token\": true, "
-                            "\"model_max_length\": 1000000000000000019884624838656}", 4, 3, 4},
-        {SMALL("", BEGIN), "{\"eos_token\": \"</s>\"}", 4, 3, 4},
-        {SMALL("", BEGIN), "{\"eos_token\": \"</s>\", \"add_bos_token\": false}", 4, -1, 4},
-        {SMALL(GPT2, "{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, " BEGIN "]}"), NULL,
-         2, 3, 2},
-        {SMALL(GPT2, "null"), "{\"document_token\": \"</s>\", \"bos_token\": \"</s>\"}", 4, 4, 4},
-        {SMALL(GPT2, "null"), "{\"eos_token\": \"a\", \"bos_token\": \"nothing\"}", 2, -1, 2}, // no special tokens
+        {SMALL("", "null"), "{'eos_token': {'content': '</s>'}}", 4, -1, 4},
+        {SMALL("", "null"), "{'eos_token': '</s>', 'bos_token': '<s>'}", 4, -1, 4},
+        {SMALL("", "null"), "{'eos_token': '</s>', 'bos_token': '<s>', 'add_bos_token': true, "
+                            "'model_max_length': 1000000000000000019884624838656}", 4, 3, 4},
+        {SMALL("", BEGIN), "{'eos_token': '</s>'}", 4, 3, 4},
+        {SMALL("", BEGIN), "{'eos_token': '</s>', 'add_bos_token': false}", 4, -1, 4},
+        {SMALL(GPT2, "{'type': 'Sequence', 'processors': [{'type': 'ByteLevel'}, " BEGIN "]}"), NULL, 2, 3, 2},
+        {SMALL(GPT2, "null"), "{'document_token': '</s>', 'bos_token': '</s>'}", 4, 4, 4},
+        {SMALL(GPT2, "null"), "{'eos_token': 'a', 'bos_token': 'nothing'}", 2, -1, 2}, // no special tokens
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         unlink(in_dir("tokenizer_config.json"));
-        if (row[i].config) put_text("tokenizer_config.json", row[i].config);
-        Tokenizer *t = load_text(row[i].json);
-        for (int k = 0; k < 2; k++, t = k < 2 ? again(t) : t) {
+        if (row[i].config) put_json("tokenizer_config.json", row[i].config);
+        TWICE(t, load_text(row[i].json)) {
             if (tokenizer_eot(t) != row[i].eot || tokenizer_bos(t) != row[i].bos)
-                fail_msg("row %zu, round %d: eot %d, bos %d", i, k, tokenizer_eot(t), tokenizer_bos(t));
+                fail_msg("row %zu, round %d: eot %d, bos %d", i, last != NULL, tokenizer_eot(t), tokenizer_bos(t));
             for (int32_t id = 0; id < 5; id++)
                 assert_int_equal(tokenizer_ends(t, id), id == row[i].eot || id == row[i].also);
         }
-        tokenizer_free(t);
     }
     unlink(in_dir("tokenizer_config.json"));
-    put_text("special_tokens_map.json", "{\"eos_token\": \"</s>\"}");
-    Tokenizer *t = load_text(SMALL("", "null"));
+    put_json("special_tokens_map.json", "{'eos_token': '</s>'}");
+    OWN(Tokenizer) *t = load_text(SMALL("", "null"));
     assert_int_equal(tokenizer_eot(t), 4);
-    tokenizer_free(t);
-    expect_die(load_json, SMALL("", STARTS("a")), "post_processor begins with 'a', which is no special token");
-}
-
-static int set_eot_a(void *t)
-{
-    tokenizer_set_eot(t, "a", "folder");
-    return 0;
-}
-
-static int set_eot_default(void *t)
-{
-    tokenizer_set_eot(t, NULL, "folder");
-    return 0;
+    expect_dies("post_processor begins with 'a', which is no special token", load_text(SMALL("", STARTS("a"))));
 }
 
 TEST_IN_DIR(test_set_eot)
 {
-    Tokenizer *t = load_text(SMALL("", "null"));
-    expect_die(set_eot_a, t, "folder: 'a' is not one of its special tokens (<s>, </s>)");
-    expect_die(set_eot_default, t, "folder: no token separates documents");
-    tokenizer_set_eot(t, "<s>", "folder");
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
-        assert_int_equal(tokenizer_eot(t), 3);
-        assert_int_equal(tokenizer_bos(t), 3);
-    }
-    tokenizer_free(t);
+    Tokenizer *made = load_text(SMALL("", "null"));
+    expect_dies("folder: 'a' is not one of its special tokens (<s>, </s>)", tokenizer_set_eot(made, "a", "folder"));
+    expect_dies("folder: no token separates documents", tokenizer_set_eot(made, NULL, "folder"));
+    tokenizer_set_eot(made, "<s>", "folder");
+    TWICE(t, made) assert_true(tokenizer_eot(t) == 3 && tokenizer_bos(t) == 3);
 }
 
 // ---- SentencePiece
@@ -369,31 +281,30 @@ enum { PIECES = 259 };
 static const char *const pieces[] = {"\u2581",   "a",          "b",            "c",      "ab",
                                      "\u2581a",  "\u2581ab",   "\u2581\u2581", "\u00E9", "bc"};
 enum { SP = PIECES, A, BB, C, AB, _A, _AB, __, E, BC, N_PIECES = BC + 1 };
-static const char merges[] = "[\"a\", \"b\"], [\"\u2581\", \"a\"], [\"\u2581\", \"ab\"], [\"\u2581a\", \"b\"], "
-                             "[\"\u2581\", \"\u2581\"], [\"b\", \"c\"]";
+static const char merges[] = "['a', 'b'], ['\u2581', 'a'], ['\u2581', 'ab'], ['\u2581a', 'b'], "
+                             "['\u2581', '\u2581'], ['b', 'c']";
 
 static char *llama_json(const char *head, const char *more)
 {
     static char text[20000];
-    char *at = text + sprintf(text, "{\"added_tokens\": [" ADDED(0, "<unk>", SPECIAL) ", " ADDED(1, "<s>", SPECIAL) ", "
-                              ADDED(2, "</s>", SPECIAL) "%s], %s, \"model\": {\"type\": \"BPE\", "
-                              "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true, "
-                              "\"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2", more, head);
-    for (int b = 0; b < 256; b++) at += sprintf(at, ", \"<0x%02X>\": %d", b, B(b));
-    for (int i = 0; i < N_PIECES - PIECES; i++) at += sprintf(at, ", \"%s\": %d", pieces[i], PIECES + i);
-    sprintf(at, "}, \"merges\": [%s]}}", merges);
+    char *at = text + sprintf(text, "{'added_tokens': [" ADDED(0, "<unk>", SPECIAL) ", " ADDED(1, "<s>", SPECIAL) ", "
+                              ADDED(2, "</s>", SPECIAL) "%s], %s, 'model': {'type': 'BPE', "
+                              "'unk_token': '<unk>', 'fuse_unk': true, 'byte_fallback': true, "
+                              "'vocab': {'<unk>': 0, '<s>': 1, '</s>': 2", more, head);
+    for (int b = 0; b < 256; b++) at += sprintf(at, ", '<0x%02X>': %d", b, B(b));
+    for (int i = 0; i < N_PIECES - PIECES; i++) at += sprintf(at, ", '%s': %d", pieces[i], PIECES + i);
+    sprintf(at, "}, 'merges': [%s]}}", merges);
     return text;
 }
 
-#define REPLACE "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}"
-#define PREPEND "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}"
-#define LLAMA "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [" PREPEND ", " REPLACE "]}, " \
-              "\"pre_tokenizer\": null, \"post_processor\": " BEGIN
+#define REPLACE "{'type': 'Replace', 'pattern': {'String': ' '}, 'content': '\u2581'}"
+#define PREPEND "{'type': 'Prepend', 'prepend': '\u2581'}"
+#define LLAMA "'normalizer': {'type': 'Sequence', 'normalizers': [" PREPEND ", " REPLACE "]}, " \
+              "'pre_tokenizer': null, 'post_processor': " BEGIN
 
 TEST_IN_DIR(test_characters)
 {
-    Tokenizer *t = load_text(llama_json(LLAMA, ""));
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+    TWICE(t, load_text(llama_json(LLAMA, ""))) {
         IDS(t, "ab", _AB);
         IDS(t, "ab ab", _AB, _AB);
         IDS(t, " a  b", SP, _A, __, BB); // a space before the space
@@ -411,46 +322,39 @@ TEST_IN_DIR(test_characters)
         assert_int_equal(tokenizer_text_bytes(t, B(65)), 1);
         assert_string_equal(tokenizer_pattern(t), "none");
     }
-    tokenizer_free(t);
     char *json = llama_json(LLAMA, ""), *byte = strstr(json, "<0x7F>");
     byte[1] = 'x';
-    expect_die(load_json, json, "255 of 256 bytes have a token, and <0x7F> is missing");
-    expect_die(load_json, llama_json(LLAMA, ", {\"id\": 269, \"content\": \"x\"}"),
-               "added token 'x' is not special and normalized, with a normalizer");
-    expect_die(load_json, llama_json("\"normalizer\": {\"type\": \"NFD\"}", ""),
-               "normalizer NFD is not NFC, or [Prepend");
+    expect_dies("255 of 256 bytes have a token, and <0x7F> is missing", load_text(json));
+    expect_dies("added token 'x' is not special and normalized, with a normalizer",
+                load_text(llama_json(LLAMA, ", {'id': 269, 'content': 'x'}")));
     json = llama_json(LLAMA, "");
-    memcpy(strstr(json, "\"a\", \"b\"], [\"\u2581\""), "\"<0x41>\"", 8);
-    expect_die(load_json, json, "tokenizer.json"); // a merge of a byte's name
+    memcpy(strstr(json, "'a', 'b'], ['\u2581'"), "'<0x41>'", 8);
+    expect_dies("tokenizer.json", load_text(json)); // a merge of a byte's name
 }
 
 TEST_IN_DIR(test_metaspace)
 {
-#define METASPACE(more) "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\"" more "}"
-    static const char *const scheme[] = {"always", "first", "never"};
-    for (int split = 0; split < 2; split++)
-        for (int k = 0; k < 3; k++) {
-            char head[200];
-            snprintf(head, sizeof head, METASPACE(", \"prepend_scheme\": \"%s\", \"split\": %s"), scheme[k],
-                     split ? "true" : "false");
-            Tokenizer *t = load_text(llama_json(head, ", {\"id\": 269, \"content\": \"<x>\", \"normalized\": false}"));
-            for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
-                if (k < 2) IDS(t, "a", _A);
-                else IDS(t, "a", A);
-                IDS(t, " ab", _AB); // there is one
-                if (split) IDS(t, "\u2581  a", SP, SP, _A);
-                else IDS(t, "\u2581  a", __, _A); // no merge of two and one; the left pair first
-                if (k == 0) IDS(t, "a<x>a", _A, 269, _A);
-                if (k == 1) IDS(t, "a<x>a", _A, 269, A);
-                if (k == 2) IDS(t, "a<x>a", A, 269, A);
-                if (k == 1) IDS(t, "<x>a", 269, A);
-                assert_string_equal(tokenizer_pattern(t), split ? "custom" : "none");
-            }
-            tokenizer_free(t);
+#define METASPACE(more) "'pre_tokenizer': {'type': 'Metaspace', 'replacement': '\u2581'" more "}"
+    static const struct { const char *name; int32_t a, x_a; } scheme[] = { // ids of "a", and behind <x>
+        {"always", _A, _A}, {"first", _A, A}, {"never", A, A}};
+    for (int k = 0; k < 6; k++) {
+        bool split = k >= 3;
+        int32_t a = scheme[k % 3].a, x_a = scheme[k % 3].x_a;
+        char head[200];
+        snprintf(head, sizeof head, METASPACE(", 'prepend_scheme': '%s', 'split': %s"), scheme[k % 3].name,
+                 split ? "true" : "false");
+        TWICE(t, load_text(llama_json(head, ", {'id': 269, 'content': '<x>', 'normalized': false}"))) {
+            IDS(t, "a", a);
+            IDS(t, " ab", _AB); // there is one
+            if (split) IDS(t, "\u2581  a", SP, SP, _A);
+            else IDS(t, "\u2581  a", __, _A); // no merge of two and one; the left pair first
+            IDS(t, "a<x>a", a, 269, x_a);
+            IDS(t, "<x>a", 269, x_a);
+            assert_string_equal(tokenizer_pattern(t), split ? "custom" : "none");
         }
-    expect_die(load_json, llama_json(METASPACE(", \"prepend_scheme\": \"last\""), ""),
-               "not Metaspace with U+2581 alone");
-    expect_die(load_json, llama_json(LLAMA ", " METASPACE(""), ""), "duplicate object key");
+    }
+    expect_dies("not Metaspace with U+2581 alone", load_text(llama_json(METASPACE(", 'prepend_scheme': 'last'"), "")));
+    expect_dies("duplicate object key", load_text(llama_json(LLAMA ", " METASPACE(""), "")));
 }
 
 // ---- SentencePiece's model file
@@ -522,17 +426,16 @@ static Proto model(int type, bool bytes, int prefix, int squeeze)
     return p;
 }
 
-static Tokenizer *load_model(const Proto *p)
+static Tokenizer *load_model(Proto p)
 {
-    assert_true(disk_write_file(in_dir("tokenizer.model"), p->bytes, p->n));
+    unlink(in_dir("tokenizer.json"));
+    put_bytes("tokenizer.model", p.bytes, p.n);
     return tokenizer_load(dir);
 }
 
 TEST_IN_DIR(test_model)
 {
-    Proto p = model(2, true, -1, 0);
-    Tokenizer *t = load_model(&p);
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) { // then as tokenizer.json, which comes first
+    TWICE(t, load_model(model(2, true, -1, 0))) { // then as tokenizer.json, which comes first
         IDS(t, "abc ab", _AB, C, _AB);
         IDS(t, " a  b", SP, _A, __, BB);
         IDS(t, "\u00E9\u00EA", SP, E, B(0xC3), B(0xAA));
@@ -540,30 +443,20 @@ TEST_IN_DIR(test_model)
         assert_int_equal(tokenizer_eot(t), 2);
         assert_int_equal(tokenizer_bos(t), 1);
     }
-    tokenizer_free(t);
-    assert_int_equal(unlink(in_dir("tokenizer.json")), 0);
-    put_text("tokenizer_config.json", "{\"add_bos_token\": false}");
-    t = tokenizer_load(in_dir("tokenizer.model"));
-    assert_int_equal(tokenizer_bos(t), -1);
-    tokenizer_free(t);
+    put_json("tokenizer_config.json", "{'add_bos_token': false}");
+    OWN(Tokenizer) *without = tokenizer_load(in_dir("tokenizer.model"));
+    assert_int_equal(tokenizer_bos(without), -1);
     assert_int_equal(unlink(in_dir("tokenizer_config.json")), 0);
-    p = model(2, true, -1, -1); // the defaults: a prefix, and spaces squeezed
-    t = load_model(&p);
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+    TWICE(t, load_model(model(2, true, -1, -1))) { // the defaults: a prefix, and spaces squeezed
         IDS(t, "  ab   a  ", _AB, _A);
         IDS(t, "   ", );
         IDS(t, "a \u2581", _A); // the sign is a space, but only at the end
         IDS(t, "\u2581a", SP, _A);
     }
-    tokenizer_free(t);
-    assert_int_equal(unlink(in_dir("tokenizer.json")), 0);
-    p = model(2, false, 0, 0);
-    t = load_model(&p);
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+    TWICE(t, load_model(model(2, false, 0, 0))) {
         IDS(t, "abxxy a zab", AB, 0, _A, SP, 0, AB); // neighbours that are unknown are one
         IDS(t, "abcabcabcabcabcxyxyxyxy", AB, C, AB, C, AB, C, AB, C, AB, C, 0);
     }
-    tokenizer_free(t);
 }
 
 // User-defined pieces: the longest at each place, and no merge crosses them.
@@ -573,21 +466,13 @@ TEST_IN_DIR(test_user_defined)
     put_piece(&p, "<x>", 0, 4);   // 269; all have the same score, which says nothing
     put_piece(&p, "<x>a", 0, 4);  // 270
     put_piece(&p, "cab", 0, 4);   // 271
-    Tokenizer *t = load_model(&p);
-    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+    TWICE(t, load_model(p)) {
         IDS(t, "ab<x>ab", AB, 270, BB);
         IDS(t, "<x>b<x", 269, BB, B('<'), B('x'));
         IDS(t, "abcab ab", AB, 271, _AB);
         TEXT(t, "<x>ab", 270, BB);
         assert_int_equal(tokenizer_text_bytes(t, 269), 3);
     }
-    tokenizer_free(t);
-}
-
-static int save_json(void *t)
-{
-    tokenizer_save(t, dir);
-    return 0;
 }
 
 // A control piece is no space, whatever it looks like; a file of another kind would spell it like the piece of a space.
@@ -595,10 +480,9 @@ TEST_IN_DIR(test_spelled_alike)
 {
     Proto p = model(2, true, 0, 0);
     put_piece(&p, "\u2581", 0, 3);
-    Tokenizer *t = load_model(&p);
+    OWN(Tokenizer) *t = load_model(p);
     IDS(t, "a b", A, SP, BB);
-    expect_die(save_json, t, "tokens 259 and 269 are both spelled '\u2581'");
-    tokenizer_free(t);
+    expect_dies("tokens 259 and 269 are both spelled '\u2581'", tokenizer_save(t, dir));
 }
 
 static Proto with_piece(const char *piece, float score, int type)
@@ -609,19 +493,20 @@ static Proto with_piece(const char *piece, float score, int type)
     return p;
 }
 
-// A message of one field.
-static Proto wrong_kind(uint64_t field, int kind, const void *bytes, size_t n)
+// The model with one field more in the message `message`: a text, or (NULL) a number.
+static Proto with_field(int message, int field, const char *text, uint64_t number)
 {
-    Proto p = {0};
-    put_varint(&p, field << 3 | (uint64_t)kind);
-    put(&p, bytes, n);
+    Proto p = model(2, true, 1, 0), more = {0};
+    if (text) put_field(&more, field, text, strlen(text));
+    else put_number(&more, field, number);
+    put_field(&p, message, more.bytes, more.n);
     return p;
 }
 
 static void expect_refused(Proto p, const char *words)
 {
-    assert_true(disk_write_file(in_dir("tokenizer.model"), p.bytes, p.n));
-    expect_die(load, in_dir("tokenizer.model"), words);
+    put_bytes("tokenizer.model", p.bytes, p.n);
+    expect_dies(words, tokenizer_load(in_dir("tokenizer.model")));
 }
 
 TEST_IN_DIR(test_model_errors)
@@ -648,61 +533,42 @@ TEST_IN_DIR(test_model_errors)
 // Fields that are refused, and bytes that are no fields.
 TEST_IN_DIR(test_model_fields)
 {
-    Proto p = model(2, true, 1, 0), more = {0};
-    put_field(&more, 2, "table", 5);
-    put_field(&p, 3, more.bytes, more.n);
-    expect_refused(p, "normalizer '' with a table of characters");
-    p = model(2, true, 1, 0);
-    put_field(&p, 5, more.bytes, more.n);
-    expect_refused(p, "denormalizer '' with a table of characters");
-    p = model(2, true, 1, 0), more.n = 0;
-    put_number(&more, 5, 0);
-    put_field(&p, 3, more.bytes, more.n);
-    expect_refused(p, "spaces are not escaped");
-    p = model(2, true, 1, 0), more.n = 0;
-    put_number(&more, 24, 1);
-    put_field(&p, 2, more.bytes, more.n);
-    expect_refused(p, "spaces are suffixes");
-    p = model(2, true, 0, 1);
+    expect_refused(with_field(3, 2, "table", 0), "normalizer '' with a table of characters");
+    expect_refused(with_field(5, 2, "table", 0), "denormalizer '' with a table of characters");
+    expect_refused(with_field(3, 5, NULL, 0), "spaces are not escaped");
+    expect_refused(with_field(2, 24, NULL, 1), "spaces are suffixes");
+    expect_refused(with_field(2, 3, NULL, ((uint64_t)1 << 32) + 2), "a model of type ?"); // BPE in its low half
+    Proto p = model(2, true, 0, 1);
     put_piece(&p, "<x>", 0, 4);
     expect_refused(p, "piece 269 is user-defined, with remove_extra_whitespaces");
-    expect_refused(wrong_kind(1, 0, "\x05", 1), "field 1 holds a number, not bytes");
-    expect_refused(wrong_kind(2, 0, "\x05", 1), "field 2 holds a number, not bytes");
-    p = (Proto){0}, more.n = 0;
-    put_field(&more, 1, "a", 1);
-    put_number(&more, 2, 7);
-    put_field(&p, 1, more.bytes, more.n);
-    expect_refused(p, "byte 5: field 2 holds a number, not 4 bytes");
-    p = (Proto){0}, more.n = 0;
-    put_field(&more, 3, "a", 1);
-    put_field(&p, 1, more.bytes, more.n);
-    expect_refused(p, "field 3 holds bytes, not a number");
-    p = model(2, true, 1, 0), more.n = 0;
-    put_number(&more, 3, ((uint64_t)1 << 32) + 2); // BPE in its low half
-    put_field(&p, 2, more.bytes, more.n);
-    expect_refused(p, "a model of type ?");
-    expect_refused(wrong_kind(0, 0, "\x05", 1), "byte 0: field 0, which protobuf has not");
-    expect_refused(wrong_kind((uint64_t)1 << 29, 0, "\x05", 1), "byte 0: field 536870912, which protobuf has not");
-    p = (Proto){0};
-    expect_refused(p, "a model of type Unigram");
-    for (int i = 0; i < 11; i++) put(&p, "\xFF", 1);
-    expect_refused(p, "byte 10: a number of more than 10 bytes");
-    p.n = 4;
-    expect_refused(p, "byte 4: cut short");
-    p.n = 0;
-    put(&p, "\x0A\x7F" "ab", 4);
-    expect_refused(p, "byte 0: a field of 127 bytes, and 2 are left");
-    p.n = 0;
-    put(&p, "\x0B", 1); // a group
-    expect_refused(p, "byte 0: not a field of protobuf");
+    static const struct { const char *bytes; size_t n; const char *words; } raw[] = {
+        {"", 0, "a model of type Unigram"},
+        {"\x08\x05", 2, "field 1 holds a number, not bytes"},
+        {"\x10\x05", 2, "field 2 holds a number, not bytes"},
+        {"\x0A\x05\x0A\x01" "a\x10\x07", 7, "byte 5: field 2 holds a number, not 4 bytes"},
+        {"\x0A\x03\x1A\x01" "a", 5, "field 3 holds bytes, not a number"},
+        {"\x00\x05", 2, "byte 0: field 0, which protobuf has not"},
+        {"\x80\x80\x80\x80\x10\x05", 6, "byte 0: field 536870912, which protobuf has not"},
+        {"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 11, "byte 10: a number of more than 10 bytes"},
+        {"\xFF\xFF\xFF\xFF", 4, "byte 4: cut short"},
+        {"\x0A\x7F" "ab", 4, "byte 0: a field of 127 bytes, and 2 are left"},
+        {"\x0B", 1, "byte 0: not a field of protobuf"}, // a group
+    };
+    for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
+        p.n = 0;
+        put(&p, raw[i].bytes, raw[i].n);
+        expect_refused(p, raw[i].words);
+    }
     p = model(2, true, 1, 0);
     for (size_t n = p.n; n > 0; n -= n < 40 ? 1 : 37) { // cut anywhere: taken or refused in a line
-        assert_true(disk_write_file(in_dir("tokenizer.model"), p.bytes, n - 1));
+        put_bytes("tokenizer.model", p.bytes, n - 1);
         char text[8192];
-        assert_in_range(run_child(load, in_dir("tokenizer.model"), text, sizeof text), 0, 1);
+        Child c = child_begin();
+        if (!c.pid) exit(tokenizer_load(in_dir("tokenizer.model")) == NULL);
+        assert_in_range(child_end(c, text, sizeof text), 0, 1);
     }
     put_text("x.txt", "");
-    expect_die(load, in_dir("x.txt"), "not a tokenizer by its name");
+    expect_dies("not a tokenizer by its name", tokenizer_load(in_dir("x.txt")));
 }
 
 TESTS(NULL, NULL)

@@ -1,15 +1,16 @@
 // Tests of warc: records of every kind, what is left out and what is an error; a file cut off anywhere; pages (HTML),
 // which are refused; and the texts as documents, in the corpus reader, in a recipe and from a pipe.
 #define PROGRAM "prepare"
-#define _GNU_SOURCE // asprintf
 
 #include "test/test.h"
-#include <zlib.h>
 
-#include "data/prep/corpus.h"
 #include "data/web/warc.h"
 #include "expect_die.h"
 #include "program.h"
+#include "gzip.h"
+#include "corpus_case.h"
+
+OWNER(Warc, warc_close)
 
 enum { MOST = 1 << 20 };
 
@@ -22,9 +23,7 @@ typedef struct {
 static size_t read_file(void *arg, void *out, size_t n)
 {
     File *f = arg;
-    size_t k = f->n - f->at;
-    if (k > n) k = n;
-    if (k > f->step) k = f->step;
+    size_t most = n < f->step ? n : f->step, k = f->n - f->at < most ? f->n - f->at : most;
     memcpy(out, f->bytes + f->at, k);
     f->at += k;
     return k;
@@ -45,26 +44,6 @@ static void add_record(File *f, const char *version, const char *type, const cha
     add(f, head, (size_t)k);
     add(f, block, n);
     add(f, "\r\n\r\n", 4);
-}
-
-static size_t pack(const char *text, size_t n, int window, char *out, size_t room)
-{
-    z_stream z = {.next_in = (Bytef *)(uintptr_t)text, .avail_in = (uInt)n, .next_out = (Bytef *)out,
-                  .avail_out = (uInt)room};
-    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    deflateEnd(&z);
-    return room - z.avail_out;
-}
-
-static const char *put(const char *name, const void *bytes, size_t n)
-{
-    char *path = in_dir(name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-    return path;
 }
 
 // ---- records
@@ -111,7 +90,7 @@ TEST(test_records)
     for (size_t s = 0; s < 5; s++) {
         f.at = 0;
         f.step = steps[s];
-        Warc *w = warc_open("x", read_file, &f, steps[s], MOST);
+        OWN(Warc) *w = warc_open("x", read_file, &f, steps[s], MOST);
         WarcRecord record;
         for (size_t i = 0; i < ROWS; i++) {
             assert_true(warc_next(w, &record));
@@ -119,25 +98,24 @@ TEST(test_records)
             assert_int_equal(record.offset, at[i]);
         }
         assert_false(warc_next(w, &record));
-        warc_close(w);
     }
 }
 
 // ---- damage
-static int read_all(void *arg)
+// The records, all of them as written in the table where `same`; returns their number.
+static int read_all(File *f, size_t most, bool same)
 {
-    Warc *w = warc_open("x", read_file, arg, 100, 50);
+    OWN(Warc) *w = warc_open("x", read_file, f, 100, most);
     WarcRecord record;
-    while (warc_next(w, &record)) {}
-    warc_close(w);
-    return 0;
+    int n = 0;
+    for (; warc_next(w, &record); n++)
+        if (same) expect_record(&record, (size_t)n);
+    return n;
 }
 
 TEST(test_damaged)
 {
-    const struct {
-        const char *text, *words;
-    } bad[] = {
+    const struct { const char *text, *words; } bad[] = {
         {"<html>", "x: byte 0 of the unpacked file: no record begins here (\"WARC/1.0\") (fetch it again)"},
         {"WARC/", "no record begins here"},
         {"WARC/2.0\r\nWARC-Type: conversion\r\nContent-Length: 0\r\n\r\n", "a version of WARC that is not read here"},
@@ -158,18 +136,19 @@ TEST(test_damaged)
         static File f;
         f = (File){.step = 10};
         add(&f, bad[i].text, strlen(bad[i].text));
-        expect_die(read_all, &f, bad[i].words);
+        expect_dies(bad[i].words, read_all(&f, 50, false));
     }
     static File f;
     f = (File){.step = 1000};
     add_record(&f, "WARC/1.0", "conversion", "", "text", 4);
     add_record(&f, "WARC/1.0", "Response", "", "HTTP/1.1 200 OK\r\n\r\n<p>x", 24);
-    expect_die(read_all, &f, "x: byte 62 of the unpacked file: it holds pages (HTML), not their text (take the text "
-                             "out with trafilatura or resiliparse, and give it as JSONL; or read the crawl's WET files)");
+    expect_dies("x: byte 62 of the unpacked file: it holds pages (HTML), not their text (take the text out with "
+                "trafilatura or resiliparse, and give it as JSONL; or read the crawl's WET files)",
+                read_all(&f, 50, false));
     f = (File){.step = 1 << 16};
     add(&f, "WARC/1.0\r\n", 10);
     while (f.n < sizeof f.bytes - 100) add(&f, "X: a field of forty bytes, many of them\r\n", 41);
-    expect_die(read_all, &f, "the file ends inside the header of a record");
+    expect_dies("the file ends inside the header of a record", read_all(&f, 50, false));
 }
 
 static size_t endless(void *arg, void *out, size_t n)
@@ -180,30 +159,15 @@ static size_t endless(void *arg, void *out, size_t n)
     return n;
 }
 
-static int read_endless(void *arg)
-{
-    WarcRecord record;
-    return warc_next(warc_open("x", endless, arg, 1000, 50), &record);
-}
-
 TEST(test_endless_header)
 {
     int begun = 0;
-    expect_die(read_endless, &begun, "the header of a record is longer than 1 MiB");
+    WarcRecord record;
+    expect_dies("the header of a record is longer than 1 MiB",
+                warc_next(warc_open("x", endless, &begun, 1000, 50), &record));
 }
 
 // Cut off anywhere, a file is an error or ends between two records; the records before are the same.
-static int count_records(void *arg)
-{
-    File *f = arg;
-    Warc *w = warc_open("x", read_file, f, 100, MOST);
-    WarcRecord record;
-    int n = 0;
-    while (warc_next(w, &record)) expect_record(&record, (size_t)n++);
-    warc_close(w);
-    return n;
-}
-
 TEST(test_cut_off)
 {
     static File whole, f;
@@ -220,7 +184,9 @@ TEST(test_cut_off)
             if (n >= end[i] && n <= end[i] + 4) expected = i + 1;
         f = whole;
         f.n = n;
-        int status = run_child(count_records, &f, said, sizeof said);
+        Child child = child_begin();
+        if (!child.pid) exit(read_all(&f, MOST, true));
+        int status = child_end(child, said, sizeof said);
         if (n == 0) assert_int_equal(status, 0);
         else if (expected >= 0) assert_int_equal(status, expected);
         else assert_true(status == 1 && strncmp(said, "error: x: byte ", 15) == 0);
@@ -232,48 +198,37 @@ TEST(test_cut_off)
 static const char *put_crawl(const char *name, bool gzip)
 {
     static File f, packed;
-    const struct {
-        const char *type, *block;
-    } record[] = {{"warcinfo", "software: x"},
-                  {"conversion", "\xEF\xBB\xBF" "caf\xC3\xA9 and <p>"},
-                  {"conversion", "plain \xFF<p>"},
-                  {"conversion", " \r\n"},
-                  {"conversion", "too long to be read, by its record, which has many more than fifty bytes of text"},
-                  {"metadata", "fetchTimeMs: 7"},
-                  {"conversion", "text of WET\n"}};
+    const struct { const char *type, *block; } record[] = {
+        {"warcinfo", "software: x"},
+        {"conversion", "\xEF\xBB\xBF" "caf\xC3\xA9 and <p>"}, {"conversion", "plain \xFF<p>"},
+        {"conversion", " \r\n"},
+        {"conversion", "too long to be read, by its record, which has many more than fifty bytes of text"},
+        {"metadata", "fetchTimeMs: 7"}, {"conversion", "text of WET\n"}};
     f = packed = (File){0};
     for (size_t i = 0; i < sizeof record / sizeof *record; i++) {
         size_t from = f.n;
         add_record(&f, "WARC/1.0", record[i].type, "", record[i].block, strlen(record[i].block));
-        packed.n += pack(f.bytes + from, f.n - from, 31, packed.bytes + packed.n, sizeof packed.bytes - packed.n);
+        packed.n += gzip_pack(packed.bytes + packed.n, sizeof packed.bytes - packed.n, f.bytes + from, f.n - from);
     }
-    return gzip ? put(name, packed.bytes, packed.n) : put(name, f.bytes, f.n);
+    return gzip ? put_bytes(name, packed.bytes, packed.n) : put_bytes(name, f.bytes, f.n);
 }
 
 TEST(test_corpus)
 {
-    const char *want[] = {"caf\xC3\xA9 and <p>", "plain \xEF\xBF\xBD<p>", "text of WET\n"};
-    const uint64_t line[] = {2, 3, 7};
+    static const char want[] = "[0 2 68:caf\xC3\xA9 and <p>][1 3 143:plain \xEF\xBF\xBD<p>][2 7 483:text of WET\n]";
     const char *named[] = {put_crawl("a.WARC.gz", true), put_crawl("b.wet", false), put_crawl("crawl", true)};
     char log[4000] = "";
     FILE *f = fmemopen(log, sizeof log, "w");
-    CorpusReader *r = corpus_open(named, 3, (CorpusOptions){.max_bytes = 50, .log = f, .read_bytes = 10,
+    OWN(CorpusReader) *r = corpus_open(named, 3, (CorpusOptions){.max_bytes = 50, .log = f, .read_bytes = 10,
         .separator = "and", .raise = "it"});
-    CorpusRecord doc;
-    for (int i = 0; i < 9; i++) {
-        assert_true(corpus_next(r, &doc));
-        assert_int_equal(doc.n_bytes, strlen(want[i % 3]));
-        assert_memory_equal(doc.text, want[i % 3], doc.n_bytes);
-        assert_true(doc.index == (uint64_t)i % 3 && doc.line == line[i % 3] && !doc.json);
-    }
-    assert_false(corpus_next(r, &doc));
-    CorpusCounts c = corpus_counts(r);
-    assert_true(c.documents == 9 && c.no_text == 6 && c.too_long == 3 && c.empty == 3 && c.bad_utf8 == 3 && c.bom == 3);
+    char all[400];
+    sprintf(all, "%s%s%s utf8=3 nul=0 bom=3 bad=0 empty=3 long=3", want, want, want);
+    assert_string_equal(dump(r), all);
+    assert_int_equal(corpus_counts(r).no_text, 6);
     size_t n;
     const CorpusFile *file = corpus_files(r, &n); // known by the unpacked bytes
     assert_true(n == 3 && file[0].hash[0] == file[1].hash[0] && file[0].n_bytes == file[1].n_bytes &&
         file[0].n_bytes > 400);
-    corpus_close(r);
     fclose(f);
     assert_non_null(strstr(log, "a.WARC.gz:5: left out: the record is longer than 50 bytes (raise it)\n"));
     assert_false(corpus_any_fields(named, 3, (CorpusOptions){0}));
@@ -281,24 +236,16 @@ TEST(test_corpus)
     assert_int_equal(corpus_format(named[2], SOURCE_TEXT), SOURCE_TEXT);
 }
 
-static int read_strictly(void *path)
-{
-    CorpusRecord doc;
-    CorpusReader *r = corpus_open((const char *const[]){path}, 1, (CorpusOptions){.strict = true, .max_bytes = 50});
-    while (corpus_next(r, &doc)) {}
-    return 0;
-}
-
 TEST(test_strict)
 {
-    const char *path = put_crawl("s.warc.gz", true);
-    expect_die(read_strictly, (void *)(uintptr_t)path, "s.warc.gz:5: the record is longer than 50 bytes");
+    expect_dies("s.warc.gz:5: the record is longer than 50 bytes",
+                read_it(put_crawl("s.warc.gz", true), (CorpusOptions){.strict = true, .max_bytes = 50}));
     static File f, packed;
     f = packed = (File){0};
     add_record(&f, "WARC/1.0", "conversion", "", "text", 4);
-    size_t n = pack(f.bytes, f.n, 31, packed.bytes, sizeof packed.bytes);
-    path = put("cut.warc.gz", packed.bytes, n - 3);
-    expect_die(read_strictly, (void *)(uintptr_t)path, "cut.warc.gz: byte ");
+    size_t n = gzip_pack(packed.bytes, sizeof packed.bytes, f.bytes, f.n);
+    expect_dies("cut.warc.gz: byte ",
+                read_it(put_bytes("cut.warc.gz", packed.bytes, n - 3), (CorpusOptions){.strict = true}));
 }
 
 // WARC gives the tokens of the same texts in JSONL: by a recipe, by `prepare tokens`, and from a pipe. Pages do not.
@@ -308,43 +255,27 @@ TEST(test_recipe)
     const char *text[] = {"caf\xC3\xA9 and <p>", "plain \xEF\xBF\xBD<p>",
                           "too long to be read, by its record, which has many more than fifty bytes of text",
                           "text of WET\n"};
-    FILE *f = fopen(in_dir("in.jsonl"), "w");
-    for (uint64_t i = 0; i < 4; i++) assert_true(corpus_write_json(f, text[i], strlen(text[i]), "x", i));
-    assert_int_equal(fclose(f), 0);
-    const char *name[] = {"in.jsonl", "in.warc.gz"};
-    char command[1500];
-    for (int i = 0; i < 2; i++) {
-        snprintf(command, sizeof command, "[recipe]\nout = \"out%d\"\n[source.a]\npath = \"%s\"\n[tokenizer]\n"
-                 "vocab = 300\n[shards]\nval = 0\n", i, name[i]);
-        put("r.toml", command, strlen(command));
-        if (run("r.toml") != 0) fail_msg("%s", output);
-    }
-    if (run("tokens --input in.jsonl --vocab 300 --out t0")) fail_msg("%s", output);
-    if (run("tokens --input in.warc.gz --vocab 300 --out t1")) fail_msg("%s", output);
+    same_tokens(text, 4, "path = \"in.warc.gz\"\n", "--input in.warc.gz");
     says("in.warc.gz: 1 files, 4 documents");
     says("2 records without text, 1 empty documents left out");
-    if (run("tokens --input - --format warc --vocab 300 --out t2 <in.warc.gz")) fail_msg("%s", output);
-    const char *same[][2] = {{"out0/shards/a/train", "out1/shards/a/train"}, {"t0/train", "t1/train"},
-                             {"t0/val", "t1/val"}, {"t0/train", "t2/train"}, {"t0/val", "t2/val"}};
-    for (int i = 0; i < 5; i++) {
-        snprintf(command, sizeof command, "cd '%s' && cmp %s_000000.bin %s_000000.bin", dir, same[i][0], same[i][1]);
-        assert_int_equal(system(command), 0);
-    }
+    expect_run("tokens --input - --format warc --vocab 300 --out t2 <in.warc.gz", 0, "");
+    same_files("t0/train_000000.bin", "t2/train_000000.bin");
+    same_files("t0/val_000000.bin", "t2/val_000000.bin");
+    char command[1500];
     const char *wrong[] = {"field = \"x\"\n", "line = \"\"\n"};
     for (int i = 0; i < 2; i++) {
         snprintf(command, sizeof command, "[recipe]\nout = \"out2\"\n[source.a]\npath = \"in.warc.gz\"\n%s", wrong[i]);
-        put("s.toml", command, strlen(command));
+        put_text("s.toml", command);
         expect_run("s.toml", 1, " has no effect: ");
     }
     static File pages;
     add_record(&pages, "WARC/1.0", "response", "", "HTTP/1.1 200 OK\r\n\r\n<p>x", 24);
-    put("pages.warc", pages.bytes, pages.n);
+    put_bytes("pages.warc", pages.bytes, pages.n);
     const char *refused[] = {"tokens --input pages.warc --vocab 300 --out t3",
                              "tokens --input - --format warc --vocab 300 --out t3 <pages.warc"};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(run(refused[i]), 1);
-        assert_non_null(strstr(output, "byte 0 of the unpacked file: it holds pages (HTML), not their text (take the "
-                                       "text out with trafilatura or resiliparse, and give it as JSONL;"));
+        expect_run(refused[i], 1, "byte 0 of the unpacked file: it holds pages (HTML), not their text (take the text "
+                   "out with trafilatura or resiliparse, and give it as JSONL;");
         assert_true(strstr(output, "error: ") == output && strchr(output, '\n')[1] == 0);
     }
 }
