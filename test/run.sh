@@ -46,8 +46,7 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 export OPENBLAS_NUM_THREADS=1 # as programs set it, which restarts them (dev_cpu.c)
 limit=${TEST_TIMEOUT:-900} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
-# A test's own folder is in memory where there is room (and TMPDIR does not say otherwise): files cost a fifth of the time.
-# Not for a test with its own /dev/shm ("disk:" in its head).
+# A test's own folder is in memory where there is room, unless TMPDIR is set, or its head has a line "# disk:".
 fast=$out
 if [ -z "${TMPDIR:-}$list" ] && [ -w /dev/shm ] && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/mounts &&
     df -Pk /dev/shm | awk 'END { exit $4 < 8e6 }'; then fast=$(mktemp -d /dev/shm/tests.XXXXXX) || exit 1; fi
@@ -97,9 +96,8 @@ skips() { # LOG: a line for each test that was skipped, with its reason
 run_one() { # PROGRAM KIND: writes its lines, and what is counted of it into the files "count" and "skips"
     local name log=$work/log tmp status began=$SECONDS why='' own p f s total cpu limit=$limit
     name=$(basename "$1" .sh)
-    tmp=$fast/${work##*/}
-    [ -z "$(sed -n '2,25s/^# disk: //p' "$1")" ] || [ "$2" != script ] || tmp=$out/${work##*/}
-    tmp+=/tmp
+    tmp=$fast/${work##*/}/tmp
+    [ "$2" = script ] && sed -n 2,25p "$1" | grep -q "^# disk: " && tmp=$work/tmp
     mkdir -p "$tmp"
     [ "$2" = script ] && own=$(sed -n '2,25s/^# limit: \([0-9]*\) s.*/\1/p' "$1") && [ -n "$own" ] && limit=$own
     { TMPDIR=$tmp timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # not the shell's own "Aborted"

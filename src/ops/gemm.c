@@ -10,8 +10,7 @@
 //              Where few panels of B would use the copy, A is read where it is.
 //   k blocks   after KC steps the chain is stored in C and later continued from there: an fp32 number that is
 //              stored and loaded is the same number.
-//   edges      a tile at the edge is computed as a full tile on a copy. The rows and columns of padding are
-//              discarded.
+//   edges      a tile at the edge is computed on a copy by the same loop, and its padding is discarded.
 //   threads    share out elements, never the terms of an element.
 //
 // One panel of B (KC x NR) is packed into the first-level cache and used at once by all rows of the block

@@ -405,7 +405,7 @@ static void attention_forward(Env &e)
         size_t skip = s.Tq == s.Tk ? s.H * s.D : 0, bytes = e.cuda->x_bytes, n = s.B * s.Tq * s.H;
         X *k = (X *)((char *)kv + skip * bytes), *v = (X *)((char *)k + s.G * s.D * bytes);
         e.dev->attention_forward(e.dev, e.out_x(n * s.D), e.out_f(n), q, k, v, a);
-        if (s.documents) e.dev->attention_forward(e.dev, e.out_x(n * s.D), nullptr, q, k, v, a);
+        if (s.documents) e.dev->attention_forward(e.dev, e.out_x(n * s.D), nullptr, q, k, v, a); // without lse
     }
 }
 static void attention_backward(Env &e)
@@ -428,7 +428,8 @@ static AttnShape piece(Env &e, int rank, int owner, bool more, bool large = fals
     AttnShape a = {};
     size_t half = large ? 75 : 12;
     a.window = window;
-    a.B = large ? 1 : 2, a.Tq = a.Tk = 2 * half, a.H = large ? 2 : 4, a.G = a.H / 2, a.D = large ? 40 : 16, a.T = 4 * half;
+    a.B = large ? 1 : 2, a.Tq = a.Tk = 2 * half, a.T = 4 * half;
+    a.H = large ? 2 : 4, a.G = a.H / 2, a.D = large ? 40 : 16;
     a.ldq = a.H * a.D, a.ldkv = a.G * a.D;
     a.q_start = (size_t)rank * half, a.q_cut = half, a.q_jump = 2 * (size_t)(1 - rank) * half;
     a.k_start = (size_t)owner * half, a.k_cut = half, a.k_jump = 2 * (size_t)(1 - owner) * half;
