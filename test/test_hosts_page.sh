@@ -1,5 +1,6 @@
 #!/bin/bash
 # circle: hosts
+# disk: its hosts have a /dev/shm of their own
 # test/test_hosts_page.sh: every block of commands of doc/hosts.md runs as it stands, in the order written, in a copy of
 # the tree, and shows what the page says of it.
 # long: the whole way takes minutes
