@@ -9,6 +9,6 @@ bool ladder_flash(B16 *out, const B16 *q, const B16 *k, const B16 *v, float *, L
     AttnShape shape = {};
     shape.B = (size_t)s.B, shape.Tq = shape.Tk = (size_t)s.T, shape.H = shape.G = (size_t)s.H, shape.D = (size_t)s.D;
     shape.ldq = shape.ldkv = shape.H * shape.D;
-    flash_forward_cuda<B16>(out, nullptr, q, k, v, shape, 4, 64, stream);
+    flash_forward_cuda<B16>(out, nullptr, q, k, v, shape, stream);
     return true;
 }

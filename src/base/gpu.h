@@ -251,6 +251,16 @@ __device__ inline float exp2_approx(float x)
 #endif
 }
 
+// ---- the compiler forgets what it has computed from x: where addresses that follow from x would fill registers
+__device__ inline void gpu_forget(int &x)
+{
+#ifdef __CUDACC__
+    asm volatile("" : "+r"(x));
+#else
+    (void)x;
+#endif
+}
+
 // ---- sums and maxima that every lane of a full warp gets
 __device__ inline float warp_sum(float v GPU_SITE)
 {

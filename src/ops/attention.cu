@@ -256,8 +256,6 @@ INSTANTIATE(__half)
 // ---- the entries of the op table: which kernels serve a call, and the merge of pieces
 namespace {
 
-enum { FLASH_WARPS = 4, FLASH_COLUMNS = 64 };
-
 template <class E> constexpr bool SIXTEEN = sizeof(E) == 2;
 
 // With one or two queries (sampling) 62 of a tile's 64 rows would be idle.
@@ -274,7 +272,7 @@ void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, con
     const E *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
     if constexpr (SIXTEEN<E>)
         if (takes_flash(d, q, k, v, out, s)) {
-            flash_forward_cuda<E>(o, lse, Q, K, V, s, FLASH_WARPS, FLASH_COLUMNS, d->stream);
+            flash_forward_cuda<E>(o, lse, Q, K, V, s, d->stream);
             return;
         }
     attention_forward_cuda<E>(o, lse, Q, K, V, s, d->threads / 32, d->stream);
@@ -295,7 +293,7 @@ void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *o
     const E *dO = ops_as<E>(dout), *O = ops_as<E>(out), *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
     if constexpr (SIXTEEN<E>)
         if (takes_flash(d, q, k, v, dq, s) && aligned(dout) && ((uintptr_t)dk | (uintptr_t)dv) % 4 == 0) {
-            flash_backward_cuda<E>(gq, gk, gv, delta, dO, O, lse, Q, K, V, s, FLASH_WARPS, FLASH_COLUMNS, d->stream);
+            flash_backward_cuda<E>(gq, gk, gv, delta, dO, O, lse, Q, K, V, s, d->stream);
             return;
         }
     attention_backward_cuda<E>(gq, gk, gv, delta, dO, O, lse, Q, K, V, s, d->threads / 32, d->stream);
@@ -314,7 +312,7 @@ void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const 
     bool flash = false;
     if constexpr (SIXTEEN<E>)
         if ((flash = takes_flash(d, q, k, v, out, s) && (uintptr_t)out % 8 == 0))
-            flash_part_forward_cuda<E>(out, lse, Q, K, V, s, FLASH_WARPS, d->stream);
+            flash_part_forward_cuda<E>(out, lse, Q, K, V, s, d->stream);
     if (!flash) attention_part_forward_cuda<E>(out, lse, Q, K, V, s, d->threads / 32, d->stream);
     let_messages_move(dev);
 }
@@ -330,7 +328,7 @@ void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X 
     if constexpr (SIXTEEN<E>) {
         bool eights = ((uintptr_t)dq | (uintptr_t)dk | (uintptr_t)dv) % 8 == 0;
         if ((flash = takes_flash(d, q, k, v, dq, s) && aligned(dout) && eights))
-            flash_part_backward_cuda<E>(dq, dk, dv, delta, dO, O, lse, Q, K, V, s, FLASH_WARPS, d->stream);
+            flash_part_backward_cuda<E>(dq, dk, dv, delta, dO, O, lse, Q, K, V, s, d->stream);
     }
     if (!flash)
         attention_part_backward_cuda<E>(dq, dk, dv, delta, dO, O, lse, Q, K, V, s, d->threads / 32, d->stream);

@@ -384,24 +384,22 @@ template <class X>
 void attention_part_backward_cuda(float *dq, float *dk, float *dv, float *delta, const X *dout, const X *out,
                                   const float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
                                   cudaStream_t stream);
-// The same on tensor cores (flash.cu), for 16-bit X. A block has 16 * warps (1 to 4) rows and passes over tiles of
-// `columns` (16 or 64). flash_takes: head sizes up to 128 in multiples of 8, rows that start at multiples of 16 bytes.
-// With other shapes these functions die: take the plain kernels.
+// The same on tensor cores (flash.cu), for 16-bit X. flash_takes: head sizes up to 128 in multiples of 8, rows that start
+// at multiples of 16 bytes. With other shapes these functions die: take the plain kernels.
 bool flash_takes(const void *q, const void *k, const void *v, AttnShape shape);
 template <class X>
-void flash_forward_cuda(X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int warps, int columns,
-                        cudaStream_t stream);
+void flash_forward_cuda(X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, cudaStream_t stream);
 // dout as q.
 template <class X>
 void flash_backward_cuda(X *dq, X *dk, X *dv, float *delta, const X *dout, const X *out, const float *lse, const X *q,
-                         const X *k, const X *v, AttnShape shape, int warps, int columns, cudaStream_t stream);
+                         const X *k, const X *v, AttnShape shape, cudaStream_t stream);
 // Of pieces: out, dq, dk and dv at multiples of 8 bytes.
 template <class X>
-void flash_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int warps,
+void flash_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape,
                              cudaStream_t stream);
 template <class X>
 void flash_part_backward_cuda(float *dq, float *dk, float *dv, float *delta, const X *dout, const X *out,
-                              const float *lse, const X *q, const X *k, const X *v, AttnShape shape, int warps,
+                              const float *lse, const X *q, const X *k, const X *v, AttnShape shape,
                               cudaStream_t stream);
 #endif
 #endif

@@ -1,9 +1,9 @@
 // flash: attention on tensor cores, forward and backward, for bf16 and fp16. The same functions as attention.cu,
 // whose formulas stand in attention.c (Dao et al., arXiv 2205.14135; Dao, arXiv 2307.08691).
 //
-// A block owns 16 rows for each of its warps and passes over the columns in tiles of N. Tiles are double-buffered in
-// shared memory: while one is used, cp.async fetches the next. There is one barrier per tile: after it the tile is
-// complete for all threads, and the buffer of the tile before is free.
+// A block has 4 warps of 16 M rows each and passes over the columns in tiles of N. Tiles are double-buffered in shared
+// memory: while one is used, cp.async fetches the next. There is one barrier per tile: after it all threads have the
+// whole tile, and the buffer of the tile before is free.
 //
 //   forward          rows: queries    S = Q K^T, online softmax, O += P V
 //   backward, dq     rows: queries    S = Q K^T,    dP = dO V^T,    dQ += dS K
@@ -11,8 +11,8 @@
 //
 // The two kernels of backward are one template: the roles of the operands change, the arithmetic does not. P and dS are
 // accumulators of one product and operands of the next. Both have the same layout (gpu.h), so the values stay in their
-// lane; they are rounded to X there, and all sums are fp32. An operand of a product is 16 bytes of shared memory a lane,
-// as much time as two products take: so the rows' operands stay in registers, and a warp may have 32 rows instead of 16.
+// lane; they are rounded to X there; all sums are fp32. An operand of a product is 16 bytes of shared memory a lane,
+// as much time as two products take: the rows' operands stay in registers, and each of the columns' serves M products.
 // A tile's row is stored in pieces of 8 numbers (16 bytes), permuted by the row's number (a swizzle), so that the 8
 // rows that ldmatrix reads at once lie in 8 different groups of 4 banks.
 // The invariant: P = 0 exactly for keys that a query does not see, and keys beyond the last one in use are zero, so no
@@ -24,8 +24,8 @@
 
 #include <cstring>
 
-enum { MOST_WARPS = 4, LANES = 32, MOST_THREADS = MOST_WARPS * LANES };
-static constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
+enum { WARPS = 4, LANES = 32, THREADS = WARPS * LANES, N = 64 };
+static constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f, LAZY = 8;
 
 __device__ inline void mma(float *d, const uint32_t *a, const uint32_t *b, __nv_bfloat16)
 {
@@ -70,13 +70,16 @@ template <int D, class X> __device__ inline X *piece_below(X *tile, int row, int
 template <int D, class X>
 __device__ inline void load_tile(X *tile, const X *from, size_t ld, int rows, int valid, size_t width)
 {
-    const int pieces = D / 8, number = (int)threadIdx.x % pieces; // the same in all of the thread's rows
+    const int pieces = D / 8, by = THREADS / pieces, number = (int)threadIdx.x % pieces; // the same in each of its rows
     if (number * 8 >= (int)width) valid = 0;
-    for (int row = (int)threadIdx.x / pieces; row < rows; row += (int)blockDim.x / pieces) {
-        bool there = row < valid;
-        cp_async16(tile + piece<D>(row, number), from + (there ? (size_t)row * ld + (size_t)number * 8 : 0),
-                   there ? 16 : 0);
-    }
+    int row = (int)threadIdx.x / pieces;
+    const X *at = from + (size_t)row * ld + number * 8;
+    X *to = tile + piece<D>(row, number); // by rows further on the swizzle is the same
+    if (valid >= rows)
+        for (; row < rows; row += by, at += by * ld, to += by * D) cp_async16(to, at, 16);
+    else
+        for (; row < rows; row += by, at += by * ld, to += by * D)
+            cp_async16(to, row < valid ? at : from, row < valid ? 16 : 0);
 }
 
 // ---- operands. The left one: 16 rows, numbers 16 k .. 16 k + 15.
@@ -135,133 +138,160 @@ __device__ inline void store_half(O *to, const float sum[D / 8][4], int half, fl
             store_pair(to + k * 8 + lane % 4 * 2, sum[k][2 * half] * factor, sum[k][2 * half + 1] * factor);
 }
 
-// First key that any of the queries t0 .. t0 + n - 1 sees.
-template <bool PART> __device__ inline int lowest_first(const AttnShape &s, size_t b, size_t t0, int n, int lane)
+// Of the n queries from t0 on: each sees keys first .. end - 1, and none a key outside of any .. most - 1. What a query
+// sees begins and ends no earlier than what the one before it sees.
+struct Keys {
+    int any, most, first, end;
+};
+template <bool PART> __device__ inline Keys keys_of(const AttnShape &s, size_t b, int t0, int n)
 {
-    if (!s.first) return attention_window<PART>(s, t0);
-    int low = 0x7fffffff;
-    for (int i = lane; i < n; i += LANES) low = min(low, attention_first<PART>(s, b, t0 + (size_t)i));
-    return __reduce_min_sync(0xffffffffu, low);
+    if (n <= 0) return {0, 0, 0, 0};
+    size_t low = (size_t)t0, high = (size_t)(t0 + n - 1);
+    return {attention_first<PART>(s, b, low), attention_end<PART>(s, high), attention_first<PART>(s, b, high),
+            attention_end<PART>(s, low)};
 }
 
 // ---- forward
-// Row r (0 or 1) of the lane, g + 8 r: scores to probabilities, masked to keys first .. end - 1. m and l are the
-// running maximum and denominator, m in units of S, before the scale. Returns the factor for the sums so far.
-template <int N>
-__device__ inline float softmax_row(float score[N / 8][4], int r, float &m, float &l, float scale, int k0, int first,
-                                    int end)
+// Row r (0 or 1) of a lane's piece, g + 8 r: scores to probabilities. m is the row's maximum so far, unscaled, or up to
+// LAZY powers of 2 less, so that the sums are seldom multiplied; l is the lane's share of the denominator.
+// Returns the factor for the sums so far.
+template <int W> __device__ inline float softmax_row(float score[W / 8][4], int r, float &m, float &l, float scale)
 {
     float top = m, sum = 0;
-    int column = k0 + (int)threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int j = column + n * 8 + i;
-            float &x = score[n][2 * r + i];
-            if (j < first || j >= end) x = -INFINITY;
-            top = fmaxf(top, x);
-        }
+    for (int n = 0; n < W / 8; n++) top = fmaxf(top, fmaxf(score[n][2 * r], score[n][2 * r + 1]));
     for (int by = 1; by < 4; by *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, by)); // a row is 4 lanes
+    if (!((top - m) * scale > LAZY)) top = m;
     float base = top == -INFINITY ? 0 : top * scale; // nothing seen yet: all become 0
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
+    for (int n = 0; n < W / 8; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float &x = score[n][2 * r + i];
-            x = exp2f(fmaf(x, scale, -base));
+            x = exp2_approx(fmaf(x, scale, -base));
             sum += x;
         }
-    for (int by = 1; by < 4; by *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
-    float shrink = exp2f(fmaf(m, scale, -base));
+    float shrink = exp2_approx(fmaf(m, scale, -base));
     m = top, l = l * shrink + sum;
     return shrink;
 }
 
-// Without launch bounds nvcc spills registers to fit one more block per multiprocessor, for which shared memory has no
-// space. DROP: with dropout; a template parameter, because drawing the mask needs registers that the kernel without it
-// does not spend. O: X, or float when the keys are a piece of a sequence, where a row may see none of them.
-template <class X, class O, int D, int N, bool DROP>
-__global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
+// Row r of a lane's piece of the tile from key k0 on: no score outside of keys first .. end - 1.
+template <int W> __device__ inline void mask_row(float score[W / 8][4], int r, int k0, int first, int end)
+{
+    int column = k0 + (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < W / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int j = column + n * 8 + i;
+            if (j < first || j >= end) score[n][2 * r + i] = -INFINITY;
+        }
+}
+
+// DROP: with dropout; a template parameter, because drawing the mask needs registers that the kernel without it does
+// not spend. O: X, or float when the keys are a piece of a sequence, where a row may see none of them.
+template <class X, class O, int D, int M, bool DROP>
+__global__ void __launch_bounds__(THREADS, 2)
     flash_forward_kernel(O *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
-    constexpr bool PART = sizeof(O) == sizeof(float);
+    constexpr bool PART = sizeof(O) == sizeof(float), HELD = D <= 64; // the rows' operands stay in registers
+    constexpr int W = HELD ? N : 32; // columns at a time, as many as leave registers
     DYN_SHARED(X, memory); // Q (rows, D), and twice K and V (N, D)
-    int lane = (int)threadIdx.x % LANES, rows = (int)blockDim.x / 2, row = (int)threadIdx.x / LANES * 16,
-        g = lane / 4;
-    size_t b = blockIdx.z, h = blockIdx.y, t0 = (size_t)(gridDim.x - 1 - blockIdx.x) * (size_t)rows; // long ones first
-    int valid = (int)min((size_t)rows, s.Tq - t0), first = lowest_first<PART>(s, b, t0, valid, lane);
-    int end = attention_end<PART>(s, t0 + (size_t)valid - 1); // of the keys that some row sees
+    const int rows = 16 * WARPS * M, row = (int)threadIdx.x / LANES * 16 * M;
+    int lane = (int)threadIdx.x % LANES;
+    size_t b = blockIdx.z, h = blockIdx.x, t0 = (size_t)(gridDim.y - 1 - blockIdx.y) * (size_t)rows; // long ones first
+    int valid = (int)min((size_t)rows, s.Tq - t0);
+    Keys block = keys_of<PART>(s, b, (int)t0, valid),
+         own = keys_of<PART>(s, b, (int)t0 + row, min(16 * M, valid - row));
     X *const tile = memory + rows * D;
-    int row_first[2], row_end[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) { // a row beyond the last query sees nothing
-        int i = row + g + 8 * r;
-        row_first[r] = i < valid ? attention_first<PART>(s, b, t0 + (size_t)i) : 0;
-        row_end[r] = i < valid ? attention_end<PART>(s, t0 + (size_t)i) : 0;
-    }
-    q += attention_q(s, b, h, t0), k += attention_kv(s, b, h, 0), v += attention_kv(s, b, h, 0);
-    if (first < end) {
-        load_tile<D>(memory, q, s.ldq, rows, valid, s.D);
-        load_tile<D>(tile, k + (size_t)first * s.ldkv, s.ldkv, N, end - first, s.D);
-        load_tile<D>(tile + N * D, v + (size_t)first * s.ldkv, s.ldkv, N, end - first, s.D);
+    size_t kv = attention_kv(s, b, h, (size_t)block.any);
+    auto load_keys = [&](int k0, int now) {
+        size_t behind = kv + (size_t)(k0 - block.any) * s.ldkv;
+        load_tile<D>(tile + now * 2 * N * D, k + behind, s.ldkv, N, block.most - k0, s.D);
+        load_tile<D>(tile + now * 2 * N * D + N * D, v + behind, s.ldkv, N, block.most - k0, s.D);
         cp_async_commit();
+    };
+    if (block.any < block.most) {
+        load_tile<D>(memory, q + attention_q(s, b, h, t0), s.ldq, rows, valid, s.D);
+        load_keys(block.any, 0);
     }
 
-    float sum[D / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {};
+    float sum[M][D / 8][4] = {}, m[2 * M], l[2 * M] = {};
+    uint32_t held[HELD ? D / 16 : 1][M][4];
+    for (int r = 0; r < 2 * M; r++) m[r] = -INFINITY;
     const float scale = s.scale * LOG2_E;
     GPU_NO_UNROLL
-    for (int k0 = first, now = 0; k0 < end; k0 += N, now ^= 1) {
+    for (int k0 = block.any, now = 0; k0 < block.most; k0 += N, now ^= 1) {
         cp_async_wait<0>();
         __syncthreads();
-        X *keys = tile + now * 2 * N * D, *next = tile + (now ^ 1) * 2 * N * D;
-        if (k0 + N < end) {
-            size_t behind = (size_t)(k0 + N) * s.ldkv;
-            load_tile<D>(next, k + behind, s.ldkv, N, end - k0 - N, s.D);
-            load_tile<D>(next + N * D, v + behind, s.ldkv, N, end - k0 - N, s.D);
-            cp_async_commit();
-        }
-        if (k0 >= attention_end<PART>(s, t0 + (size_t)row + 15) ||
-            k0 + N <= attention_window<PART>(s, t0 + (size_t)row))
-            continue; // the warp sees nothing of this tile
-        float score[N / 8][4] = {};
+        gpu_forget(lane);
+        X *keys = tile + now * 2 * N * D;
+        if (k0 + N < block.most) load_keys(k0 + N, now ^ 1);
+        if (HELD && k0 == block.any)
 #pragma unroll
-        for (int i = 0; i < D / 16; i++) {
-            uint32_t a[4], x[4];
-            left<D>(a, memory, row, i, lane);
+            for (int i = 0; i < M * (D / 16); i++) left<D>(held[i / M][i % M], memory, row + 16 * (i % M), i / M, lane);
+        if (k0 >= own.most || k0 + N <= own.any) continue; // the warp sees nothing of this tile
+        GPU_NO_UNROLL
+        for (int w = 0; w < N; w += W) {
+            float score[M][W / 8][4] = {}, shrink[2 * M];
 #pragma unroll
-            for (int n = 0; n < N / 16; n++) {
-                right<D>(x, keys, n * 16, i, lane);
-                mma(score[2 * n], a, x, X()), mma(score[2 * n + 1], a, x + 2, X());
+            for (int i = 0; i < D / 16; i++) {
+                uint32_t a[M][4], x[4];
+#pragma unroll
+                for (int j = 0; !HELD && j < M; j++) left<D>(a[j], memory, row + 16 * j, i, lane);
+#pragma unroll
+                for (int n = 0; n < W / 16; n++) {
+                    right<D>(x, keys, w + n * 16, i, lane);
+#pragma unroll
+                    for (int j = 0; j < M; j++) {
+                        const uint32_t *rows_q = HELD ? held[HELD ? i : 0][j] : a[j];
+                        mma(score[j][2 * n], rows_q, x, X()), mma(score[j][2 * n + 1], rows_q, x + 2, X());
+                    }
+                }
             }
-        }
+            if (k0 + w < own.first || k0 + w + W > own.end)
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float shrink = softmax_row<N>(score, r, m[r], l[r], scale, k0, row_first[r], row_end[r]);
+                for (int r = 0; r < 2 * M; r++) {
+                    size_t t = t0 + (size_t)min(row + lane / 4 + 8 * r, valid - 1);
+                    mask_row<W>(score[r / 2], r % 2, k0 + w, attention_first<PART>(s, b, t), attention_end<PART>(s, t));
+                }
+            bool moved = false;
 #pragma unroll
-            for (int d = 0; d < D / 8; d++) sum[d][2 * r] *= shrink, sum[d][2 * r + 1] *= shrink;
-        }
-        if (DROP)
+            for (int r = 0; r < 2 * M; r++) {
+                shrink[r] = softmax_row<W>(score[r / 2], r % 2, m[r], l[r], scale);
+                moved |= shrink[r] != 1;
+            }
+            if (__any_sync(0xffffffffu, moved))
 #pragma unroll
-            for (int n = 0; n < N / 8; n++)
+                for (int i = 0; i < M * D / 2; i++)
+                    sum[i / 4 % M][i / 4 / M][i % 4] *= shrink[i / 4 % M * 2 + i % 4 / 2];
+            gpu_forget(lane);
+            if (DROP)
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    score[n][i] *= attention_keep<PART>(s, b, h, t0 + (size_t)(row + g + i / 2 * 8),
-                                                      (size_t)(k0 + n * 8 + lane % 4 * 2 + i % 2));
+                for (int i = 0; i < M * W / 2; i++) {
+                    int n = i / 4 % (W / 8), j = i / 4 / (W / 8);
+                    size_t t = t0 + (size_t)(row + 16 * j + lane / 4 + i % 4 / 2 * 8);
+                    size_t key = (size_t)(k0 + w + n * 8 + lane % 4 * 2 + i % 2);
+                    score[j][n][i % 4] *= attention_keep<PART>(s, b, h, t, key);
+                }
 #pragma unroll
-        for (int n = 0; n < N / 16; n++) {
-            uint32_t p[1][4];
-            round_to_left<X>(p[0], score + 2 * n);
-            add_product<D, 1>(&sum, p, keys + N * D, n * 16, lane);
+            for (int n = 0; n < W / 16; n++) {
+                uint32_t p[M][4];
+#pragma unroll
+                for (int j = 0; j < M; j++) round_to_left<X>(p[j], score[j] + 2 * n);
+                add_product<D, M>(sum, p, keys + N * D, w + n * 16, lane);
+            }
         }
     }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int i = row + g + 8 * r;
+    for (int r = 0; r < 2 * M; r++) {
+        int i = row + lane / 4 + 8 * r;
+        for (int by = 1; by < 4; by *= 2) l[r] += __shfl_xor_sync(0xffffffffu, l[r], by);
         if (i >= valid) continue;
         size_t t = t0 + (size_t)i;
         float factor = PART && l[r] == 0 ? 0 : 1 / l[r];
-        store_half<D>(out + attention_out(s, b, h, t), sum, r, factor, lane, s.D);
+        store_half<D>(out + attention_out(s, b, h, t), sum[r / 2], r % 2, factor, lane, s.D);
         if (lse && lane % 4 == 0) lse[attention_stat(s, b, h, t)] = m[r] * s.scale + LN_2 * log2f(l[r]);
     }
 }
@@ -273,8 +303,7 @@ template <bool KEYS> struct Query {
     float lse[KEYS ? 4 : 2], delta[KEYS ? 4 : 2];
 };
 
-// 16 rows by 16 columns, as two accumulators: S and dP to P (with dropout: P * K) and dS. Every pair is one that its
-// query sees.
+// 16 rows by 16 columns, as two accumulators: S and dP to P and dS.
 template <bool KEYS>
 __device__ inline void backward_piece(float p[2][4], float ds[2][4], const Query<KEYS> &of, float scale)
 {
@@ -288,82 +317,98 @@ __device__ inline void backward_piece(float p[2][4], float ds[2][4], const Query
     }
 }
 
-// The same where a query may not see a key, and with dropout.
+// Zeros where the query does not see the key.
 template <bool KEYS, bool PART>
-__device__ inline void backward_edge(float p[2][4], float ds[2][4], const Query<KEYS> &of, const AttnShape &s, size_t b,
-                                     size_t h, int row, int column)
+__device__ inline void mask_piece(float p[2][4], float ds[2][4], const AttnShape &s, size_t b, int row, int column)
 {
+    int first[4], end[4], Tq = (int)s.Tq;
+#pragma unroll
+    for (int i = 0; i < (KEYS ? 4 : 2); i++) {
+        int t = KEYS ? column + i / 2 * 8 + i % 2 : row + 8 * i;
+        size_t there = (size_t)min(t, Tq - 1);
+        first[i] = attention_first<PART>(s, b, there), end[i] = t < Tq ? attention_end<PART>(s, there) : 0;
+    }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2, t = KEYS ? c : r, j = KEYS ? r : c;
         const int at = KEYS ? i / 4 * 2 + i % 2 : i % 4 / 2;
-        float &pi = p[i / 4][i % 4], &di = ds[i / 4][i % 4];
-        if (t >= (int)s.Tq || !attention_sees<PART>(s, b, t, j)) {
-            pi = di = 0;
-            continue;
-        }
-        float keep = s.drop.p > 0 ? attention_keep<PART>(s, b, h, (size_t)t, (size_t)j) : 1;
-        float e = exp2_approx(fmaf(pi, s.scale * LOG2_E, -of.lse[at]));
-        pi = e * keep;
-        di = e * (di * keep * s.scale - of.delta[at]);
+        int j = KEYS ? row + i % 4 / 2 * 8 : column + i / 4 * 8 + i % 2;
+        if (j < first[at] || j >= end[at]) p[i / 4][i % 4] = ds[i / 4][i % 4] = 0;
     }
 }
 
-// Whether each of the rows r .. r + n - 1 has a pair with each of the columns c .. c + N - 1. Of the whole warp.
-template <bool KEYS, bool PART, int N>
-__device__ inline bool all_seen(const AttnShape &s, size_t b, int r, int n, int c, int lane)
+// x times what dropout multiplies P by.
+template <bool KEYS, bool PART>
+__device__ inline void drop_piece(float x[2][4], const AttnShape &s, size_t b, size_t h, int row, int column)
 {
-    int t0 = KEYS ? c : r, queries = KEYS ? N : n, j0 = KEYS ? r : c, keys = KEYS ? n : N;
-    bool seen = s.drop.p == 0 && t0 + queries <= (int)s.Tq;
-    for (int i = lane; seen && i < queries; i += LANES)
-        seen = attention_first<PART>(s, b, (size_t)(t0 + i)) <= j0 && attention_end<PART>(s, (size_t)(t0 + i)) >= j0 + keys;
-    return __all_sync(0xffffffffu, seen);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2;
+        x[i / 4][i % 4] *= attention_keep<PART>(s, b, h, (size_t)(KEYS ? c : r), (size_t)(KEYS ? r : c));
+    }
 }
 
 // KEYS: rows are keys of one key/value head, columns the queries of all heads of its group, one head after the other.
 // Otherwise rows are queries of one head, and columns keys. O as above: gradients of pieces have no gaps between rows.
-// A warp has 16 M rows: each operand that it reads of the columns serves M products.
-template <class X, class O, int D, int N, int M, bool KEYS>
-__global__ void __launch_bounds__(MOST_THREADS, 2)
+template <class X, class O, int D, int M, bool KEYS>
+__global__ void __launch_bounds__(THREADS, 2)
     flash_backward_kernel(O *dq, O *dk, O *dv, const X *dout, const float *lse, const float *delta, const X *q,
                           const X *k, const X *v, AttnShape s)
 {
-    constexpr bool PART = sizeof(O) == sizeof(float), HELD = D <= 64; // the rows' operands stay in registers
+    constexpr bool PART = sizeof(O) == sizeof(float), HELD = D <= 64 || !KEYS;
     DYN_SHARED(X, memory); // the rows of Q and dO (K and V), twice N of K and V (Q and dO), with lse and delta of these
-    int lane = (int)threadIdx.x % LANES, rows = (int)blockDim.x / 2 * M, row = (int)threadIdx.x / LANES * 16 * M;
-    size_t b = blockIdx.z, group = KEYS ? s.H / s.G : 1, h = blockIdx.y * group, ldo = s.H * s.D;
-    int r0 = (int)(KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * rows,
+    const int rows = 16 * WARPS * M, row = (int)threadIdx.x / LANES * 16 * M;
+    int lane = (int)threadIdx.x % LANES;
+    size_t b = blockIdx.z, group = KEYS ? s.H / s.G : 1, h = blockIdx.x * group, ldo = s.H * s.D;
+    int r0 = (int)(KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * rows,
         valid = min(rows, (int)(KEYS ? s.Tk : s.Tq) - r0);
-    int c0 = KEYS ? (int)attention_first_query<PART>(s, (size_t)r0)
-                  : lowest_first<PART>(s, b, (size_t)r0, valid, lane); // columns c0 .. c1 - 1
-    int c1 = KEYS ? (int)attention_end_query<PART>(s, (size_t)(r0 + valid - 1))
-                  : attention_end<PART>(s, (size_t)(r0 + valid - 1));
-    int tiles = max(0, (c1 - c0 + N - 1) / N);
-    X *const own[2] = {memory, memory + rows * D}, *const tile = memory + 2 * rows * D;
+    Keys block = {}, own = {};
+    if (!KEYS) block = keys_of<PART>(s, b, r0, valid), own = keys_of<PART>(s, b, r0 + row, min(16 * M, valid - row));
+    int c0 = KEYS ? (int)attention_first_query<PART>(s, (size_t)r0) : block.any; // columns c0 .. c1 - 1
+    int c1 = KEYS ? (int)attention_end_query<PART>(s, (size_t)(r0 + valid - 1)) : block.most;
+    X *const mine[2] = {memory, memory + rows * D}, *const tile = memory + 2 * rows * D;
     float *const stats = (float *)(tile + 4 * N * D);
 
-    auto load_columns = [&](int now, int number) {
-        size_t head = h + (size_t)(number / tiles);
-        int c = c0 + number % tiles * N, left_over = c1 - c;
-        size_t kv = attention_kv(s, b, head, (size_t)c), qo = attention_q(s, b, head, (size_t)c);
+    // The next tile of columns to load: of a head, from column c on; x, y, stat: where it lies.
+    const X *x, *y;
+    size_t ldx = KEYS ? s.ldq : s.ldkv, ldy = KEYS ? ldo : s.ldkv, stat;
+    int next = c0, next_head = (int)h, last = c0 < c1 ? (int)(h + group) : 0; // 0: no query sees these keys
+    auto begin_head = [&] {
+        size_t t = (size_t)c0;
+        size_t head = (size_t)next_head;
+        x = KEYS ? q + attention_q(s, b, head, t) : k + attention_kv(s, b, head, t);
+        y = KEYS ? dout + attention_out(s, b, head, t) : v + attention_kv(s, b, head, t);
+        stat = attention_stat(s, b, head, t);
+    };
+    auto load_columns = [&](int now) {
         X *to = tile + now * 2 * N * D;
-        load_tile<D>(to, KEYS ? q + qo : k + kv, KEYS ? s.ldq : s.ldkv, N, left_over, s.D);
-        load_tile<D>(to + N * D, KEYS ? dout + attention_out(s, b, head, (size_t)c) : v + kv, KEYS ? ldo : s.ldkv,
-                     N, left_over, s.D);
-        for (int i = (int)threadIdx.x; KEYS && i < N; i += (int)blockDim.x) {
-            size_t at = attention_stat(s, b, head, (size_t)(i < left_over ? c + i : c));
+        int left_over = c1 - next, i = (int)threadIdx.x;
+        load_tile<D>(to, x, ldx, N, left_over, s.D), load_tile<D>(to + N * D, y, ldy, N, left_over, s.D);
+        if (KEYS && i < N) {
+            size_t at = stat + (size_t)(i < left_over ? i : 0);
             cp_async4(stats + 2 * N * now + i, lse + at, i < left_over);
             cp_async4(stats + 2 * N * now + N + i, delta + at, i < left_over);
         }
         cp_async_commit();
+        next += N, x += N * ldx, y += N * ldy, stat += N;
+        if (next < c1) return;
+        next = c0, next_head++;
+        if (KEYS) begin_head();
     };
     size_t kv = attention_kv(s, b, h, (size_t)r0), qo = attention_q(s, b, h, (size_t)r0);
-    int all = tiles * (int)group;
-    if (all) { // false for keys that no query of this call sees: their gradient is 0
-        load_tile<D>(own[0], KEYS ? k + kv : q + qo, KEYS ? s.ldkv : s.ldq, rows, valid, s.D);
-        load_tile<D>(own[1], KEYS ? v + kv : dout + attention_out(s, b, h, (size_t)r0), KEYS ? s.ldkv : ldo, rows,
+    uint32_t held[2][M][D / 16][4]; // the rows' operands, where registers are left
+    if (c0 < c1) {
+        load_tile<D>(mine[0], KEYS ? k + kv : q + qo, KEYS ? s.ldkv : s.ldq, rows, valid, s.D);
+        load_tile<D>(mine[1], KEYS ? v + kv : dout + attention_out(s, b, h, (size_t)r0), KEYS ? s.ldkv : ldo, rows,
                      valid, s.D);
-        load_columns(0, 0);
+        begin_head(), load_columns(0);
+        cp_async_wait<0>();
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; HELD && i < M * (D / 16); i++) {
+            int m = i % M, k = i / M;
+            left<D>(held[0][m][k], mine[0], row + 16 * m, k, lane);
+            left<D>(held[1][m][k], mine[1], row + 16 * m, k, lane);
+        }
     }
     Query<KEYS> of[KEYS ? 1 : M];
 #pragma unroll
@@ -374,38 +419,36 @@ __global__ void __launch_bounds__(MOST_THREADS, 2)
     }
 
     float sum_s[M][D / 8][4] = {}, sum_p[KEYS ? M : 1][D / 8][4] = {}; // dK (dQ); dV
-    uint32_t held[2][M][HELD ? D / 16 : 1][4];
     GPU_NO_UNROLL
-    for (int number = 0, now = 0; number < all; number++, now ^= 1) {
+    for (int head = (int)h, c = c0, now = 0; head < last; now ^= 1) {
         cp_async_wait<0>();
         __syncthreads();
+        gpu_forget(lane);
         X *columns = tile + now * 2 * N * D;
-        if (number + 1 < all) load_columns(now ^ 1, number + 1);
-        if (HELD && number == 0)
-#pragma unroll
-            for (int i = 0; i < 2 * M * (D / 16); i++)
-                left<D>(held[i % 2][i / 2 % M][i / 2 / M], own[i % 2], row + 16 * (i / 2 % M), i / 2 / M, lane);
-        size_t head = h + (size_t)(number / tiles);
-        int c = c0 + number % tiles * N;
-        bool whole = all_seen<KEYS, PART, N>(s, b, r0 + row, 16 * M, c, lane);
+        if (next_head < last) load_columns(now ^ 1);
+        if (KEYS) own = keys_of<PART>(s, b, c, min(N, (int)s.Tq - c)); // of the columns
+        int key = KEYS ? r0 + row : c, keys = KEYS ? 16 * M : N;
+        bool whole = (KEYS ? c + N <= (int)s.Tq : row + 16 * M <= valid) && key >= own.first && key + keys <= own.end;
         GPU_NO_UNROLL
         for (int n = 0; n < N; n += 16) {
             // Above the diagonal, for the whole warp.
             if (!whole && (KEYS ? c + n + 15 < (int)attention_first_query<PART>(s, (size_t)(r0 + row))
-                                : c + n >= attention_end<PART>(s, (size_t)(r0 + row + 16 * M - 1))))
+                                : c + n >= own.most))
                 continue;
+            if (!HELD) gpu_forget(lane);
             float p[M][2][4] = {}, ds[M][2][4] = {};
 #pragma unroll
             for (int i = 0; i < D / 16; i++) {
-                uint32_t a[4], x[4], y[4];
+                uint32_t x[4], y[4];
                 right<D>(x, columns, n, i, lane), right<D>(y, columns + N * D, n, i, lane);
 #pragma unroll
                 for (int m = 0; m < M; m++) {
-                    if (!HELD) left<D>(a, own[0], row + 16 * m, i, lane);
-                    const uint32_t *rows_s = HELD ? held[0][m][HELD ? i : 0] : a;
+                    uint32_t a[4];
+                    if (!HELD) left<D>(a, mine[0], row + 16 * m, i, lane);
+                    const uint32_t *rows_s = HELD ? held[0][m][i] : a;
                     mma(p[m][0], rows_s, x, X()), mma(p[m][1], rows_s, x + 2, X());
-                    if (!HELD) left<D>(a, own[1], row + 16 * m, i, lane);
-                    const uint32_t *rows_p = HELD ? held[1][m][HELD ? i : 0] : a;
+                    if (!HELD) left<D>(a, mine[1], row + 16 * m, i, lane);
+                    const uint32_t *rows_p = HELD ? held[1][m][i] : a;
                     mma(ds[m][0], rows_p, y, X()), mma(ds[m][1], rows_p, y + 2, X());
                 }
             }
@@ -418,24 +461,27 @@ __global__ void __launch_bounds__(MOST_THREADS, 2)
             uint32_t to_s[M][4], to_p[M][4];
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                const Query<KEYS> &query = of[KEYS ? 0 : m];
-                if (whole) backward_piece<KEYS>(p[m], ds[m], query, s.scale);
-                else
-                    backward_edge<KEYS, PART>(p[m], ds[m], query, s, b, head, r0 + row + 16 * m + lane / 4,
-                                              c + n + lane % 4 * 2);
+                int line = r0 + row + 16 * m + lane / 4, column = c + n + lane % 4 * 2;
+                bool drop = s.drop.p > 0;
+                if (drop) drop_piece<KEYS, PART>(ds[m], s, b, (size_t)head, line, column);
+                backward_piece<KEYS>(p[m], ds[m], of[KEYS ? 0 : m], s.scale);
+                if (KEYS && drop) drop_piece<KEYS, PART>(p[m], s, b, (size_t)head, line, column);
+                if (!whole) mask_piece<KEYS, PART>(p[m], ds[m], s, b, line, column);
                 round_to_left<X>(to_s[m], ds[m]);
                 if (KEYS) round_to_left<X>(to_p[m], p[m]);
             }
             add_product<D, M>(sum_s, to_s, columns, n, lane);
             if constexpr (KEYS) add_product<D, M>(sum_p, to_p, columns + N * D, n, lane);
         }
+        c += N;
+        if (c >= c1) c = c0, head++;
     }
 #pragma unroll
     for (int i = 0; i < 2 * M; i++) {
         int line = row + lane / 4 + 8 * i;
         if (line >= valid) continue;
         size_t t = (size_t)(r0 + line), at = KEYS ? attention_kv(s, b, h, t) : attention_q(s, b, h, t);
-        if (PART) at = KEYS ? ((b * s.Tk + t) * s.G + blockIdx.y) * s.D : attention_out(s, b, h, t);
+        if (PART) at = KEYS ? ((b * s.Tk + t) * s.G + blockIdx.x) * s.D : attention_out(s, b, h, t);
         store_half<D>((KEYS ? dk : dq) + at, sum_s[i / 2], i % 2, 1, lane, s.D);
         if constexpr (KEYS) store_half<D>(dv + at, sum_p[i / 2], i % 2, 1, lane, s.D);
     }
@@ -448,110 +494,103 @@ bool flash_takes(const void *q, const void *k, const void *v, AttnShape s)
     return aligned && s.D % 8 == 0 && s.D <= 128;
 }
 
-static AttnShape flash_shape(const void *q, const void *k, const void *v, AttnShape s, int warps, int columns,
-                             bool part = false)
+static AttnShape flash_shape(const void *q, const void *k, const void *v, AttnShape s, bool part = false)
 {
-    bool good = flash_takes(q, k, v, s) && warps >= 1 && warps <= MOST_WARPS && (columns == 16 || columns == 64);
-    if (!good)
-        die("cuda: attention: no kernel on tensor cores for head size %zu, rows %zu and %zu apart, %d warps, %d "
-            "columns (try the plain kernels)", s.D, s.ldq, s.ldkv, warps, columns);
+    if (!flash_takes(q, k, v, s))
+        die("cuda: attention: no kernel on tensor cores for head size %zu, rows %zu and %zu apart (try the plain "
+            "kernels)", s.D, s.ldq, s.ldkv);
     return attention_shape(s, part);
 }
 
-static dim3 grid_of(size_t n, int warps, size_t heads, size_t B)
+// M: of the kernel. The heads of a tile are neighbours: so the longest blocks come first.
+static dim3 grid_of(size_t n, int M, size_t heads, size_t B)
 {
-    return dim3((unsigned)((n + (size_t)warps * 16 - 1) / ((size_t)warps * 16)), (unsigned)heads, (unsigned)B);
+    size_t rows = (size_t)(16 * WARPS * M);
+    return dim3((unsigned)heads, (unsigned)((n + rows - 1) / rows), (unsigned)B);
 }
 
-template <class X, class O, int D, int N>
-static void forward(O *out, float *lse, const X *q, const X *k, const X *v, AttnShape s, int warps,
-                    cudaStream_t stream)
+template <class X, class O, int D>
+static void forward(O *out, float *lse, const X *q, const X *k, const X *v, AttnShape s, cudaStream_t stream)
 {
-    int bytes = (16 * warps + 4 * N) * D * (int)sizeof(X);
-    auto kernel = s.drop.p > 0 ? flash_forward_kernel<X, O, D, N, true> : flash_forward_kernel<X, O, D, N, false>;
+    constexpr int M = D > 64 && sizeof(O) == sizeof(float) ? 1 : 2; // as many as leave registers
+    bool drop = s.drop.p > 0;
+    int m = drop ? 1 : M, bytes = (16 * WARPS * m + 4 * N) * D * (int)sizeof(X);
+    auto kernel = drop ? flash_forward_kernel<X, O, D, 1, true> : flash_forward_kernel<X, O, D, M, false>;
     GPU_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    LAUNCH(kernel, grid_of(s.Tq, warps, s.H, s.B), (unsigned)(warps * LANES), (size_t)bytes, stream, out, lse, q, k,
-           v, s);
+    LAUNCH(kernel, grid_of(s.Tq, m, s.H, s.B), THREADS, (size_t)bytes, stream, out, lse, q, k, v, s);
 }
 
-template <class X, class O, int D, int N>
+template <class X, class O, int D>
 static void backward(O *dq, O *dk, O *dv, const float *delta, const X *dout, const float *lse, const X *q, const X *k,
-                     const X *v, AttnShape s, int warps, cudaStream_t stream)
+                     const X *v, AttnShape s, cudaStream_t stream)
 {
     constexpr int MQ = D <= 64 ? 2 : 1, MK = 1; // as many as leave registers for two blocks a multiprocessor
-    int tiles = 4 * N * D * (int)sizeof(X) + 4 * N * (int)sizeof(float), own = 32 * warps * D * (int)sizeof(X);
-    unsigned threads = (unsigned)(warps * LANES);
-    auto queries = flash_backward_kernel<X, O, D, N, MQ, false>, keys = flash_backward_kernel<X, O, D, N, MK, true>;
+    int tiles = 4 * N * D * (int)sizeof(X) + 4 * N * (int)sizeof(float), own = 32 * WARPS * D * (int)sizeof(X);
+    auto queries = flash_backward_kernel<X, O, D, MQ, false>, keys = flash_backward_kernel<X, O, D, MK, true>;
     GPU_CHECK(cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, tiles + MQ * own));
     GPU_CHECK(cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, tiles + MK * own));
     if (s.Tq)
-        LAUNCH(queries, grid_of(s.Tq, warps * MQ, s.H, s.B), threads, (size_t)(tiles + MQ * own), stream, dq, dk, dv,
-               dout, lse, delta, q, k, v, s);
+        LAUNCH(queries, grid_of(s.Tq, MQ, s.H, s.B), THREADS, (size_t)(tiles + MQ * own), stream, dq, dk, dv, dout, lse,
+               delta, q, k, v, s);
     if (s.Tk)
-        LAUNCH(keys, grid_of(s.Tk, warps * MK, s.G, s.B), threads, (size_t)(tiles + MK * own), stream, dq, dk, dv, dout,
-               lse, delta, q, k, v, s);
+        LAUNCH(keys, grid_of(s.Tk, MK, s.G, s.B), THREADS, (size_t)(tiles + MK * own), stream, dq, dk, dv, dout, lse,
+               delta, q, k, v, s);
 }
 
-// Calls function<X, O, D, N> for the head size and N of the call: D is the next of 32, 64, 128, filled up with zeros.
-#define CHOOSE_D(function, O, D, N, ...)                                                                             \
-    ((D) <= 32   ? function<X, O, 32, N>(__VA_ARGS__)                                                                \
-     : (D) <= 64 ? function<X, O, 64, N>(__VA_ARGS__)                                                                \
-                 : function<X, O, 128, N>(__VA_ARGS__))
-#define CHOOSE(function, D, N, ...)                                                                                  \
-    ((N) == 16 ? CHOOSE_D(function, X, D, 16, __VA_ARGS__) : CHOOSE_D(function, X, D, 64, __VA_ARGS__))
+// Calls function<X, O, D> for the head size of the call: D is the next of 32, 64, 128, filled up with zeros.
+#define CHOOSE(function, O, D, ...)                                                                                  \
+    ((D) <= 32   ? function<X, O, 32>(__VA_ARGS__)                                                                   \
+     : (D) <= 64 ? function<X, O, 64>(__VA_ARGS__)                                                                   \
+                 : function<X, O, 128>(__VA_ARGS__))
 
 template <class X>
-void flash_forward_cuda(X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int warps,
-                        int columns, cudaStream_t stream)
+void flash_forward_cuda(X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, cudaStream_t stream)
 {
-    AttnShape s = flash_shape(q, k, v, shape, warps, columns);
+    AttnShape s = flash_shape(q, k, v, shape);
     if (s.B * s.Tq == 0) return;
-    CHOOSE(forward, s.D, columns, out, lse, q, k, v, s, warps, stream);
+    CHOOSE(forward, X, s.D, out, lse, q, k, v, s, stream);
 }
 
 template <class X>
 void flash_backward_cuda(X *dq, X *dk, X *dv, float *delta, const X *dout, const X *out, const float *lse, const X *q,
-                         const X *k, const X *v, AttnShape shape, int warps, int columns, cudaStream_t stream)
+                         const X *k, const X *v, AttnShape shape, cudaStream_t stream)
 {
-    AttnShape s = flash_shape(q, k, v, shape, warps, columns);
+    AttnShape s = flash_shape(q, k, v, shape);
     check(s.q_start == 0 && (uintptr_t)dout % 16 == 0);
     if (s.B * s.Tk == 0) return;
-    attention_delta_cuda(delta, dout, out, s, MOST_WARPS, stream);
-    CHOOSE(backward, s.D, columns, dq, dk, dv, delta, dout, lse, q, k, v, s, warps, stream);
+    attention_delta_cuda(delta, dout, out, s, WARPS, stream);
+    CHOOSE(backward, X, s.D, dq, dk, dv, delta, dout, lse, q, k, v, s, stream);
 }
 
 // ---- pieces: the same kernels with the piece's positions and fp32 results
-enum { PART_COLUMNS = 64 };
-
 template <class X>
-void flash_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int warps,
+void flash_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape,
                              cudaStream_t stream)
 {
-    AttnShape s = flash_shape(q, k, v, shape, warps, PART_COLUMNS, true);
+    AttnShape s = flash_shape(q, k, v, shape, true);
     if (s.B * s.Tq == 0) return;
-    CHOOSE_D(forward, float, s.D, PART_COLUMNS, out, lse, q, k, v, s, warps, stream);
+    CHOOSE(forward, float, s.D, out, lse, q, k, v, s, stream);
 }
 
 template <class X>
 void flash_part_backward_cuda(float *dq, float *dk, float *dv, float *delta, const X *dout, const X *out,
-                              const float *lse, const X *q, const X *k, const X *v, AttnShape shape, int warps,
+                              const float *lse, const X *q, const X *k, const X *v, AttnShape shape,
                               cudaStream_t stream)
 {
-    AttnShape s = flash_shape(q, k, v, shape, warps, PART_COLUMNS, true);
+    AttnShape s = flash_shape(q, k, v, shape, true);
     check((uintptr_t)dout % 16 == 0);
     if (s.B == 0) return;
-    attention_delta_cuda(delta, dout, out, s, MOST_WARPS, stream);
-    CHOOSE_D(backward, float, s.D, PART_COLUMNS, dq, dk, dv, delta, dout, lse, q, k, v, s, warps, stream);
+    attention_delta_cuda(delta, dout, out, s, WARPS, stream);
+    CHOOSE(backward, float, s.D, dq, dk, dv, delta, dout, lse, q, k, v, s, stream);
 }
 
 #define INSTANTIATE(X)                                                                                               \
-    template void flash_forward_cuda<X>(X *, float *, const X *, const X *, const X *, AttnShape, int, int,          \
-                                        cudaStream_t);                                                               \
+    template void flash_forward_cuda<X>(X *, float *, const X *, const X *, const X *, AttnShape, cudaStream_t);     \
     template void flash_backward_cuda<X>(X *, X *, X *, float *, const X *, const X *, const float *, const X *,     \
-                                         const X *, const X *, AttnShape, int, int, cudaStream_t);                   \
-    template void flash_part_forward_cuda<X>(float *, float *, const X *, const X *, const X *, AttnShape, int,      \
+                                         const X *, const X *, AttnShape, cudaStream_t);                             \
+    template void flash_part_forward_cuda<X>(float *, float *, const X *, const X *, const X *, AttnShape,           \
                                              cudaStream_t);                                                          \
     template void flash_part_backward_cuda<X>(float *, float *, float *, float *, const X *, const X *, const float *,\
-                                              const X *, const X *, const X *, AttnShape, int, cudaStream_t);
+                                              const X *, const X *, const X *, AttnShape, cudaStream_t);
 INSTANTIATE(__nv_bfloat16)
 INSTANTIATE(__half)

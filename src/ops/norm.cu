@@ -84,18 +84,18 @@ template void norm_forward_cuda<__half>(__half *, __half *, float *, float *, co
 
 namespace {
 
-// dw[k] += dout xhat, db[k] += dout, and this pack's part of the sums of g = dout w and of g xhat.
+// dw[k apart] += dout xhat, db[k apart] += dout, and this pack's part of the sums of g = dout w and of g xhat.
 template <int W, class E>
-__device__ inline void row_sums(float &g_sum, float &gn_sum, float *dw, float *db, const E *dout, const E *inp,
-                                const E *weight, float m, float r)
+__device__ inline void row_sums(float &g_sum, float &gn_sum, float *dw, float *db, int apart, const E *dout,
+                                const E *inp, const E *weight, float m, float r)
 {
     float x[W], dy[W], w[W];
     load<W>(x, inp), load<W>(dy, dout), load<W>(w, weight);
     for (int k = 0; k < W; k++) {
         float hat = (x[k] - m) * r, g = dy[k] * w[k];
         g_sum += g, gn_sum += g * hat;
-        dw[k] += dy[k] * hat;
-        if (db) db[k] += dy[k];
+        dw[k * apart] += dy[k] * hat;
+        if (db) db[k * apart] += dy[k];
     }
 }
 
@@ -118,15 +118,16 @@ template <class E, int W>
 __global__ void norm_backward_kernel(E *dinp, float *partial, const E *dout, const E *dresid, const E *inp,
                                      const float *mean, const float *rstd, const E *weight, int N, int C, bool centred)
 {
-    DYN_SHARED(float, sums); // (2, C)
-    int first = (int)threadIdx.x * W, step = (int)blockDim.x * W;
+    DYN_SHARED(float, sums); // (2, W, C / W): neighbours in a pack lie apart, so that a warp's lanes are neighbours
+    int first = (int)threadIdx.x * W, step = (int)blockDim.x * W, apart = C / W;
     for (int c = first; c < C; c += step)
-        for (int k = 0; k < W; k++) sums[c + k] = sums[C + c + k] = 0;
+        for (int k = 0; k < W; k++) sums[c / W + k * apart] = sums[C + c / W + k * apart] = 0;
     for (int n = (int)blockIdx.x; n < N; n += (int)gridDim.x) {
         size_t row = (size_t)n * C;
         float m = centred ? mean[n] : 0, r = rstd[n], g_sum = 0, gn_sum = 0;
         for (int c = first; c < C; c += step)
-            row_sums<W>(g_sum, gn_sum, sums + c, sums + C + c, dout + row + c, inp + row + c, weight + c, m, r);
+            row_sums<W>(g_sum, gn_sum, sums + c / W, sums + C + c / W, apart, dout + row + c, inp + row + c, weight + c,
+                        m, r);
         float g_mean = centred ? block_sum(g_sum) / (float)C : 0;
         float gn_mean = block_sum(gn_sum) / (float)C;
         for (int c = first; c < C; c += step)
@@ -135,8 +136,8 @@ __global__ void norm_backward_kernel(E *dinp, float *partial, const E *dout, con
     }
     for (int c = first; c < C; c += step)
         for (int k = 0; k < W; k++) {
-            partial[(size_t)blockIdx.x * 2 * C + c + k] = sums[c + k];
-            partial[((size_t)blockIdx.x * 2 + 1) * C + c + k] = sums[C + c + k];
+            partial[(size_t)blockIdx.x * 2 * C + c + k] = sums[c / W + k * apart];
+            partial[((size_t)blockIdx.x * 2 + 1) * C + c + k] = sums[C + c / W + k * apart];
         }
 }
 
@@ -154,7 +155,7 @@ __global__ void head_norm_backward_kernel(E *dinp, float *partial, const E *dout
         size_t at = i / heads * ld + i % heads * (size_t)D;
         float g_sum = 0, gn_sum = 0, r = rstd[i];
         for (int c = lane; c < D; c += 32)
-            row_sums<1>(g_sum, gn_sum, sums + c, nullptr, dout + at + c, inp + at + c, weight + c, 0, r);
+            row_sums<1>(g_sum, gn_sum, sums + c, nullptr, 1, dout + at + c, inp + at + c, weight + c, 0, r);
         gn_sum = warp_sum(gn_sum) / (float)D;
         for (int c = lane; c < D; c += 32)
             row_gradient<1>(dinp + at + c, dout + at + c, (const E *)nullptr, inp + at + c, weight + c, 0, r, 0,
@@ -204,7 +205,7 @@ void norm_backward(Dev *dev, X *dinp, float *dweight, float *dbias, const X *dou
 {
     DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
-    size_t blocks = (size_t)d->processors * 4, n_partial;
+    size_t blocks = (size_t)d->processors * 8, n_partial;
     if (blocks > N) blocks = N;
     n_partial = blocks * 2 * C;
     float *partial = (float *)dev_cuda_scratch(d, (n_partial + sums_columns_room(blocks, C)) * sizeof *partial);

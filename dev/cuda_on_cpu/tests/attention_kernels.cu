@@ -55,7 +55,7 @@ int omp_get_thread_num()
 }
 
 struct Case {
-    int B, Tq, Tk, H, G, D, warps, columns; // columns 0: the plain kernels; warps: rows of a block, or 16 rows each
+    int B, Tq, Tk, H, G, D, warps, flash; // warps: rows of a block of the plain kernels
     int document;                           // first query of every third, fifth, ... document; 0: one document
     float scale, drop;
     int window = 0;
@@ -109,7 +109,7 @@ template <class T> struct Problem {
     Doubles want_out, bound_out, want_lse, bound_lse, want_dq, bound_dq, want_dkv, bound_dkv;
 
     explicit Problem(Case c_)
-        : c(c_), s(), tensor(c.columns != 0), stream(nullptr), q(n(c.B * c.Tq), n(c.H * c.D), n(c.H * c.D + 8)),
+        : c(c_), s(), tensor(c.flash != 0), stream(nullptr), q(n(c.B * c.Tq), n(c.H * c.D), n(c.H * c.D + 8)),
           kv(n(c.B * c.Tk), n(2 * c.G * c.D), n(2 * c.G * c.D + 8)), out(q.rows, q.n, q.n), dout(q.rows, q.n, q.n),
           dq(q.rows, q.n, q.ld), dkv(kv.rows, kv.n, kv.ld), lse(q.rows * n(c.H)), delta(lse.host.size()),
           first(q.rows)
@@ -215,11 +215,10 @@ template <class T> void flash_or_stop(Problem<T> &p, bool forward)
     const T *k = p.kv.array.device, *v = k + p.s.G * p.s.D;
     T *dk = p.dkv.array.device, *dv = dk + p.s.G * p.s.D;
     if (forward)
-        flash_forward_cuda<T>(p.out.array.device, p.lse.device, p.q.array.device, k, v, p.s, p.c.warps, p.c.columns,
-                              p.stream);
+        flash_forward_cuda<T>(p.out.array.device, p.lse.device, p.q.array.device, k, v, p.s,                               p.stream);
     else
         flash_backward_cuda<T>(p.dq.array.device, dk, dv, p.delta.device, p.dout.array.device, p.out.array.device,
-                               p.lse.device, p.q.array.device, k, v, p.s, p.c.warps, p.c.columns, p.stream);
+                               p.lse.device, p.q.array.device, k, v, p.s, p.stream);
 }
 template <> void flash_or_stop(Problem<float> &, bool)
 {
@@ -343,7 +342,7 @@ template <class T> void Problem<T>::backward()
     }
 }
 
-//                                 B   Tq   Tk  H  G   D  warps columns document scale drop window
+//                                 B   Tq   Tk  H  G   D  warps flash document scale drop window
 static const Case PLAIN_CASES[] = {{2, 1, 1, 4, 1, 16, 2, 0, 0, 0, 0},
                                    {2, 37, 37, 4, 1, 20, 3, 0, 0, 0, 0},
                                    {1, 70, 70, 6, 2, 48, 4, 0, 17, 0.3f, 0},
@@ -352,28 +351,28 @@ static const Case PLAIN_CASES[] = {{2, 1, 1, 4, 1, 16, 2, 0, 0, 0, 0},
                                    {2, 37, 37, 4, 2, 20, 3, 0, 0, 0, 0, 1},
                                    {1, 70, 70, 2, 1, 16, 4, 0, 17, 0, 0.2f, 12},
                                    {1, 70, 70, 2, 1, 16, 4, 0, 0, 0, 0, 33}};
-// Tiles of 16 by 16 make many of few tokens; those of 64 rows and columns are the ones for use.
+// A block has 128 rows (64 with dropout), a tile 64 keys.
 static const Case FLASH_CASES[] = {
-    {2, 1, 1, 4, 1, 32, 1, 16, 0, 0, 0},       {1, 53, 53, 4, 1, 32, 1, 16, 0, 0.3f, 0},
-    {2, 61, 61, 6, 2, 64, 2, 16, 23, 0, 0},    {1, 37, 37, 1, 1, 128, 1, 16, 0, 0, 0},
-    {1, 41, 41, 2, 1, 32, 1, 16, 11, 0, 0.3f}, {1, 150, 150, 2, 1, 64, 4, 64, 0, 0, 0},
-    {1, 139, 139, 1, 1, 128, 4, 64, 67, 0, 0}, {1, 45, 45, 2, 1, 24, 1, 16, 0, 0, 0}, // filled up with zeros
-    {1, 70, 70, 1, 1, 80, 2, 64, 0, 0, 0.1f},  {1, 53, 53, 2, 1, 32, 1, 16, 0, 0, 0, 1},
-    {1, 61, 61, 2, 1, 64, 2, 16, 23, 0, 0, 17}, {1, 150, 150, 2, 1, 64, 4, 64, 0, 0, 0, 20},
-    {1, 200, 200, 1, 1, 32, 4, 64, 0, 0, 0.1f, 65}};
-// Fewer queries than keys, as in sampling: forward only. 16 keys: one whole tile, and the queries are a part of one.
+    {2, 1, 1, 4, 1, 32, 1, 1, 0, 0, 0},       {1, 53, 53, 4, 1, 32, 1, 1, 0, 0.3f, 0},
+    {2, 61, 61, 6, 2, 64, 1, 1, 23, 0, 0},    {1, 37, 37, 1, 1, 128, 1, 1, 0, 0, 0},
+    {1, 41, 41, 2, 1, 32, 1, 1, 11, 0, 0.3f}, {1, 150, 150, 2, 1, 64, 1, 1, 0, 0, 0},
+    {1, 139, 139, 1, 1, 128, 1, 1, 67, 0, 0}, {1, 45, 45, 2, 1, 24, 1, 1, 0, 0, 0}, // filled up with zeros
+    {1, 70, 70, 1, 1, 80, 1, 1, 0, 0, 0.1f},  {1, 53, 53, 2, 1, 32, 1, 1, 0, 0, 0, 1},
+    {1, 61, 61, 2, 1, 64, 1, 1, 23, 0, 0, 17}, {1, 150, 150, 2, 1, 64, 1, 1, 0, 0, 0, 20},
+    {1, 200, 200, 1, 1, 32, 1, 1, 0, 0, 0.1f, 65}};
+// Fewer queries than keys, as in sampling: forward only. 64 keys: one whole tile.
 static const Case LATER_CASES[] = {
-    {2, 5, 40, 4, 2, 32, 1, 0, 0, 0, 0}, {2, 5, 40, 4, 2, 32, 1, 16, 0, 0, 0}, {1, 70, 90, 2, 1, 64, 4, 64, 0, 0, 0},
-    {1, 5, 16, 2, 1, 32, 1, 16, 0, 0, 0},     {1, 70, 90, 2, 1, 64, 4, 64, 0, 0, 0, 30}};
+    {2, 5, 40, 4, 2, 32, 1, 0, 0, 0, 0}, {2, 5, 40, 4, 2, 32, 1, 1, 0, 0, 0}, {1, 70, 90, 2, 1, 64, 1, 1, 0, 0, 0},
+    {1, 5, 16, 2, 1, 32, 1, 1, 0, 0, 0},     {1, 70, 90, 2, 1, 64, 1, 1, 0, 0, 0, 30}};
 
 // No rows, or no queries or keys: nothing is written where there is nothing to write, keys without a query get zeros,
 // and CUDA, which refuses empty grids, is not asked.
 template <class T> static void test_nothing()
 {
     const int shapes[][3] = {{0, 9, 9}, {2, 0, 9}, {2, 0, 0}}; // B, Tq, Tk
-    for (int columns = sizeof(T) == 4 ? 16 : 0; columns <= 16; columns += 16)
+    for (int flash = 0; flash <= (sizeof(T) == 2); flash++)
         for (auto &n : shapes) {
-            Problem<T> p({n[0], n[1], n[2], 2, 1, 32, 1, sizeof(T) == 4 ? 0 : columns, 0, 0, 0});
+            Problem<T> p({n[0], n[1], n[2], 2, 1, 32, 1, flash, 0, 0, 0});
             p.run_forward();
             p.s.q_start = 0; // which backward wants
             p.run_backward();
@@ -401,7 +400,7 @@ template <class T> static void test_flash_backward()
     for (const Case &c : FLASH_CASES) Problem<T>(c).backward();
 }
 
-// A NaN in a query reaches that query alone, one in a key those that see the key. Fewer rows in a block: same bits.
+// A NaN in a query reaches that query alone, one in a key those that see the key. Fewer rows in a block of the plain kernels: same bits.
 template <class T> static void nan_case(Case c)
 {
     for (int in_key = 0; in_key < 2; in_key++) {
@@ -427,7 +426,7 @@ template <class T> static void nan_case(Case c)
 static void test_nan()
 {
     nan_case<float>({1, 40, 40, 1, 1, 16, 4, 0, 0, 0, 0});
-    nan_case<__nv_bfloat16>({1, 40, 40, 1, 1, 32, 2, 16, 0, 0, 0});
+    nan_case<__nv_bfloat16>({1, 40, 40, 1, 1, 32, 1, 1, 0, 0, 0});
 }
 
 static void test_takes()
