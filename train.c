@@ -139,15 +139,27 @@ static bool due(long every, long step)
     return every > 0 && step % every == 0;
 }
 
+// A run of so many minutes evaluates at each tenth of them, and draws a sample in the middle.
+static bool evaluates(const Run *run, long step, int tenth)
+{
+    return run_by_tenths(run) ? tenth > 0 : due(run->cfg.run.eval_every, step);
+}
+static bool samples(const Run *run, long step, int tenth)
+{
+    bool middle = run->pace.budget > 0 && !config_is_set(&run->cfg, "run.sample_every");
+    return middle ? tenth == 5 : due(run->cfg.run.sample_every, step);
+}
+
 static void report_step(Run *run, long step, const StepResult *r)
 {
     const ModelShape *shape = &run->model->shape;
     Phases *phases = &run->phases;
-    double rate = (double)r->tokens / r->seconds;
+    double rate = (double)r->tokens / r->seconds, flops = model_flops_per_token(shape, shape->context) * rate;
+    if (flops > run->peak) run->peak = flops, run->beaten = true;
     phases_enter(phases, PHASES_OTHER);
     progress_step(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .loss = r->loss,
                   .lr = r->lr, .grad_norm = r->grad_norm, .dt_ms = 1e3 * r->seconds, .tok_s = rate,
-                  .mfu = model_flops_per_token(shape, shape->context) * rate / run->peak,
+                  .mfu = flops / run->peak,
                   .samples_s = rate / (double)shape->context, .data_ms = phases_take(phases, PHASES_DATA),
                   .forward_ms = phases_take(phases, PHASES_FORWARD),
                   .backward_ms = phases_take(phases, PHASES_BACKWARD), .comm_ms = phases_take(phases, PHASES_COMM),
@@ -179,11 +191,12 @@ static long loop(Run *run, bool *stopped)
                 *harmed);
         if (r.verdict.action == MONITOR_ROLLBACK) continue; // there was nothing to go back to
         report_step(run, step, &r);
-        if (step == run->last_step) break;
+        int tenth = run_pace(run, step, r.seconds);
+        if (step >= run->last_step) break;
         phases_enter(&run->phases, PHASES_EVAL);
-        if (due(run->cfg.run.eval_every, step)) run_eval(run, step);
+        if (evaluates(run, step, tenth)) run_eval(run, step);
         if (due(run->cfg.eval.tasks_every, step)) run_tasks(run, step);
-        if (due(run->cfg.run.sample_every, step)) run_sample(run, step);
+        if (samples(run, step, tenth)) run_sample(run, step);
         phases_enter(&run->phases, PHASES_SAVE);
         if (due(run->cfg.run.save_every, step)) run_save(run, step);
     }
@@ -196,7 +209,7 @@ static double time_steps(Run *run)
     enum { TRIES = 50 };
     double time[TRIES], spent = 0; // in ascending order
     int n = 0;
-    for (int i = 0; n < TRIES && (n < 1 || spent < 3); i++) {
+    for (int i = 0; n < TRIES && (n < 1 || spent < 1); i++) {
         double seconds = run_step(run, i).seconds;
         replicas_tell(&run->replicas, &seconds, sizeof seconds);
         spent += seconds;

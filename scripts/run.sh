@@ -7,7 +7,7 @@
 # The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run is kept as
 # runs/NAME.previous, in place of the one before; one that saved no checkpoint is removed instead. While a run goes on,
 # another one of its name is refused. Each phase prints one line with the seconds since the start; an error ends the
-# script with its message. Settings are passed on to build/train. RUN_MINUTES in the environment replaces the preset's
+# script with its message. Settings are passed on to build/train. MINUTES in the environment replaces the preset's
 # minutes of training. Where the processor multiplies bf16 numbers itself the model is trained in bf16: more steps in the
 # same time, and a loss that differs by less than two seeds do (doc/precision.md).
 set -euo pipefail
@@ -67,7 +67,7 @@ if grep -q -w avx512_bf16 /proc/cpuinfo 2>/dev/null; then # doc/gemm.md
 fi
 phase "3/4 training: presets/$name.toml$how"
 floor=() minutes=()
-[ -n "${RUN_MINUTES:-}" ] && minutes=(--run.minutes="$RUN_MINUTES")
+[ -n "${MINUTES:-}" ] && minutes=(--run.minutes="$MINUTES")
 [ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
 "$build/train" "presets/$name.toml" --run.name="$name" --data.tokenizer="$data" \
     --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "${minutes[@]}" "${dtype[@]}" "$@"

@@ -72,7 +72,7 @@ traced() {
 minutes() {
     ranks 2 gpt minutes --run.steps=0 --run.minutes=0.0005 --batch.micro=4 --eval.tokens=200 --parallel.zero=2
     [ "$(value train step "$runs/minutes/metrics.jsonl" | tail -n 1)" = \
-        "$(sed -n 's/^steps = \([0-9]*\).*/\1/p' "$runs/minutes/config.toml")" ]
+        "$(value '\(start\|pace\)' steps "$runs/minutes/metrics.jsonl" | tail -n 1)" ]
 }
 
 # refused N WORDS [OPTION...]: one line by rank 0, before anything is written

@@ -5,7 +5,7 @@
 # long: it walks through a newcomer's first hour, make run included
 # limit: 1800 s, for a machine with other work
 #
-# RUN_MINUTES shortens the training of make run and nothing else. Commands for a GPU are skipped where there is no nvcc or no GPU.
+# MINUTES shortens the training of make run and nothing else. Commands for a GPU are skipped where there is no nvcc or no GPU.
 # Programs and objects come from $BUILD, which must be a plain build: another one's flags would build everything again.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -40,7 +40,7 @@ tar -c --exclude='*/test' --exclude='*/fuzz' --exclude='*/asan' --exclude='*/tsa
     tar -x -C "$work/tree"
 case ${MAKEFLAGS:-} in *'-- '*) MAKEFLAGS="-- ${MAKEFLAGS#*-- }" ;; *) unset MAKEFLAGS ;; esac # CC=..., not -j of another make
 unset MAKELEVEL MFLAGS BUILD TEXT
-export RUN_MINUTES=0.05 OMP_WAIT_POLICY=passive
+export MINUTES=0.05 OMP_WAIT_POLICY=passive
 if ! command -v mpiexec >/dev/null; then mpiexec() { "$(command -v mpiexec.mpich || ls /usr/lib64/mpich/bin/mpiexec)" "$@"; }; fi
 
 runs() { # COMMAND: in the copy

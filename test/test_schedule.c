@@ -313,4 +313,62 @@ TEST(test_lengths)
     expect_die(make_schedule, both, "optim.warmup_part has no effect");
 }
 
+// The end moves: the rate goes on from where it was, and the decay is done at the new end.
+TEST(test_move_end)
+{
+    const Schedule kinds[] = {
+        {.kind = SCHEDULE_COSINE, .lr = 8, .min_lr = 2, .warmup = 4, .decay_steps = 40},
+        {.kind = SCHEDULE_LINEAR, .lr = 8, .min_lr = 2, .warmup = 4, .decay_steps = 3}, // within the warm-up
+        wsd,
+    };
+    const long moves[][2] = {{2, 100}, {3, 50}, {10, 30}, {20, 200}, {60, 90}, {80, 82}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        Schedule s = kinds[k];
+        for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+            long step = moves[i][0], end = moves[i][1];
+            double before = schedule_lr(&s, step);
+            schedule_move_end(&s, step, end, end / 4);
+            assert_true(fabs(schedule_lr(&s, step) - before) < 1e-12);
+            assert_true(schedule_lr(&s, end) == 2 && schedule_lr(&s, end - 1) > 2);
+            for (long at = step + 1; at <= end && at > 4; at++)
+                assert_true(schedule_lr(&s, at) <= schedule_lr(&s, at - 1));
+        }
+        schedule_move_end(&s, 82, 500, 100); // over
+        assert_true(schedule_lr(&s, 90) == 2);
+    }
+    Schedule s = wsd; // the stable part: its decay has the length that is asked for
+    schedule_move_end(&s, 6, 100, 20);
+    assert_true(schedule_lr(&s, 80) == 8 && schedule_lr(&s, 81) < 8);
+}
+
+// A minute of updates, by a clock that the test moves: `slow` times as long from second 20 on, and evaluations of a
+// second at each tenth. Returns the seconds after the last update.
+static double minute(double update, double slow, long *steps)
+{
+    Pace p = {.end = 1};
+    long step = 0;
+    pace_begin(&p, 1, 0, 7);
+    while (step < p.steps) {
+        double seconds = pace_elapsed(&p) > 20 ? slow * update : update;
+        p.begun -= seconds;
+        p.steps = pace_steps(&p, ++step, seconds);
+        if (pace_tenth(&p, step)) p.begun -= 1;
+    }
+    *steps = step;
+    return pace_elapsed(&p);
+}
+
+TEST(test_minutes)
+{
+    const double slow[] = {1, 3, 0.25};
+    for (int i = 0; i < 3; i++) {
+        long steps;
+        double seconds = minute(0.01, slow[i], &steps);
+        assert_true(seconds > 57.6 && seconds < 60); // with the last evaluation 60, to 4%
+        assert_true(fabs((double)steps * 0.01 - (18 + 33 / slow[i])) < 0.1 * (18 + 33 / slow[i]));
+    }
+    long steps;
+    assert_true(minute(25, 1, &steps) < 76 && steps <= 3); // updates longer than a hundredth
+}
+
 TESTS(NULL, NULL)

@@ -272,7 +272,7 @@ saves_beside_training() {
     same_state gpt beside-full 40
 }
 
-# ---- run.minutes: the number of steps is measured once, and the measuring leaves no trace
+# ---- run.minutes: measuring leaves no trace; the length is kept, can be repeated to the bit, and grows with the minutes
 
 minutes() {
     local n file=$runs/minutes/config.toml
@@ -285,6 +285,20 @@ minutes() {
     train gpt minutes --run.steps=0 --run.minutes=500 --run.stop_at=6 --ckpt.resume=true
     grep -q "^steps = $n\b" "$file"
     value resume steps "$runs/minutes/metrics.jsonl" | cmp - <(echo "$n")
+}
+
+minutes_kept() {
+    local n file=$runs/kept/metrics.jsonl
+    sed '/^eval_every/d; /^decay_steps/d; /^sample_every/d' "$work/gpt.toml" >"$work/paced.toml"
+    train paced kept --run.steps=0 --run.minutes=0.03
+    n=$(value train step "$file" | tail -n 1)
+    [ "$(value pace steps "$file" | tail -n 1)" = "$n" ]
+    [ "$(value val step "$file" | wc -l)" = 9 ] # at the tenths
+    train paced again --run.steps=0 --run.minutes=0.03 --run.pace="$file" --run.peak=0.001
+    same_state kept again "$n"
+    value train mfu "$runs/again/metrics.jsonl" | awk '$1 > 1 { exit 1 }' # whatever the peak was thought to be
+    train paced kept --run.steps=0 --run.minutes=0.05 --ckpt.resume=true
+    less "$n" "$(value train step "$file" | tail -n 1)"
 }
 
 # ---- learning
@@ -345,5 +359,6 @@ passes 'SIGKILL, resume' kill_is_survived gpt KILL
 passes 'SIGKILL with saves on their way, resume' kill_is_survived gpt KILL-async --ckpt.async=true
 passes 'a save that fails is said and does no harm' failed_save_is_said
 passes 'saves beside training are the same' saves_beside_training
-passes 'run.minutes derives the steps once' minutes
+passes 'run.minutes: measuring leaves no trace' minutes
+passes 'run.minutes are kept, repeated to the bit, and added to' minutes_kept
 exit $failed

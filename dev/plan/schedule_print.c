@@ -87,7 +87,7 @@ static void add_mark(Sheet *s, long step, const char *note)
 
 static long decay_begins(const Schedule *s)
 {
-    return s->kind == SCHEDULE_WSD && s->decay_start > s->warmup ? s->decay_start : s->warmup;
+    return s->kind == SCHEDULE_WSD && s->decay_start > (double)s->warmup ? (long)s->decay_start : s->warmup;
 }
 
 static void mark_decay(Sheet *s)

@@ -106,6 +106,7 @@ typedef struct {
         char name[CONFIG_TEXT], dir[CONFIG_TEXT];
         long seed, steps;
         double minutes;
+        char pace[CONFIG_TEXT];
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
         bool account, tensorboard, supervisor;
         double hang_timeout, peak;

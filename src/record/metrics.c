@@ -35,6 +35,7 @@ static const char *event_names[METRICS_EVENTS] = {
     [METRICS_SKIP] = "skip", [METRICS_ROLLBACK] = "rollback",
     [METRICS_WARN] = "warn", [METRICS_END] = "end",
     [METRICS_SET] = "set", [METRICS_TASK] = "task", [METRICS_EXPERTS] = "experts",
+    [METRICS_PACE] = "pace",
 };
 
 enum {
@@ -44,9 +45,10 @@ enum {
     SET = 1 << METRICS_SET,
     TASK = 1 << METRICS_TASK,
     EXPERTS = 1 << METRICS_EXPERTS,
+    PACE = 1 << METRICS_PACE,
     TEXT = 1 << METRICS_SAMPLE | 1 << METRICS_SAVE | 1 << METRICS_SKIP | 1 << METRICS_ROLLBACK |
            1 << METRICS_WARN,
-    ALL = START | TRAIN | VAL | SET | TASK | EXPERTS | TEXT
+    ALL = START | TRAIN | VAL | SET | TASK | EXPERTS | PACE | TEXT
 };
 
 // COUNT and NUMBER are always written; BYTES (a count, too) and KNOWN only when they are not 0; TIME, rounded to microseconds, unless
@@ -64,7 +66,7 @@ static const struct {
     FIELD(name, STRING, START | SET | TASK | EXPERTS),
     FIELD(text, STRING, START | TEXT | EXPERTS),
     FIELD(params, COUNT, START),
-    FIELD(steps, COUNT, START),
+    FIELD(steps, COUNT, START | PACE),
     FIELD(batch_tokens, COUNT, START),
     FIELD(tokens, COUNT, TRAIN | VAL | SET | TASK | EXPERTS),
     FIELD(loss, NUMBER, TRAIN),
@@ -78,7 +80,7 @@ static const struct {
     FIELD(floor_loss, KNOWN, START | VAL),
     FIELD(floor_bpb, KNOWN, START | VAL),
     FIELD(floor_is_bound, FLAG, START),
-    FIELD(seconds, NUMBER, VAL),
+    FIELD(seconds, NUMBER, VAL | PACE),
     FIELD(items, COUNT, TASK),
     FIELD(acc, NUMBER, TASK),
     FIELD(acc_norm, NUMBER, TASK),

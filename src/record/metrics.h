@@ -31,6 +31,7 @@ extern "C" {
 typedef enum {
     METRICS_START, METRICS_TRAIN, METRICS_VAL, METRICS_SAMPLE, METRICS_SAVE,
     METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_WARN, METRICS_END, METRICS_SET, METRICS_TASK, METRICS_EXPERTS,
+    METRICS_PACE, // run.minutes: `steps` is what the run has now, after `seconds` of it
     METRICS_EVENTS
 } MetricsEvent;
 

@@ -264,7 +264,8 @@ static void take(PageRun *run, json_t *object, const char *event)
     if (train || val) take_numbers(run, object, step, val);
     if (named) take_named(run, object, step);
     if (start) take_start(run, object, step, t);
-    if (!strcmp(event, "experts")) take_experts(run, object, step);
+    if (!strcmp(event, "pace")) run->steps = number(object, "steps");
+    else if (!strcmp(event, "experts")) take_experts(run, object, step);
     else if (!strcmp(event, "sample")) add_event(&run->sample, &run->n_samples, &run->cap_samples, event, object);
     else if (end || (!train && !val && !named)) add_event(&run->event, &run->n_events, &run->cap_events, event, object);
 }

@@ -397,6 +397,13 @@ void progress_event(Progress *p, MetricsEvent event, int64_t step, const char *f
     }
 }
 
+void progress_pace(Progress *p, int64_t step, int64_t steps, double seconds)
+{
+    if (!p) return;
+    metrics_write(p->metrics, &(MetricsRow){.event = METRICS_PACE, .step = step, .steps = steps, .seconds = seconds});
+    p->plan.steps = steps > step ? steps : step;
+}
+
 void progress_rollback(Progress *p, int64_t step, const char *fmt, ...)
 {
     if (!p) return;

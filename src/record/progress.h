@@ -55,6 +55,8 @@ void progress_event(Progress *progress, MetricsEvent event, int64_t step, const 
 // The run is rolled back to update `step`, and continues there: lines after it are removed from metrics.jsonl, then the
 // rollback's own line is written.
 void progress_rollback(Progress *progress, int64_t step, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+// The run has so many steps now, after `seconds` of it.
+void progress_pace(Progress *progress, int64_t step, int64_t steps, double seconds);
 // Any other line above the live line, and in log.txt.
 void progress_note(Progress *progress, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

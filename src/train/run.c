@@ -141,6 +141,19 @@ static long in_steps(const Run *run, long tokens, double part, long of, long ste
     return part > 0 ? (long)ceil(part * (double)of * (1 - 0x1p-40)) : steps; // 0.1 is a little more in binary
 }
 
+// Steps of the decay of wsd, of a run whose decay ends at step `end`.
+static long wsd_decay(const Run *run, long end)
+{
+    const Config *cfg = &run->cfg;
+    return cfg->optim.wsd_decay ? cfg->optim.wsd_decay : in_steps(run, 0, cfg->optim.wsd_part, end, 0);
+}
+
+static void end_at(Run *run, long steps)
+{
+    long stop = run->cfg.run.stop_at;
+    run->last_step = stop && stop < steps ? stop : steps;
+}
+
 void run_schedule(Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -157,10 +170,57 @@ void run_schedule(Run *run)
     if (cfg->optim.decay_tokens && s->decay_steps <= s->warmup)
         die("optim.decay_tokens: %ld tokens are %ld steps, which are not more than the warm-up's %ld",
             cfg->optim.decay_tokens, s->decay_steps, s->warmup);
-    long decay = cfg->optim.wsd_decay;
-    if (!decay) decay = in_steps(run, 0, cfg->optim.wsd_part, s->decay_steps, 0);
-    s->decay_start = s->decay_steps - decay > s->warmup ? s->decay_steps - decay : s->warmup;
-    run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
+    long decay = wsd_decay(run, s->decay_steps);
+    s->decay_start = (double)(s->decay_steps - decay > s->warmup ? s->decay_steps - decay : s->warmup);
+    end_at(run, cfg->run.steps);
+}
+
+// ---- run.minutes
+
+int run_pace(Run *run, long step, double seconds)
+{
+    Pace *p = &run->pace;
+    if (!(p->budget > 0)) return 0;
+    struct {
+        long steps, tenth;
+        double elapsed;
+    } told = {0};
+    if (run->replicas.rank == 0)
+        told.steps = pace_steps(p, step, seconds), told.tenth = pace_tenth(p, step), told.elapsed = pace_elapsed(p);
+    replicas_tell(&run->replicas, &told, sizeof told);
+    if (told.steps != p->steps) {
+        p->steps = told.steps;
+        if (!config_is_set(&run->cfg, "optim.decay_steps") && !run->cfg.optim.decay_tokens)
+            schedule_move_end(&run->schedule, step, p->steps, wsd_decay(run, p->steps));
+        end_at(run, p->steps);
+        progress_pace(run->progress, step, p->steps, told.elapsed);
+    }
+    return (int)told.tenth;
+}
+
+void run_pace_loaded(Run *run)
+{
+    const double *state = run->pace_state;
+    Schedule *s = &run->schedule;
+    s->moved = !isnan(state[RUN_DECAY]);
+    if (s->moved) s->decay_start = state[RUN_DECAY], s->decay_steps = (long)state[RUN_STEPS];
+    if (!run->begun) run->pace.spent = state[RUN_SECONDS]; // a rollback gives no time back
+    run->pace.steps = (long)state[RUN_STEPS];
+    end_at(run, run->pace.steps);
+}
+
+// With the plan of the checkpoint, if there was one. A run that was over goes on for the minutes that it is given more.
+static void begin_pace(Run *run)
+{
+    const Config *cfg = &run->cfg;
+    Pace *p = &run->pace;
+    if (!(cfg->run.minutes > 0)) return;
+    long done = run->first_step, steps = done ? (long)run->pace_state[RUN_STEPS] : cfg->run.steps;
+    pace_begin(p, cfg->run.minutes, done, steps);
+    double left = p->budget - p->spent;
+    long more = p->spent > 0 && !p->recorded ? (long)(left * (double)done / p->spent) : 0;
+    if (done && done >= p->steps && more > 0) p->steps = done + more;
+    end_at(run, p->steps);
 }
 
 // ---- memory
@@ -269,8 +329,7 @@ static double measure_peak(const ModelShape *s, size_t N, Dev *dev, bool own)
     return 1e9 * dev_cpu_peak(shape, (size_t)n, dev->threads, 0.5);
 }
 
-// Floating-point operations per second of all processes together, of which MFU is the used part.
-static void find_peak(Run *run)
+void run_measure_peak(Run *run)
 {
     Replicas *r = &run->replicas;
     double peak = 1e9 * run->cfg.run.peak, cores = 1;
@@ -280,7 +339,7 @@ static void find_peak(Run *run)
         peak = measure_peak(&run->model->shape, run->model->max_batch * run->model->max_tokens, run->dev, own);
         cores = r->cores; // the fastest of its moments had a whole core
     }
-    run->peak = replicas_sum(r, peak * cores);
+    run->peak = fmax(run->peak, replicas_sum(r, peak * cores));
 }
 
 // ---- the directory
@@ -373,7 +432,7 @@ static void build_model(Run *run)
     run->monitor = monitor_create((size_t)cfg->monitor.window, cfg->monitor.skip_z, cfg->monitor.max_skips);
     set_rules(run);
     phases_begin(&run->phases, run->model, run->replicas.world);
-    find_peak(run);
+    run_measure_peak(run);
     if (!run->model->shape.experts.n) return;
     run->loads = loads_create(&run->model->shape);
     loads_tell(&run->loads, run->model);
@@ -413,6 +472,7 @@ void run_close(Run *run)
     if (run->loads.E) loads_free(&run->loads);
     disk_lock_release(run->lock);
     monitor_free(&run->monitor);
+    pace_free(&run->pace);
     run_close_data(run);
     run_free(run);
 }
@@ -472,9 +532,11 @@ bool run_wants_timing(Run *run)
 {
     Config *cfg = &run->cfg;
     if (cfg->run.steps != 0 || !(cfg->run.minutes > 0)) return false;
+    if (*cfg->run.pace) pace_read(&run->pace, cfg->run.pace);
     if (newest_step(run) < 0) {
+        if (run->pace.recorded) config_set_derived(cfg, "run.steps", run->pace.recorded[0].steps), config_resolve(cfg);
         run_schedule(run);
-        return true;
+        return !run->pace.recorded;
     }
     long steps = 0; // from the first start's config.toml
     if (run->replicas.rank == 0) {
@@ -531,6 +593,7 @@ void run_begin(Run *run)
     if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->replicas.rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
     if (step >= 0) run->first_step = step;
+    begin_pace(run);
     watch(run);
     if (run->replicas.rank) return;
     if (cfg->run.norms_every) grads_norms_open(&run->norms, run->dir);

@@ -22,6 +22,7 @@
 #include "train/loads.h"
 #include "train/monitor.h"
 #include "train/optim.h"
+#include "train/pace.h"
 #include "train/phases.h"
 #include "record/progress.h"
 #include "train/replicas.h"
@@ -94,6 +95,9 @@ typedef struct {
     char why[400]; // what run_verdict says of it
 } StepResult;
 
+// Of run.minutes, as a checkpoint keeps it: seconds so far; steps and start of the decay as planned (NAN: not moved).
+enum { RUN_SECONDS, RUN_STEPS, RUN_DECAY, RUN_PACE };
+
 typedef struct Run Run;
 
 // An observer watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the
@@ -119,6 +123,8 @@ struct Run {
     Optim optim;
     Schedule schedule;
     Ramp ramp;
+    Pace pace;         // run.minutes
+    double pace_state[RUN_PACE];
     RunScales scales;
     Loads loads;       // of experts
     Monitor monitor;
@@ -140,6 +146,7 @@ struct Run {
     double seconds;    // of training so far, resumed runs included
     double best_val;
     double peak;       // floating-point operations per second that matmul reaches on these shapes, all processes
+    bool beaten;       // a step was faster than what was measured
 };
 
 // Adds one to the end of the list.
@@ -186,6 +193,12 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas);
 // to its start.
 bool run_wants_timing(Run *run);
 void run_reset(Run *run, double seconds_a_step);
+// run.minutes, after update `step`: plans the run's length again; the tenth that was just over, 0: none. Collective.
+int run_pace(Run *run, long step, double seconds);
+void run_pace_loaded(Run *run); // run->pace_state is a checkpoint's
+// Floating-point operations per second of all processes together, of which MFU is the used part: never less than
+// run->peak was. Collective.
+void run_measure_peak(Run *run);
 // Resumes or starts: run->first_step. Nothing is trained before everything has been checked.
 void run_begin(Run *run);
 void run_close(Run *run);
@@ -237,6 +250,7 @@ void run_announce(Run *run);
 // Reports a verdict that is out of the ordinary, for update `step` (from 1).
 void run_verdict(Run *run, long step, StepResult *result);
 // Evaluates, eval.sets too, and reports.
+bool run_by_tenths(const Run *run); // evaluations at each tenth of run.minutes, of a tenth of the text
 void run_eval(Run *run, long step);
 // Runs the tasks of eval.tasks and reports.
 void run_tasks(Run *run, long step);

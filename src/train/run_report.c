@@ -4,6 +4,7 @@
 #include "train/run.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "ops/dev_cpu.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ void run_announce(Run *run)
              cfg->model.channels, cfg->model.heads, cfg->model.vocab, cfg->model.context);
     ProgressPlan plan = {.dir = run->dir, .name = cfg->run.name, .model = text,
                          .params = parameters(&run->model->shape), .batch_tokens = cfg->batch.tokens,
-                         .steps = cfg->run.steps, .first_step = run->first_step, .log_every = cfg->run.log_every,
+                         .steps = run->pace.budget > 0 ? run->pace.steps : cfg->run.steps,
+                         .first_step = run->first_step, .log_every = cfg->run.log_every,
                          .floor_loss = run->data.floor_loss, .floor_bpb = run->data.floor_bpb,
                          .floor_is_bound = run->data.floor_is_bound, .tensorboard = cfg->run.tensorboard};
     for (int tag = 0; tag < MEM_TAGS; tag++) plan.mem[tag] = (int64_t)run->mem.tag_bytes[tag];
@@ -117,10 +119,18 @@ void run_verdict(Run *run, long step, StepResult *r)
                        run->cfg.monitor.max_skips, advice);
 }
 
-static EvalResult evaluate_set(Run *run, const Dataset *set)
+bool run_by_tenths(const Run *run)
+{
+    return run->pace.budget > 0 && !config_is_set(&run->cfg, "run.eval_every");
+}
+
+// whole: at the run's end. Before, a run of so many minutes scores a tenth of the text at each tenth of its time.
+static EvalResult evaluate_set(Run *run, const Dataset *set, bool whole)
 {
     const Config *cfg = &run->cfg;
-    EvalResult result = eval_run(run->model, set, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
+    long tokens = cfg->eval.tokens, all = (long)dataset_tokens(set);
+    if (!whole && run_by_tenths(run)) tokens = ((tokens && tokens < all ? tokens : all) + 9) / 10;
+    EvalResult result = eval_run(run->model, set, tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
                                  (size_t)cfg->model.context, run->data.token_bytes,
                                  cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
                                  replicas_evaluation(&run->replicas));
@@ -128,19 +138,19 @@ static EvalResult evaluate_set(Run *run, const Dataset *set)
     return result;
 }
 
-static MetricsRow evaluate(Run *run, long step)
+static MetricsRow evaluate(Run *run, long step, bool whole)
 {
-    EvalResult result = evaluate_set(run, run->data.val);
+    EvalResult result = evaluate_set(run, run->data.val, whole);
     if (result.loss < run->best_val) run->best_val = result.loss;
     return (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
                         .val_bpb = result.bpb, .seconds = run->seconds};
 }
 
-static void evaluate_sets(Run *run, long step)
+static void evaluate_sets(Run *run, long step, bool whole)
 {
     for (size_t i = 0; i < run->data.n_sets; i++) {
         const RunSet *set = &run->data.set[i];
-        EvalResult r = evaluate_set(run, set->tokens);
+        EvalResult r = evaluate_set(run, set->tokens, whole);
         progress_set(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .name = set->name,
                                                   .val_loss = r.loss, .val_bpb = r.bpb});
     }
@@ -149,9 +159,14 @@ static void evaluate_sets(Run *run, long step)
 void run_eval(Run *run, long step)
 {
     replicas_phase(&run->replicas, step, "evaluation");
-    MetricsRow row = evaluate(run, step);
+    bool beaten = replicas_any(&run->replicas, run->beaten);
+    if (beaten && !run->dev->raw_alloc) run_measure_peak(run); // it was measured while the machine was busy
+    run->beaten = false;
+    double begin = clock_seconds();
+    MetricsRow row = evaluate(run, step, false);
     progress_val(run->progress, &row);
-    evaluate_sets(run, step);
+    evaluate_sets(run, step, false);
+    run->pace.end = (run_by_tenths(run) ? 10 : 1) * (clock_seconds() - begin);
     if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
 }
 
@@ -180,8 +195,8 @@ void run_end(Run *run, long step, bool interrupted)
     if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
                                    "--ckpt.resume=true", step);
     else {
-        row = evaluate(run, step);
-        evaluate_sets(run, step);
+        row = evaluate(run, step, true);
+        evaluate_sets(run, step, true);
         if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
         run_tasks(run, step);
     }

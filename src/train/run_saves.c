@@ -44,7 +44,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXTRAS = 7 };
+enum { EXTRAS = 8 };
 
 static CkptRun place_of(const Run *run)
 {
@@ -74,6 +74,13 @@ static int numbers(Run *run, CkptExtra extra[EXTRAS])
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, scales->fp8_amax};
     if (run->loads.E) extra[used++] = (CkptExtra){"experts", run->loads.n_state, run->loads.state};
     extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->saves.guard};
+    double *pace = run->pace_state;
+    if (run->cfg.run.minutes > 0) {
+        pace[RUN_SECONDS] = run->begun ? pace_elapsed(&run->pace) : 0;
+        pace[RUN_STEPS] = (double)(run->begun ? run->pace.steps : run->cfg.run.steps);
+        pace[RUN_DECAY] = run->schedule.moved ? run->schedule.decay_start : NAN;
+        extra[used++] = (CkptExtra){"pace", RUN_PACE, pace};
+    }
     if (run->monitor.rules.on_plateau)
         extra[used++] = (CkptExtra){"plateau", MONITOR_PROGRESS, monitor_progress(&run->monitor)};
     if (monitor_active(&run->monitor)) {
@@ -97,6 +104,7 @@ static void numbers_loaded(Run *run)
     }
     for (size_t i = 0; i < n; i++) amax[i] = (float)scales->fp8_amax[i];
     if (run->loads.E) loads_tell(&run->loads, run->model);
+    if (run->cfg.run.minutes > 0) run_pace_loaded(run);
     if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
     scales->scaler.scale = (float)scales->scaler_state[0];
     scales->scaler.good_steps = (int)scales->scaler_state[1];

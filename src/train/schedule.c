@@ -27,11 +27,19 @@ static double fall(ScheduleShape shape, double p)
     }
 }
 
-static double decayed(const Schedule *s, ScheduleShape shape, long start, long step)
+// Where the decay begins; from there to decay_steps p goes from 0 to 1.
+static double begin(const Schedule *s)
 {
+    if (s->moved || (s->kind == SCHEDULE_WSD && s->decay_start > (double)s->warmup)) return s->decay_start;
+    return (double)s->warmup;
+}
+
+static double decayed(const Schedule *s, ScheduleShape shape, long step)
+{
+    double start = begin(s);
     if (step >= s->decay_steps) return s->min_lr;
-    if (step <= start) return s->lr;
-    double p = (double)(step - start) / (double)(s->decay_steps - start);
+    if ((double)step <= start) return s->lr;
+    double p = ((double)step - start) / ((double)s->decay_steps - start);
     if (shape == SCHEDULE_SHAPE_EXPONENTIAL) return s->lr * pow(s->min_lr / s->lr, p);
     return s->min_lr + (s->lr - s->min_lr) * fall(shape, p);
 }
@@ -41,14 +49,23 @@ double schedule_lr(const Schedule *s, long step)
     long W = s->warmup;
     if (step < W) return s->lr * (double)(step + 1) / (double)W;
     switch (s->kind) {
-    case SCHEDULE_COSINE: return decayed(s, SCHEDULE_SHAPE_COSINE, W, step);
-    case SCHEDULE_LINEAR: return decayed(s, SCHEDULE_SHAPE_LINEAR, W, step);
+    case SCHEDULE_COSINE: return decayed(s, SCHEDULE_SHAPE_COSINE, step);
+    case SCHEDULE_LINEAR: return decayed(s, SCHEDULE_SHAPE_LINEAR, step);
     case SCHEDULE_INVSQRT: return s->lr * sqrt((double)(W > 0 ? W : 1) / (double)(step + 1));
     case SCHEDULE_CONSTANT: return s->lr;
-    case SCHEDULE_WSD: return decayed(s, s->shape, s->decay_start > W ? s->decay_start : W, step);
+    case SCHEDULE_WSD: return decayed(s, s->shape, step);
     }
     check(!"a schedule of a kind that exists");
     return NAN;
+}
+
+void schedule_move_end(Schedule *s, long step, long end, long decay)
+{
+    double start = begin(s), at = (double)step, p = at > start ? (at - start) / ((double)s->decay_steps - start) : 0;
+    if (at > start && step >= s->decay_steps) return;
+    if (p > 0) start = (at - p * (double)end) / (1 - p);
+    else if (s->kind == SCHEDULE_WSD) start = fmax(fmax((double)(end - decay), at), (double)s->warmup);
+    s->decay_start = start, s->decay_steps = end, s->moved = true;
 }
 
 double schedule_momentum(const Schedule *s, long step)
@@ -66,9 +83,9 @@ void schedule_check(const Schedule *s)
     if (!(s->min_lr >= 0 && s->min_lr <= s->lr))
         die("optim.min_lr: %g is not between 0 and optim.lr %g", s->min_lr, s->lr);
     if (s->kind != SCHEDULE_WSD) return;
-    if (s->decay_start < 0 || s->decay_start > s->decay_steps)
+    if (s->decay_start < 0 || s->decay_start > (double)s->decay_steps)
         die("optim.wsd_decay: %ld steps of decay are not between 0 and optim.decay_steps %ld",
-            s->decay_steps - s->decay_start, s->decay_steps);
+            s->decay_steps - (long)s->decay_start, s->decay_steps);
     if (s->shape == SCHEDULE_SHAPE_EXPONENTIAL && s->min_lr == 0)
         die("optim.wsd_shape: exponential decay never gets to optim.min_lr 0 (try --optim.min_lr=%g, or "
             "--optim.wsd_shape=sqrt)", s->lr > 0 ? s->lr / 100 : 1e-5);

@@ -14,7 +14,8 @@ typedef struct {
     ScheduleKind kind;
     double lr, min_lr; // peak and final
     long warmup, decay_steps; // steps of linear warm-up; step at which the decay has ended
-    long decay_start; // WSD: the first step of the decay; one within the warm-up counts as the warm-up's end
+    double decay_start; // WSD: the first step of the decay; one within the warm-up counts as the warm-up's end
+    bool moved;         // by schedule_move_end: decay_start is where any decay begins, between two steps or before 0
     ScheduleShape shape; // WSD
     double momentum, momentum_start; // of Muon's matrices: final and first
     long momentum_warmup;            // steps from one to the other; 0: always the final one
@@ -38,6 +39,14 @@ typedef struct {
 // The decay starts at W, that of WSD at decay_start (never before W). A run of E steps ends with update
 // E - 1, one step before min_lr. E <= W: min_lr right after the warm-up.
 double schedule_lr(const Schedule *schedule, long step);
+
+// Before update `step` of a run whose length has changed: the decay ends at `end`, and its share p that is done stays,
+// so the rate does not jump:
+//
+//     start' = (step - p end) / (1 - p)
+//
+// A decay of WSD that has not begun takes `decay` steps then, or those that are left. One that is over stays so.
+void schedule_move_end(Schedule *schedule, long step, long end, long decay);
 
 // Muon's momentum at update s, counted from 0, with momentum_warmup W: start + (momentum - start) s / W for s < W, then
 // momentum. A function of the step alone, as the learning rate.

@@ -1,0 +1,49 @@
+// pace: how a run that is given minutes (run.minutes) ends when they are over, whatever the machine does meanwhile.
+#ifndef PACE_H
+#define PACE_H
+#include <stdbool.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// From update `step` on the run is planned to have `steps` updates in all.
+typedef struct {
+    long step, steps;
+} PaceMark;
+
+typedef struct {
+    double budget;            // seconds; 0: the run has a number of steps, and no pace
+    long steps;               // as planned now
+    double spent, begun;      // seconds of earlier processes; when this one began to train, by its clock
+    double next;              // seconds: the next look at the clock
+    double trained;           // seconds of updates since the last look
+    long from;                // updates before it
+    double all_trained;       // seconds of updates of this process
+    double seconds;           // an update
+    double end;               // that the last evaluation will take
+    int tenth;                // tenths of the budget, or of the recorded steps, that are over
+    PaceMark *recorded;       // run.pace: what another run decided
+    int n_recorded;
+} Pace;
+
+// From now on, by the clock, at update `step`, with `steps` in all at first.
+void pace_begin(Pace *pace, double minutes, long step, long steps);
+// Takes the marks of the metrics.jsonl at `path` for the clock: the first is that of its start. Dies with a line where
+// it has none.
+void pace_read(Pace *pace, const char *path);
+void pace_free(Pace *pace);
+
+// Seconds of the run so far: evaluations, samples and saves included.
+double pace_elapsed(const Pace *pace);
+
+// After update `step` (counted from 1), which took so many seconds: how many updates the run shall have. It looks at
+// the clock at each hundredth of the budget, and at each tenth of the updates that were left then.
+long pace_steps(Pace *pace, long step, double seconds);
+
+// The number of the tenth of the run that was over since the last call, 0: none.
+int pace_tenth(Pace *pace, long step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
