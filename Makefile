@@ -28,7 +28,7 @@
 ### make bench-ranks       4 and 8 ranks on these cores beside one process, in tokens a second
 ### make bench-save        what saving every 20 steps beside training costs
 ### make crash-data        kill -9 a preparation of data at 50 random points, and one on several ranks: the same bytes
-## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
+## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, all; NVCC=...)
 ## make gpu-on-cpu        build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
 ### make bench-gpu         tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
 ## make journey           RUN='COMMAND': the files and functions that a command runs, in order of first call (doc/journeys.md)
@@ -153,15 +153,17 @@ $(FUZZ): $(B)/fuzz/all # links: the name chooses the target
 # ---- GPUs. The library is the same; what differs is the main program and the files src/*/*.cu.
 NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc) nvcc)
 GPU_ARCH = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | sed 's/[.]//; s/^/sm_/')
-GPU_CODE = $(if $(GPU_ARCH),-arch=$(GPU_ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
+GPU_NAME = $(or $(GPU_ARCH),sm_80) # its PTX: newer GPUs compile it when a program starts
+GPU_CODE = $(if $(filter-out all,$(GPU_NAME)),-arch=$(strip $(GPU_NAME)),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Isrc -I. $(GPU_CODE) $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp
-KERNELS = $(wildcard src/*/*.cu)
+KERNELS = src/ops/flash.cu $(filter-out src/ops/flash.cu,$(wildcard src/*/*.cu)) # the slowest first
 GPU_MAIN = $(B)/train_on_gpu.o # train.c, with the device of train_gpu.cu
 GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(KERNELS)) $(GPU_MAIN)
 $(GPU_MAIN): train.c $(B)/flags | $(B)/setup
 	@echo "  CC $< (for GPUs)"
 	$(Q)$(CC) $(FLAGS) -DTRAIN_GPU -MMD -MP -c $< -o $@
 gpu: $(B)/gpu/nvcc
+	@echo '$(words $(KERNELS) x) CUDA files for $(strip $(GPU_NAME)): a minute or two on two cores (GPU_ARCH=all: sm_80 and sm_90)'
 	@$(MAKE) --no-print-directory $(B)/train_gpu
 $(B)/gpu/nvcc: FORCE
 	@scripts/need_cuda.sh '$(NVCC)'
