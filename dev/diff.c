@@ -331,12 +331,18 @@ static void command_of(const DiffSide *s, char side, char text[1100])
 
 // Commands that begin with the same: --twice after the first update, else the weights of B in A's run, or of another
 // program's A in B's.
-static void say_weights(Report *r, const char *what)
+static void say_other_start(Report *r, bool weights)
 {
+    const char *what = weights ? "the weights" : "the optimizer's state";
     char command[2][1100], more[1200] = "";
     const DiffSide *a = r->judge.a, *b = r->judge.b, *from = a->header ? b : a;
     bool later = a->update > 1 && b->update > 1;
     command_of(a, 'A', command[0]), command_of(b, 'B', command[1]);
+    if (!later && !weights) { // no command sets the state alone
+        snprintf(r->other_input, sizeof r->other_input, "%s already differed before this step: begin both with a fresh "
+                 "optimizer, or from the same checkpoint", what);
+        return;
+    }
     if (later) snprintf(more, sizeof more, "' '%s' --update %ld", command[1], a->update);
     else snprintf(more, sizeof more, " --ckpt.init=%.1000s%s", from->ranks > 1 ? "MODEL.safetensors" : from->path,
                   from->ranks == 1 && from->n_files == 1 && !strstr(from->path, ".safetensors") ?
@@ -370,7 +376,7 @@ static void check_input(Report *r)
         return;
     }
     if (j->rule == JUDGE_ROUNDING && (weights || before))
-        say_weights(r, weights ? "the weights" : "the optimizer's state");
+        say_other_start(r, weights);
 }
 
 // ---- below the table

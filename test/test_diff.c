@@ -263,8 +263,10 @@ TEST(test_cannot_tell)
     expect_run("a b --only 'weight.*' --only 'grad.*'", 0, "rounding: 1 of 2 tensors differ");
     expect_run("a b --json", 3, "\"not_compared\":\"state, updated\"");
     put_theirs_before(step, 5, 5, NULL, "1f");
-    expect_run("a b", 3, "cannot tell: the optimizer's state already differed before this step: start both from the "
-                         "same checkpoint: COMMAND OF B --ckpt.init=a\n");
+    expect_run("a b", 3, "cannot tell: the optimizer's state already differed before this step: begin both with a fresh ");
+    put_theirs((Theirs[]){{"weight.x", 2}}, 1, 1, NULL);
+    expect_run("a b", 3, "cannot tell: the weights already differed before this step: start both from the same "
+                         "checkpoint: COMMAND OF B --ckpt.init=a\n");
     put_theirs(step, 5, 5, NULL);
     expect_run("a b", 0, "rounding: 1 of 5");
 }
