@@ -510,7 +510,8 @@ static bool groups_apart(const Report *r, char text[100])
     int at = 0;
     text[0] = '\0';
     for (int k = 0; k < GROUPS && r->judge.rule == JUDGE_ROUNDING; k++)
-        if (r->n_of[k][0] && !r->n_of[k][1]) at += snprintf(text + at, 100 - (size_t)at, "%s%s", at ? ", " : "", name[k]);
+        if (r->n_of[k][0] && !r->n_of[k][1])
+            at += snprintf(text + at, 100 - (size_t)at, "%s%s", at ? ", " : "", name[k]);
     return at > 0;
 }
 

@@ -235,9 +235,9 @@ void dump_input(Dump *d, const int32_t *token, const int32_t *target, size_t B, 
     if (!own) die("run.dump: no memory for %zu tokens", B * T);
     for (int i = 0; i < 2 && reads && embeds; i++) {
         const int32_t *all = i ? target : token;
-        if (parts->deal) parts->deal(parts->self, own, all, B, whole);
+        if (parts->deal) parts->deal(parts->self, own, all, B, whole), all = own;
         take(d, i ? "input.targets" : "input.tokens",
-             (Source){.kind = DUMP_WEIGHT, .host = parts->deal ? own : all, .dtype = ST_I32, .ld = 1, .n = 1,
+             (Source){.kind = DUMP_WEIGHT, .host = all, .dtype = ST_I32, .ld = 1, .n = 1,
                       .width = 1, .n_rows = B * T, .slot = (size_t)i}, &(Batch){.B = B, .T = T, .N = B * T, .sample = sample});
     }
     free(own);
