@@ -11,11 +11,12 @@
 //
 // For dumps, and files of other programs whose tensors have a dump's names, the bound is what rounding may do to the
 // tensor, given the type it was stored in, its depth and the length of its sums (dev/check/diff.c, doc/diff.md), and
-// the difference must not be systematic (dev/check/systematic.c). For everything else, and with --exact: equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or
-// equal bits. Every test reads !(difference <= bound), so that NaN fails it.
+// the difference must not be systematic (dev/check/systematic.c). For everything else, and with --exact: equal bits.
+// With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every test reads
+// !(difference <= bound), so that NaN fails it.
 //
-// What went in (tokens, targets, weights, the optimizer's state) must be the same: else the verdict is `cannot tell`, as
-// it is where a whole group of tensors was not compared.
+// What went in (tokens, targets, weights, the optimizer's state) must be the same: else the verdict is `cannot tell`,
+// as it is where a whole group of tensors was not compared.
 //
 // Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line; 3 cannot tell.
 #include "base/check.h"

@@ -325,7 +325,8 @@ static double floor_of(const Judge *j, const DiffTensor *b, bool square)
 static DiffStatsBound bound_of(const Judge *j, const DiffTensor *a, const DiffTensor *b)
 {
     const char *name = a->t.name;
-    if (j->rule == JUDGE_GIVEN && !begins(name, "input.")) return (DiffStatsBound){.mode = DIFF_STATS_GIVEN, .rtol = j->rtol, .atol = j->atol};
+    if (j->rule == JUDGE_GIVEN && !begins(name, "input."))
+        return (DiffStatsBound){.mode = DIFF_STATS_GIVEN, .rtol = j->rtol, .atol = j->atol};
     double error_a = a->error > 0 ? a->error : b->error, error_b = b->error > 0 ? b->error : a->error;
     double error = hypot(error_a, error_b);
     bool rounding = j->rule == JUDGE_ROUNDING;

@@ -238,7 +238,8 @@ void dump_input(Dump *d, const int32_t *token, const int32_t *target, size_t B, 
         if (parts->deal) parts->deal(parts->self, own, all, B, whole), all = own;
         take(d, i ? "input.targets" : "input.tokens",
              (Source){.kind = DUMP_WEIGHT, .host = all, .dtype = ST_I32, .ld = 1, .n = 1,
-                      .width = 1, .n_rows = B * T, .slot = (size_t)i}, &(Batch){.B = B, .T = T, .N = B * T, .sample = sample});
+                      .width = 1, .n_rows = B * T, .slot = (size_t)i},
+             &(Batch){.B = B, .T = T, .N = B * T, .sample = sample});
     }
     free(own);
 }
