@@ -38,6 +38,7 @@ enum { NAME = 37, AFTER = 6, BAR = 40, GROUPS = DUMP_UPDATED + 1 }; // AFTER: ro
 
 typedef struct {
     bool all, json, quiet;                 // quiet: the verdict is all that is asked for
+    bool gone;                             // the runs will be: no command names them
     OptionList only;                       // patterns of names; none: all
     const char *red, *green, *dim, *plain; // escape codes for a terminal; else empty
 } Options;
@@ -240,11 +241,11 @@ static bool wanted(const Report *r, const char *name)
     return !r->o.only.n;
 }
 
-// Rows by slot, which ranks that divide the experts, or their columns, do not have (dump.h).
+// Rows by slot, which ranks that divide the experts, or their columns, do not have (dump.h); tokens, of older dumps.
 static bool optional(const char *name)
 {
     const char *last = strrchr(name, '.');
-    return last && (!strcmp(last, ".experts_pre") || !strcmp(last, ".experts_act") || !strcmp(last, ".experts_down"));
+    return begins(name, "input.") || (last && (!strcmp(last, ".experts_pre") || !strcmp(last, ".experts_act") || !strcmp(last, ".experts_down")));
 }
 
 // A tensor that cannot be compared. must: of a whole dump each should be there; another program's file has what it has.
@@ -320,13 +321,13 @@ static void compare(Report *r, const DiffTensor *a)
 static void place_text(char text[120], const Report *r, const DiffTensor *t, size_t i);
 
 // How a dump's run is made again.
-static void command_of(const DiffSide *s, char side, char text[1100])
+static void command_of(const DiffSide *s, char side, bool gone, char text[1100])
 {
     char path[1100], ranks[40] = "";
     const char *dump = strstr(s->path, "/dump/step_");
     snprintf(path, sizeof path, "%.*s/config.toml", dump ? (int)(dump - s->path) : 0, s->path);
     if (s->ranks > 1) snprintf(ranks, sizeof ranks, "mpiexec -n %ld ", s->ranks);
-    if (dump && !access(path, R_OK)) snprintf(text, 1100, "%sbuild/train %.1000s", ranks, path);
+    if (dump && !gone && !access(path, R_OK)) snprintf(text, 1100, "%sbuild/train %.1000s", ranks, path);
     else snprintf(text, 1100, "COMMAND OF %c", side);
 }
 
@@ -338,16 +339,16 @@ static void say_other_start(Report *r, bool weights)
     char command[2][1100], more[1200] = "";
     const DiffSide *a = r->judge.a, *b = r->judge.b, *from = a->header ? b : a;
     bool later = a->update > 1 && b->update > 1;
-    command_of(a, 'A', command[0]), command_of(b, 'B', command[1]);
+    command_of(a, 'A', r->o.gone, command[0]), command_of(b, 'B', r->o.gone, command[1]);
     if (!later && !weights) { // no command sets the state alone
         snprintf(r->other_input, sizeof r->other_input, "%s already differed before this step: begin both with a fresh "
                  "optimizer, or from the same checkpoint", what);
         return;
     }
     if (later) snprintf(more, sizeof more, "' '%s' --update %ld", command[1], a->update);
-    else snprintf(more, sizeof more, " --ckpt.init=%.1000s%s", from->ranks > 1 ? "MODEL.safetensors" : from->path,
-                  from->ranks == 1 && from->n_files == 1 && !strstr(from->path, ".safetensors") ?
-                  "/rank_00000.safetensors" : "");
+    else if (r->o.gone || from->ranks > 1) snprintf(more, sizeof more, " --ckpt.init=MODEL.safetensors, and so B");
+    else snprintf(more, sizeof more, " --ckpt.init=%.1000s%s", from->path,
+                  from->ranks == 1 && !strstr(from->path, ".safetensors") ? "/rank_00000.safetensors" : "");
     snprintf(r->other_input, sizeof r->other_input, "%s already differed before this step: start both from the same "
              "checkpoint: %s%s%s", what, later ? "build/diff --twice '" : "", command[!later && from == a], more);
 }
@@ -724,6 +725,7 @@ static Verdict twice_verdict(const char *a, const char *b, size_t update, size_t
     char path_a[1000], path_b[1000];
     Verdict v = ALIKE;
     Twice t = twice_begin(a, b);
+    how.gone = !keep;
     twice_base(&t, (long)(first ? first : update) - 1);
     if (first) update = (size_t)first_different(&t, (long)first, how);
     if (update) {
