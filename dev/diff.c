@@ -11,9 +11,12 @@
 //
 // For dumps, and files of other programs whose tensors have a dump's names, the bound is what rounding may do to the
 // tensor, given the type it was stored in, its depth and the length of its sums (dev/check/diff.c, doc/diff.md), and
-// the difference must not be systematic (dev/check/systematic.c); the weights before the update must be equal. For
-// everything else, and with --exact: equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or
-// equal bits. Every test reads !(difference <= bound), so that NaN fails it.
+// the difference must not be systematic (dev/check/systematic.c). For everything else, and with --exact: equal bits.
+// With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every test reads
+// !(difference <= bound), so that NaN fails it.
+//
+// What went in (tokens, targets, weights, the optimizer's state) must be the same: else the verdict is `cannot tell`,
+// as it is where a whole group of tensors was not compared.
 //
 // Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line; 3 cannot tell.
 #include "base/check.h"
@@ -31,10 +34,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME = 37, AFTER = 6, BAR = 40 }; // AFTER: rows after the first one out of bound
+enum { NAME = 37, AFTER = 6, BAR = 40, GROUPS = DUMP_UPDATED + 1 }; // AFTER: rows after the first one out of bound
 
 typedef struct {
     bool all, json, quiet;                 // quiet: the verdict is all that is asked for
+    bool gone;                             // the runs will be: no command names them
     OptionList only;                       // patterns of names; none: all
     const char *red, *green, *dim, *plain; // escape codes for a terminal; else empty
 } Options;
@@ -50,11 +54,13 @@ typedef struct {
     double worst_ratio;
     double *seen;             // of the tensors that differ: from which factor on an error would have been seen
     int n_seen;
-    const DiffTensor *blind;  // of these, the one with the largest
-    double blind_seen;
+    const DiffTensor *blind, *sharp; // of these, the one with the largest, with the smallest
+    double blind_seen, sharp_seen;
     int n_tensors, n_out, n_differ, n_equal, n_hidden; // n_equal: successive, not printed yet
     int n_apart;              // on one side only, or lacking something: not compared
     int n_routed;             // of these, sums over tokens that chose other experts
+    int n_of[GROUPS][2];      // of each DumpKind: tensors that either side has; that were compared
+    char other_input[2600];   // which inputs differ, and what to do; empty: none that is known
     char group[16];
     // The row to be printed next: of the unit's tensors that differ within their bounds, the nearest to its bound.
     char unit[80], row[300];
@@ -198,6 +204,7 @@ static void note_seen(Report *r, const DiffTensor *a, const Judgement *j)
     if (!r->seen) die("diff: no memory for %d tensors", r->n_seen);
     r->seen[r->n_seen++] = j->systematic.seen;
     if (!r->blind || j->systematic.seen > r->blind_seen) r->blind = a, r->blind_seen = j->systematic.seen;
+    if (!r->sharp || j->systematic.seen < r->sharp_seen) r->sharp = a, r->sharp_seen = j->systematic.seen;
 }
 
 // What is wrong with a pair before its numbers are looked at; NULL: nothing.
@@ -234,11 +241,11 @@ static bool wanted(const Report *r, const char *name)
     return !r->o.only.n;
 }
 
-// Rows by slot, which ranks that divide the experts, or their columns, do not have (dump.h).
+// Rows by slot, which ranks that divide the experts, or their columns, do not have (dump.h); tokens, of older dumps.
 static bool optional(const char *name)
 {
     const char *last = strrchr(name, '.');
-    return last && (!strcmp(last, ".experts_pre") || !strcmp(last, ".experts_act") || !strcmp(last, ".experts_down"));
+    return begins(name, "input.") || (last && (!strcmp(last, ".experts_pre") || !strcmp(last, ".experts_act") || !strcmp(last, ".experts_down")));
 }
 
 // A tensor that cannot be compared. must: of a whole dump each should be there; another program's file has what it has.
@@ -268,9 +275,16 @@ static Judgement judge_pair(const Report *r, const DiffTensor *a, const DiffTens
     return j;
 }
 
+static void count_group(Report *r, const DiffTensor *t, int compared)
+{
+    DumpKind kind;
+    if (diff_kind(t->t.name, &kind)) r->n_of[kind][compared]++;
+}
+
 static void compare(Report *r, const DiffTensor *a)
 {
     char text[200], shape[80];
+    count_group(r, a, 0);
     const DiffTensor *b = diff_side_find(r->judge.b, a->t.name);
     const char *lacks = b ? judge_lacks(&r->judge, a) : "not in B";
     if (lacks) {
@@ -284,6 +298,7 @@ static void compare(Report *r, const DiffTensor *a)
     }
     const char *trouble = trouble_of(r, a, b, text);
     r->n_tensors++;
+    count_group(r, a, 1);
     if (trouble) {
         note_out(r, a, NULL);
         row_trouble(r, a->t.name, shape_text(shape, &a->t), trouble);
@@ -301,6 +316,71 @@ static void compare(Report *r, const DiffTensor *a)
     row_numbers(r, a, &j);
 }
 
+// ---- what went in
+
+static void place_text(char text[120], const Report *r, const DiffTensor *t, size_t i);
+
+// How a dump's run is made again.
+static void command_of(const DiffSide *s, char side, bool gone, char text[1100])
+{
+    char path[1100], ranks[40] = "";
+    const char *dump = strstr(s->path, "/dump/step_");
+    snprintf(path, sizeof path, "%.*s/config.toml", dump ? (int)(dump - s->path) : 0, s->path);
+    if (s->ranks > 1) snprintf(ranks, sizeof ranks, "mpiexec -n %ld ", s->ranks);
+    if (dump && !gone && !access(path, R_OK)) snprintf(text, 1100, "%sbuild/train %.1000s", ranks, path);
+    else snprintf(text, 1100, "COMMAND OF %c", side);
+}
+
+// Commands that begin with the same: --twice after the first update, else the weights of B in A's run, or of another
+// program's A in B's.
+static void say_other_start(Report *r, bool weights)
+{
+    const char *what = weights ? "the weights" : "the optimizer's state";
+    char command[2][1100], more[1200] = "";
+    const DiffSide *a = r->judge.a, *b = r->judge.b, *from = a->header ? b : a;
+    bool later = a->update > 1 && b->update > 1;
+    command_of(a, 'A', r->o.gone, command[0]), command_of(b, 'B', r->o.gone, command[1]);
+    if (!later && !weights) { // no command sets the state alone
+        snprintf(r->other_input, sizeof r->other_input, "%s already differed before this step: begin both with a fresh "
+                 "optimizer, or from the same checkpoint", what);
+        return;
+    }
+    if (later) snprintf(more, sizeof more, "' '%s' --update %ld", command[1], a->update);
+    else if (r->o.gone || from->ranks > 1) snprintf(more, sizeof more, " --ckpt.init=MODEL.safetensors, and so B");
+    else snprintf(more, sizeof more, " --ckpt.init=%.1000s%s", from->path,
+                  from->ranks == 1 && !strstr(from->path, ".safetensors") ? "/rank_00000.safetensors" : "");
+    snprintf(r->other_input, sizeof r->other_input, "%s already differed before this step: start both from the same "
+             "checkpoint: %s%s%s", what, later ? "build/diff --twice '" : "", command[!later && from == a], more);
+}
+
+// Finds out whether both began with the same. With --exact the first bit that differs is asked for, of inputs too; and
+// a weight that one dump lacks, or that has another shape, is a difference of the models.
+static void check_input(Report *r)
+{
+    const Judge *j = &r->judge;
+    bool weights = false, before = j->a->knows_before && j->b->knows_before && j->a->before != j->b->before;
+    char place[120] = "the first";
+    for (int i = 0; i < j->a->n && j->rule != JUDGE_EXACT; i++) {
+        const DiffTensor *a = &j->a->tensor[i], *b = diff_side_find(j->b, a->t.name);
+        bool input = begins(a->t.name, "input."), same = b && same_shape(&a->t, &b->t);
+        if (!input && !begins(a->t.name, "weight.")) continue;
+        if (!input && !same && j->a->header && j->b->header) return;
+        if (!b || a->n_missing || b->n_missing || (same && !judge(j, a, b).out)) continue;
+        weights |= !input;
+        if (!input) continue;
+        for (size_t at = 0; same && at < a->t.n_elems; at++)
+            if (diff_stats_bits(&a->t, at) != diff_stats_bits(&b->t, at)) {
+                place_text(place, r, a, at);
+                break;
+            }
+        snprintf(r->other_input, sizeof r->other_input, "other %s, from %s on: dump both for the same batch",
+                 a->t.name + strlen("input."), place);
+        return;
+    }
+    if (j->rule == JUDGE_ROUNDING && (weights || before))
+        say_other_start(r, weights);
+}
+
 // ---- below the table
 
 // Where element i stands: sample, token and channel of a dump's activations, else an index for each axis.
@@ -313,7 +393,8 @@ static void place_text(char text[120], const Report *r, const DiffTensor *t, siz
         index[d] = i % t->t.shape[d];
         i /= t->t.shape[d];
     }
-    if (r->judge.a->dump && (begins(name, "forward.") || begins(name, "backward.") || begins(name, "loss"))) {
+    if (r->judge.a->dump && (begins(name, "forward.") || begins(name, "backward.") || begins(name, "loss") ||
+                             begins(name, "input."))) {
         at = snprintf(text, 120, "sample %zu, token %zu", index[0], index[1]);
         if (ndim < 3) return;
         bool heads = D && last && begins(name, "forward.layers.") &&
@@ -422,17 +503,27 @@ static void print_notes(const Report *r)
     if (r->n_apart > r->n_routed)
         printf("note: %d tensors were not compared: one side does not have them, or lacks what their bound needs "
                "(--all names them)\n", r->n_apart - r->n_routed);
-    if (r->first && r->judge.rule == JUDGE_ROUNDING && begins(r->first->t.name, "weight.") &&
-        r->first_judged.stats.n)
-        printf("note: the weights that went in differ already, so the rest may be right (dump an earlier update, "
-               "or the first)\n");
+}
+
+// The groups of which nothing was compared, as "grad, state". Another program's file may lack them. False: none.
+static bool groups_apart(const Report *r, char text[100])
+{
+    static const char *const name[GROUPS] = {"weight", "forward", "loss", "backward", "grad", "state", "updated"};
+    int at = 0;
+    text[0] = '\0';
+    for (int k = 0; k < GROUPS && r->judge.rule == JUDGE_ROUNDING; k++)
+        if (r->n_of[k][0] && !r->n_of[k][1])
+            at += snprintf(text + at, 100 - (size_t)at, "%s%s", at ? ", " : "", name[k]);
+    return at > 0;
 }
 
 typedef enum { ALIKE, DIFFERENT, CANNOT_TELL = 3 } Verdict; // the exit status
 
 static Verdict verdict_of(const Report *r)
 {
-    return r->n_out ? DIFFERENT : r->n_tensors ? ALIKE : CANNOT_TELL;
+    char text[100];
+    if (*r->other_input) return CANNOT_TELL;
+    return r->n_out ? DIFFERENT : r->n_tensors && !groups_apart(r, text) ? ALIKE : CANNOT_TELL;
 }
 
 static const char *verdict_word(const Report *r)
@@ -456,40 +547,62 @@ static double median_seen(const Report *r)
     return r->seen[r->n_seen / 2];
 }
 
-// What "rounding" may hide.
+static void print_seen(const char *where, double seen)
+{
+    if (isfinite(seen)) printf("%s from 1 +- %.1g on", where, seen);
+    else printf("%s never", where);
+}
+
+// What the verdict may hide: the end of its line.
 static void print_power(const Report *r)
 {
     double median = median_seen(r);
-    int weak = 0;
-    if (median < 0) return;
-    for (int i = 0; i < r->n_seen; i++) weak += r->seen[i] > 1e-3;
-    printf("\nIn half of the tensors that differ, a factor of 1 +- %.1g on all of the tensor would have been seen", median);
-    if (weak) printf(";\nin %d of %d none below 1 +- 1e-3 would have been", weak, r->n_seen);
-    if (r->blind_seen < INFINITY) printf(" (%s: 1 +- %.1g).\n", r->blind->t.name, r->blind_seen);
-    else printf(" (%s: none at all).\n", r->blind->t.name);
+    if (r->judge.rule == JUDGE_GIVEN) printf("; more than %g + %g |b| would be seen\n", r->judge.atol, r->judge.rtol);
+    else if (median < 0) printf("; one bit would be seen\n");
+    else {
+        print_seen("; a factor on all of a tensor would be seen", r->sharp_seen);
+        printf(" (%s)", r->sharp->t.name);
+        print_seen(", in half of those that differ", median);
+        printf(", in %s", r->blind->t.name);
+        print_seen("", r->blind_seen);
+        printf("\n");
+    }
 }
 
 static void print_verdict(const Report *r)
 {
+    char apart[100];
     Verdict v = verdict_of(r);
-    if (v == ALIKE) print_power(r);
+    bool groups = groups_apart(r, apart);
     printf("\n%s%s%s: ", v == ALIKE ? r->o.green : r->o.red, verdict_word(r), r->o.plain);
-    if (v == CANNOT_TELL)
+    if (*r->other_input) {
+        printf("%s\n", r->other_input);
+        return;
+    }
+    if (!r->n_tensors) {
         printf("no tensor that both have and whose bound is known%s (tensors are compared by name: weight., forward., "
                "loss, backward., grad., state., updated.)\n", r->o.only.n ? ", of those that --only names" : "");
-    else if (v == DIFFERENT)
-        printf("first at %s; %d of %d tensors out of bound\n", r->first->t.name, r->n_out, r->n_tensors);
-    else if (!r->n_differ) printf("%d tensors, %zu elements\n", r->n_tensors, r->all.n);
-    else {
-        printf("%d of %d tensors differ, %zu of %zu elements", r->n_differ, r->n_tensors, r->all.n_differ, r->all.n);
-        if (r->worst) printf("; at most %.2g of the bound, at %s", r->worst_ratio, r->worst->t.name);
-        printf("\n");
+        return;
     }
+    if (v == DIFFERENT) printf("first at %s; %d of %d tensors out of bound", r->first->t.name, r->n_out, r->n_tensors);
+    if (groups) printf("%snot compared: %s", v == DIFFERENT ? "; " : "", apart);
+    if (v == CANNOT_TELL) printf(" (--only PATTERN judges the others alone); ");
+    if (v != DIFFERENT && !r->n_differ) printf("%d tensors, %zu elements", r->n_tensors, r->all.n);
+    else if (v != DIFFERENT)
+        printf("%d of %d tensors differ, %zu of %zu elements", r->n_differ, r->n_tensors, r->all.n_differ, r->all.n);
+    if (v != DIFFERENT && r->n_differ && r->worst)
+        printf("; at most %.2g of the bound, at %s", r->worst_ratio, r->worst->t.name);
+    if (r->n_apart) printf("; %d not compared", r->n_apart);
+    if (v == DIFFERENT && !(diff_side_find(r->judge.a, "input.tokens") && diff_side_find(r->judge.b, "input.tokens")) &&
+        r->judge.rule == JUDGE_ROUNDING)
+        printf("; whether the tokens are the same is not known");
+    print_power(r);
 }
 
 // One line for programs.
 static void print_json(const Report *r)
 {
+    char apart[100];
     double median = median_seen(r);
     const char *kind = systematic_name(r->first ? r->first_judged.kind : -1);
     json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:s?, s:s}", "verdict", verdict_word(r), "compared", r->n_tensors,
@@ -498,6 +611,9 @@ static void print_json(const Report *r)
     if (!o) die("diff: no memory for a line of JSON");
     if (r->routing.n) json_object_set_new(o, "chose_otherwise", json_integer((json_int_t)r->routing.other));
     if (median >= 0 && isfinite(median)) json_object_set_new(o, "seen_median", json_real(median));
+    if (r->sharp && isfinite(r->sharp_seen)) json_object_set_new(o, "seen_least", json_real(r->sharp_seen));
+    if (groups_apart(r, apart)) json_object_set_new(o, "not_compared", json_string(apart));
+    if (*r->other_input) json_object_set_new(o, "why", json_string(r->other_input));
     if (r->blind && isfinite(r->blind_seen)) json_object_set_new(o, "seen_weakest", json_real(r->blind_seen));
     char *line = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(4));
     if (!line) die("diff: no memory for a line of JSON");
@@ -528,12 +644,14 @@ static Verdict report(Judge j, Options o)
 {
     Report r = {.judge = j, .o = o};
     if (j.rule == JUDGE_ROUNDING) r.routing = routing_read(j.a, j.b);
+    check_input(&r);
     if (!o.json && !o.quiet) print_head(&r);
     for (int i = 0; i < j.a->n; i++)
         if (wanted(&r, j.a->tensor[i].t.name)) compare(&r, &j.a->tensor[i]);
     for (int i = 0; i < j.b->n; i++)
         if (wanted(&r, j.b->tensor[i].t.name) && !diff_side_find(j.a, j.b->tensor[i].t.name))
-            row_apart(&r, &j.b->tensor[i], "not in A", !optional(j.b->tensor[i].t.name));
+            count_group(&r, &j.b->tensor[i], 0), row_apart(&r, &j.b->tensor[i], "not in A",
+                                                           !optional(j.b->tensor[i].t.name));
     if (o.json) print_json(&r);
     else if (!o.quiet) {
         flush_rows(&r);
@@ -594,8 +712,8 @@ static long first_different(Twice *t, long last, Options how)
         long middle = different > last ? last : (same + different) / 2;
         twice_run(t, middle, a, b);
         Verdict v = compare_paths(a, b, how);
-        fprintf(stderr, "diff: update %ld: %s\n", middle, v == DIFFERENT ? "different" : "alike");
-        if (v == DIFFERENT) different = middle;
+        fprintf(stderr, "diff: update %ld: %s\n", middle, v == ALIKE ? "alike" : "different");
+        if (v != ALIKE) different = middle;
         else if (middle == last) return 0;
         else same = middle;
     }
@@ -607,6 +725,7 @@ static Verdict twice_verdict(const char *a, const char *b, size_t update, size_t
     char path_a[1000], path_b[1000];
     Verdict v = ALIKE;
     Twice t = twice_begin(a, b);
+    how.gone = !keep;
     twice_base(&t, (long)(first ? first : update) - 1);
     if (first) update = (size_t)first_different(&t, (long)first, how);
     if (update) {

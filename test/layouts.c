@@ -203,6 +203,7 @@ static void same_dump(const char *run, const char *other)
         if ((!x || x->n_missing || x->disagrees || !same_tensor(&x->t, &y->t)) && !n++)
             wrong("the dump: %s %s", y->t.name, x ? "has other bits" : "is not there");
     }
+    if (a.before != b.before) wrong("the dump: another state before the update");
     if (a.n > b.n || !a.n) wrong("the dump: %d tensors, not %d", a.n, b.n);
     diff_side_close(&a), diff_side_close(&b);
 }

@@ -195,13 +195,14 @@ typedef struct {
 } Theirs;
 
 // Files a and b of the tensors, (1, TOKENS, WIDTH) each; b has those before `only_a` only.
-static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtype)
+static void put_theirs_before(const Theirs *theirs, int n, int only_a, const char *dtype, const char *before)
 {
     enum { N = TOKENS * WIDTH };
     static const size_t shape[] = {1, TOKENS, WIDTH};
-    SafeMeta meta = {"dtype", dtype};
+    SafeMeta meta[] = {{"state_before", before}, {"dtype", dtype}};
     float *a = malloc((size_t)n * N * sizeof *a), *b = malloc((size_t)n * N * sizeof *b);
     SafeTensor at[8], bt[8];
+    int n_meta = dtype ? 2 : 1;
     assert_true(a && b && n <= 8);
     for (int k = 0; k < n; k++) {
         float *x = a + k * N, *y = b + k * N;
@@ -213,10 +214,16 @@ static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtyp
         at[k] = bt[k] = (SafeTensor){.name = theirs[k].name, .dtype = ST_F32, .ndim = 3, .shape = shape, .data = x};
         bt[k].data = y;
     }
-    put_tensors("a", at, (size_t)n, dtype ? &meta : NULL);
-    put_tensors("b", bt, (size_t)only_a, NULL);
+    assert_true(safetensors_write(in_dir("a"), at, (size_t)n, meta, n_meta, NULL, NULL, NULL, 0));
+    assert_true(safetensors_write(in_dir("b"), bt, (size_t)only_a, &(SafeMeta){"state_before", "0"}, 1, NULL, NULL,
+                                  NULL, 0));
     free(a);
     free(b);
+}
+
+static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtype)
+{
+    put_theirs_before(theirs, n, only_a, dtype, "0");
 }
 
 TEST(test_files_of_others)
@@ -225,7 +232,6 @@ TEST(test_files_of_others)
     put_theirs(sound, 3, 2, NULL);
     expect_run("a b", 0, "(A fp32, B fp32)");
     says("rounding: 2 of 2 tensors differ");
-    says("would have been seen (");
     says("note: 1 tensors were not compared");
     expect_run("a b --json", 0, "{\"verdict\":\"rounding\",\"compared\":2,\"apart\":1,");
     expect_run("a b --only 'weight.*'", 3, "cannot tell: no tensor that both have");
@@ -242,6 +248,43 @@ TEST(test_files_of_others)
     const Theirs foreign[] = {{"x", 1}, {"y", 1}};
     put_theirs(foreign, 2, 2, NULL);
     expect_run("a b", 0, "bound: equal bits");
+}
+
+// What one side lacks altogether is named, and so is an optimizer's state that was another one before.
+TEST(test_cannot_tell)
+{
+    const Theirs step[] = {{"weight.x", 1}, {"loss", 1}, {"grad.x", 1, 2e-7f}, {"state.exp_avg.x", 1},
+                           {"updated.x", 1}};
+    put_theirs(step, 5, 3, NULL);
+    for (int k = 0; k < 2; k++) {
+        expect_run(k ? "b a" : "a b", 3, "cannot tell: not compared: state, updated (--only PATTERN judges the others "
+                                         "alone); 1 of 3 tensors differ, ");
+        says("; 2 not compared; a factor on all of a tensor would be seen from 1 +- ");
+    }
+    expect_run("a b --only 'weight.*' --only 'grad.*'", 0, "rounding: 1 of 2 tensors differ");
+    expect_run("a b --json", 3, "\"not_compared\":\"state, updated\"");
+    put_theirs_before(step, 5, 5, NULL, "1f");
+    expect_run("a b", 3, "cannot tell: the optimizer's state already differed before this step: begin both with ");
+    put_theirs((Theirs[]){{"weight.x", 2}}, 1, 1, NULL);
+    expect_run("a b", 3, "cannot tell: the weights already differed before this step: start both from the same "
+                         "checkpoint: COMMAND OF B --ckpt.init=a\n");
+    put_theirs(step, 5, 5, NULL);
+    expect_run("a b", 0, "rounding: 1 of 5");
+}
+
+// The factor with which the verdict's line ends: half of it is rounding, three times as much is not.
+TEST(test_what_would_be_seen)
+{
+    Theirs step[] = {{"forward.layers.0.out", 1, 3e-3f}};
+    put_theirs(step, 1, 1, "bf16-autocast");
+    expect_run("a b", 0, "; a factor on all of a tensor would be seen from 1 +- ");
+    float seen = strtof(strstr(output, "1 +- ") + 5, NULL);
+    says(" on (forward.layers.0.out), in half of those that differ from 1 +- ");
+    for (int k = 0; k < 2; k++) {
+        step[0].factor = 1 + (k ? 3 : 0.5f) * seen;
+        put_theirs(step, 1, 1, "bf16-autocast");
+        expect_run("a b", k, k ? "DIFFERENT: first at forward.layers.0.out; 1 of 1" : "rounding: ");
+    }
 }
 
 // Of honest pairs that were once called different, what they had in common, and the like that is an error.
@@ -407,11 +450,11 @@ TEST(test_ties_of_experts)
     }
     for (size_t n = 0; n < 4; n++) a.backward[n][1] = 9;
     a.grad[2] = 9;
-    expect_routed(&a, &b, 0, "rounding: ");
+    expect_routed(&a, &b, 3, "cannot tell: not compared: grad (--only PATTERN judges the others alone); ");
     says("note: layers.0: 1 of 8 tokens chose other experts, 0 the same in another order: ties, but for rounding");
     says("note: 1 gradients, states and updates were not compared");
     assert_null(strstr(output, "note: layers.1"));
-    expect_run("ra rb --json", 0, "\"chose_otherwise\":1");
+    expect_run("ra rb --json", 3, "\"chose_otherwise\":1");
     expect_run("ra rb --exact", 1, "");
 
     // What does not follow from it is compared.
@@ -426,7 +469,7 @@ TEST(test_ties_of_experts)
     }
     // Another slot of the sequence, which one side's capacity drops; where no token chose otherwise, an error.
     a.down[3][2] = a.down[3][3] = 0, a.experts[3][0] = a.out[3][0] = 2;
-    expect_routed(&a, &b, 0, "note: layers.0: 1 of 8 tokens chose other experts");
+    expect_routed(&a, &b, 3, "note: layers.0: 1 of 8 tokens chose other experts");
     a.down[6][2] = a.down[6][3] = 0;
     expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.0.experts_down;");
     a.down[6][2] = a.down[6][3] = 0.5f;
@@ -460,7 +503,7 @@ TEST(test_choices_that_are_no_ties)
     expect_routed(&a, &b, 1, "DIFFERENT: first at forward.layers.0.choice;");
     a.keys[2][2] = b.keys[2][2] = 0.5f;
     a.router[2][2] = b.router[2][2] = -1;
-    expect_routed(&a, &b, 0, "ties, but for rounding");
+    expect_routed(&a, &b, 3, "ties, but for rounding");
 }
 
 TESTS(program_set_up, temp_dir_remove)

@@ -386,7 +386,8 @@ static void find_faults(const ModelShape *shape, const Seeded *rows, size_t n)
     expect_run("other sound", 0, "rounding: ");
     narrow.x_type = X_BF16, narrow.name = "narrow";
     dump_of(narrow);
-    expect_run("narrow sound", 0, "rounding: ");
+    if (shape->experts.n) expect_run("narrow sound", 3, "cannot tell: not compared: grad (");
+    expect_run(formatted("narrow sound%s", shape->experts.n ? " --only 'forward.*'" : ""), 0, "rounding: ");
     for (size_t i = 0; i < 2 * n; i++) {
         const Seeded *row = &rows[i / 2];
         if (i % 2 && !row->in_bf16) continue;

@@ -295,6 +295,14 @@ static void free_tensor(const DiffSide *s, DiffTensor *t)
     if (s->foreign) free((void *)t->t.name);
 }
 
+// Of each rank's elements: they add up.
+static void add_before(DiffSide *s, const SafeTensors *file)
+{
+    const char *before = safetensors_meta(file, "state_before");
+    s->knows_before = before != NULL && s->n_files == (s->ranks ? s->ranks : 1);
+    if (before) s->before += strtoull(before, NULL, 16);
+}
+
 static void add_rank(DiffSide *s, const char *path)
 {
     SafeTensors *file = open_file(s, path);
@@ -302,6 +310,9 @@ static void add_rank(DiffSide *s, const char *path)
     if (!set_dtype(s, meta_of(file, "dtype"))) set_dtype(s, "fp32");
     for (int i = 0; i < file->n; i++) add_piece(s, file, &file->tensor[i]);
     s->head_size = (size_t)strtoul(meta_of(file, "head_size"), NULL, 10);
+    s->update = strtol(meta_of(file, "update"), NULL, 10);
+    s->ranks = strtol(meta_of(file, "ranks"), NULL, 10);
+    add_before(s, file);
 }
 
 static void open_dump(DiffSide *s)
@@ -318,7 +329,7 @@ static void open_dump(DiffSide *s)
         }
         add_rank(s, path);
         const SafeTensors *file = s->file[s->n_files - 1];
-        ranks = strtol(meta_of(file, "ranks"), NULL, 10);
+        ranks = s->ranks;
         snprintf(s->about, sizeof s->about, "update %s, %s, %ld rank%s (%s)", meta_of(file, "update"),
                  meta_of(file, "dtype"), ranks, ranks == 1 ? "" : "s", meta_of(file, "layout"));
     }
@@ -330,6 +341,7 @@ static void open_dump(DiffSide *s)
 static void guess_dtype(DiffSide *s)
 {
     const char *dtype = safetensors_meta(s->file[0], "dtype");
+    add_before(s, s->file[0]);
     SafeDtype narrowest = ST_F32;
     DumpKind kind;
     for (int i = 0; i < s->n; i++) {
@@ -369,7 +381,7 @@ DiffSide diff_side_open(const char *path)
             free(s.tensor);
             safetensors_close(s.file[0]);
             free(s.file);
-            s.file = NULL, s.tensor = NULL, s.n = s.n_files = 0;
+            s.file = NULL, s.tensor = NULL, s.n = s.n_files = 0, s.before = 0;
             add_rank(&s, path);
             for (int i = 0; i < s.n; i++) count_seen(&s.tensor[i]);
             diff_side_sort(&s);

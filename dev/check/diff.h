@@ -35,6 +35,9 @@ typedef struct {
     DiffTensor *tensor;
     int n;
     size_t head_size;  // 0: not known
+    long update, ranks; // of a dump; 0: not known
+    bool knows_before; // the next one is known
+    uint64_t before;   // the hash of the optimizer's state that the step began with (dump.h)
     double norm[2];    // of all gradients, and of the classifier's, which adaptive clipping leaves alone
     int n_absent, absent; // ranks of a dump that have no file, and the first of them
     SafeTensors **file;

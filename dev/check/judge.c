@@ -1,6 +1,6 @@
 // judge: the bound of each tensor of a dump, by its name.
 //
-//     weight.NAME     equal bits: what went in must be the same
+//     input.NAME, weight.NAME     equal bits: what went in must be the same
 //     updated.NAME    the bound of an optimizer's step (diff.c), and the steps must not differ systematically
 //     anything else   the bound of rounding, from `error` (dump.h), and no systematic difference (systematic.c);
 //                     for gradients of queries and keys also from what attention cancels
@@ -67,6 +67,7 @@ static void measure(Sizes *z, const DiffSide *s)
     for (int i = 0; i < s->n; i++) {
         const SafeTensor *t = &s->tensor[i].t;
         bool found, stream = begins(t->name, "forward.") || begins(t->name, "backward.");
+        if (begins(t->name, "input.")) continue;
         size_t layer = layer_of(t->name, &found);
         if (found && layer + 1 > z->layers) z->layers = layer + 1;
         for (int d = stream && t->ndim == 3; d < t->ndim; d++) // the sequences are no sum
@@ -324,7 +325,8 @@ static double floor_of(const Judge *j, const DiffTensor *b, bool square)
 static DiffStatsBound bound_of(const Judge *j, const DiffTensor *a, const DiffTensor *b)
 {
     const char *name = a->t.name;
-    if (j->rule == JUDGE_GIVEN) return (DiffStatsBound){.mode = DIFF_STATS_GIVEN, .rtol = j->rtol, .atol = j->atol};
+    if (j->rule == JUDGE_GIVEN && !begins(name, "input."))
+        return (DiffStatsBound){.mode = DIFF_STATS_GIVEN, .rtol = j->rtol, .atol = j->atol};
     double error_a = a->error > 0 ? a->error : b->error, error_b = b->error > 0 ? b->error : a->error;
     double error = hypot(error_a, error_b);
     bool rounding = j->rule == JUDGE_ROUNDING;

@@ -51,7 +51,7 @@ QWEN3 = {**LLAMA, **{f"model.layers.N.self_attn.{x}_norm": f"layers.N.attn.{x}_n
 # In the order of our parameter table, and of a step; what a module's input and output are.
 ROWS = ("embed.tokens", "embed.positions", "attn_norm", "attn.q", "attn.k", "attn.v", "attn.q_norm", "attn.k_norm",
         "attn.out", "ffn_norm", "ffn.gate", "ffn.up", "ffn.down", "final_norm", "head")
-KINDS = ("weight", "forward", "loss", "backward", "grad", "state", "updated")
+KINDS = ("input", "weight", "forward", "loss", "backward", "grad", "state", "updated")
 BUFFERS = ("norm1", "q", "k", "v", "q_normed", "k_normed", "attn", "resid", "norm2", "gate", "pre", "up", "act", "out",
            "norm")
 INPUT = {"attn.out": "attn", "ffn_norm": "resid", "ffn.down": "act"}
@@ -85,15 +85,17 @@ def order(name):
     return KINDS.index(kind), array, sign * place, sign * slot
 
 
-def write(path, model, tensors, autocast=None):
+def write(path, model, tensors, autocast=None, more={}):
     """safetensors: the header's length, the header, the data. Longer types first, so that all are aligned."""
     short = {torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-    long = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+    long = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+            torch.int32: "I32"}
     param = next(model.parameters()) if model else torch.empty(0)
     tf32 = param.is_cuda and param.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
     dtype = short[autocast] + "-autocast" if autocast else "tf32" if tf32 else short[param.dtype]
     names = sorted(tensors, key=order)
-    header = {"__metadata__": {"dtype": dtype, "producer": f"PyTorch {torch.__version__}", "order": "\n".join(names)}}
+    header = {"__metadata__": {"dtype": dtype, "producer": f"PyTorch {torch.__version__}", "order": "\n".join(names),
+                               **more}}
     names.sort(key=lambda name: -tensors[name].element_size())
     at = 0
     for name in names:
@@ -191,10 +193,15 @@ class step:
         self.rope = "embed.positions.weight" not in self.ours
         self.whole, self.pieces = {}, {}  # tensors of the step; of each micro-batch, {name: {its number: tensor}}
         self.batch, self.targets, self.autocast, self.stepped, self.clip = [], [], None, False, 0
+        self.before = {}  # metadata: the state that the step began with
         self.unit, self.attention = None, Attention(self)  # unit: the layer whose queries and keys are to be kept
 
     def __enter__(self):
         held = {}
+        if self.optimizer:  # the hash of an optimizer's state that is 0, or another one (dump.c)
+            fresh = not any(torch.is_tensor(x) and x.dim() and x.any() for s in self.optimizer.state.values()
+                            for x in s.values())
+            self.before = {"state_before": "0" if fresh else "1"}
         for row in self.rows:
             self.whole.update(row.parts("weight", row.param.float()))
             held.setdefault(row.module, {})[tuple(name.rpartition(".")[0] for name in row.ours)] = row.sizes
@@ -301,7 +308,10 @@ class step:
         for name, piece in self.pieces.items():
             if len(piece) != len(self.batch):
                 fail(f"{name} is there for {len(piece)} of {len(self.batch)} micro-batches")
-        dtype = write(self.path, self.model, {**self.whole, **joined}, self.autocast)
+        for name, x in (("tokens", self.batch), ("targets", self.targets)):
+            if x and len(x) == len(self.batch):
+                joined["input." + name] = torch.cat(x)
+        dtype = write(self.path, self.model, {**self.whole, **joined}, self.autocast, self.before)
         tokens = sum(x.numel() for x in self.batch)
         print(f"{self.path}: {len(self.whole) + len(joined)} tensors, {tokens} tokens, {dtype}")
         our_run(self, dtype)
@@ -356,28 +366,35 @@ def our_run(c, dtype):
     if isinstance(model, str):
         print(f"note: capture: no {stem}.toml for build/train: {model}")
         return
-    write_run(stem, x, y, dtype, model, {"ckpt": {"init": c.path}, "optim": optimizer_settings(c)}, c.settings)
-    print(f"now: build/train {stem}.toml; build/diff {c.path} runs/{os.path.basename(stem)}")
+    run = write_run(stem, x, y, dtype, model, {"ckpt": {"init": c.path}, "optim": optimizer_settings(c)}, c.settings)
+    print(f"now: build/train {stem}.toml; build/diff {c.path} {run}")
 
 
 def write_run(stem, x, y, dtype, model, more, settings):
-    """Settings and tokens of the same step, in stem.toml and stem.data/."""
+    """Settings and tokens of the same step, in stem.toml and stem.data/. Returns the folder of the run, which is free."""
+    folder, name, number = settings.get("run.dir", "runs"), settings.get("run.name", os.path.basename(stem)), 1
+    free = name
+    while os.path.exists(f"{folder}/{free}/metrics.jsonl"):
+        number += 1
+        free = f"{name}-{number}"
     os.makedirs(stem + ".data", exist_ok=True)
     for i, row in enumerate(torch.cat((x, y[:, -1:]), 1).int()):  # each sequence is a source, of one window
         with open(f"{stem}.data/row_{i}.bin", "wb") as file:
             file.write(struct.pack("<256i", 20240801, 7, len(row), *[0] * 253) + raw(row.contiguous()))
     with open(stem + ".data/train.toml", "w") as file:
         file.write("".join(f'[source.row{i}]\npath = "row_{i}.bin"\n' for i in range(len(x))))
-    sections = {"run": {"name": os.path.basename(stem), "steps": 1, "dump": 1},
+    sections = {"run": {"name": free, "steps": 1, "dump": 1},
                 "data": {"train": stem + ".data/train.toml", "val": stem + ".data/row_0.bin", "shuffle": False,
                          "tokenizer": ""},
                 "batch": {"tokens": x.numel(), "micro": len(x)}, "sample": {"count": 0}, "model": model,
                 "numerics": {"dtype": dtype[:4] if dtype[:4] in ("bf16", "fp16") else "fp32"}, **more}
     for key, value in settings.items():
         sections.setdefault(key.split(".")[0], {})[key.split(".")[1]] = value
+    sections["run"]["name"] = free
     with open(stem + ".toml", "w") as file:
         for section, values in sections.items():
             file.write(f"[{section}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items()) + "\n")
+    return f"{folder}/{free}"
 
 
 def llmc(model, state):
@@ -415,6 +432,6 @@ def llmc(model, state):
     take("final_norm.bias", C, 0, 1, "")
     stem = os.path.splitext(os.path.basename(model))[0]
     write(stem + ".safetensors", None, weights)
-    write_run(stem, x, y, "fp32", {"layers": L, "channels": C, "heads": H, "ffn": 4 * C, "vocab": V, "context": T},
+    run = write_run(stem, x, y, "fp32", {"layers": L, "channels": C, "heads": H, "ffn": 4 * C, "vocab": V, "context": T},
               {"ckpt": {"init": stem + ".safetensors"}}, {})
-    print(f"now: build/train {stem}.toml; build/diff {state} runs/{stem}")
+    print(f"now: build/train {stem}.toml; build/diff {state} {run} --only 'grad.*'")

@@ -190,9 +190,9 @@ def python(text, name="compare.py", status=(0,)):
     return program(sys.executable, name, status=status)
 
 
-def diff(theirs, run):
+def diff(theirs, run, *options):
     """The last line of the report, and the tensor that it names as the first out of bound."""
-    last = program(BUILD / "diff", theirs, run, status=(0, 1)).strip().splitlines()[-1]
+    last = program(BUILD / "diff", theirs, run, *options, status=(0, 1, 3)).strip().splitlines()[-1]
     first = re.match(r"DIFFERENT: first at ([\w.]+)", last)
     return last, first and first[1]
 
@@ -232,6 +232,22 @@ def the_ten_lines(lines):
     expect("a nanoGPT-style model agrees", first is None and last.startswith("rounding"))
     expect("every tensor of our dump is captured", left_out("theirs.safetensors", "runs/theirs") == [])
     expect("ten lines are enough", len(lines.splitlines()) <= 10)
+    expect("the line that says how to go on names the next run",
+           python(lines).endswith("build/diff theirs.safetensors runs/theirs-2\n") and
+           "runs/theirs-2" in program(BUILD / "train", "theirs.toml"))
+    python(lines.replace("theirs.", "other.").replace("tokens =", "torch.manual_seed(2); tokens ="))
+    last, _ = diff("other.safetensors", "runs/theirs")
+    expect(f"other tokens: {last}", last.startswith("cannot tell: other tokens, from sample 0, token 0 on"))
+    python(re.sub(r"(?m), optimizer=optimizer|^ *optimizer.step.*\n", "", lines.replace("theirs.", "short.")))
+    last, _ = diff("short.safetensors", "runs/theirs")
+    expect(f"no optimizer: {last}", last.startswith("cannot tell: not compared: state, updated"))
+    python(lines.replace("theirs.", "later.").replace("tokens =", """
+def update():
+    model(torch.randint(65, (8, 64))).mean().backward(); optimizer.step(); optimizer.zero_grad()
+before = {k: v.clone() for k, v in model.state_dict().items()}; update(); model.load_state_dict(before)
+torch.manual_seed(1); GPT(); tokens =""", 1))
+    last, _ = diff("later.safetensors", "runs/theirs")
+    expect(f"an optimizer in use: {last}", last.startswith("cannot tell: the optimizer's state already differed"))
 
 
 def slips(lines):
@@ -268,11 +284,11 @@ def other_ways(lines):
     expect("autocast is named", header("cast.safetensors")["__metadata__"]["dtype"] == "bf16-autocast")
     program(BUILD / "train", "cast.toml")
     last, first = diff("cast.safetensors", "runs/cast")
-    expect(f"bf16: {last}", first is None and last.startswith("rounding"))
+    expect(f"bf16: {last}", first is None and last.startswith("rounding") and "would be seen from 1 +- 0.0" in last)
     alone = re.sub(r"(?s)with .*", "F.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()\n"
                    'capture.gradients("alone.safetensors", model)\n', lines)
     python(alone)
-    last, first = diff("alone.safetensors", "runs/theirs")
+    last, first = diff("alone.safetensors", "runs/theirs", "--only", "grad.*")
     expect(f"gradients alone: {last}", first is None and last.startswith("rounding"))
     short = lines.replace(", optimizer=", ', names={"lm_head": "head"}, optimizer=')
     done = subprocess.run([sys.executable, "-c", short], capture_output=True, text=True)
@@ -287,10 +303,10 @@ def of_llmc(lines):
     written = time.time()
     python('import capture\ncapture.llmc("gpt.bin", "gpt_debug_state.bin")\n', "two_lines.py")
     program(BUILD / "train", "gpt.toml")
-    last, first = diff("gpt_debug_state.bin", "runs/gpt")
+    last, first = diff("gpt_debug_state.bin", "runs/gpt", "--only", "grad.*")
     expect(f"llm.c's debug state, {time.time() - written:.1f} s: {last}", first is None and last.startswith("rounding"))
     python(LLMC.replace("loss.backward()", "(loss * x.numel() / (x.numel() - 1)).backward()"), "write.py")
-    last, first = diff("gpt_debug_state.bin", "runs/gpt")
+    last, first = diff("gpt_debug_state.bin", "runs/gpt", "--only", "grad.*")
     expect(f"with a loss over N - 1: {last}", first == "grad.final_norm.bias")
 
 

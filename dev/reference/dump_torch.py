@@ -5,14 +5,12 @@
     /usr/bin/python3 dev/reference/dump_torch.py runs/ours runs/torch
     build/diff runs/torch runs/ours
 
-The model below stands in for your own. It gets the weights from RUN's dump and the tokens from its shards, and runs
-forward, backward and AdamW in float32 with PyTorch's own operations. `keep` records a unit's result under the name that
+The model below stands in for your own. It gets the weights and the tokens from RUN's dump, and runs forward, backward and AdamW in float32 with PyTorch's own operations. `keep` records a unit's result under the name that
 the dump has for it (doc/diff.md). Everything else about a tensor (its shape, its place in the order, how far rounding
 may move it) is copied from RUN's dump; only the numbers are new. So RUN must have one rank, fp32, no dropout, no packed
 documents, no QK-norm, no groups and no capacity of experts, and its dump is of update 1. --break plants an error of planted.py, to see what
 build/diff says; check_planted.py does that for all of them.
 """
-import glob
 import json
 import os
 import re
@@ -37,18 +35,6 @@ def read_dump(path):
     tensors = {name: torch.tensor(np.frombuffer(data[slice(*t["data_offsets"])], TYPES[t["dtype"]]).reshape(t["shape"]))
                for name, t in header.items() if name != "__metadata__"}
     return raw[:8 + size], header, tensors
-
-
-def read_tokens(pattern, n):
-    """The first n tokens of the shards (doc/dataset.md): 256 integers, the third their number, then 2 or 4 bytes."""
-    tokens = []
-    for path in sorted(glob.glob(pattern)):
-        count = int(np.fromfile(path, "<i4", 256)[2])
-        wide = (os.path.getsize(path) - 1024) // count == 4
-        tokens.append(np.fromfile(path, "<u4" if wide else "<u2", offset=1024).astype(np.int64))
-        if sum(map(len, tokens)) >= n:
-            break
-    return torch.tensor(np.concatenate(tokens)[:n])
 
 
 class Program:
@@ -298,10 +284,8 @@ class Run:
         with open(os.path.join(path, "metrics.jsonl")) as file:
             self.lr = next(line["lr"] for line in map(json.loads, file) if line["event"] == "train")
         self.weights = {name[7:]: x for name, x in self.made.items() if name.startswith("weight.")}
-        S, T = self.made["loss"].shape
-        text = read_tokens(self.config["data"]["train"], S * T + 1)
-        counted = (self.made["loss"] != 0).to(torch.float32)  # between documents there is nothing to predict
-        self.batch = text[:-1].view(S, T), text[1:].view(S, T), counted
+        token, target = (self.made["input." + name].long() for name in ("tokens", "targets"))
+        self.batch = token, target.clamp(min=0), (target >= 0).to(torch.float32)  # < 0: not counted
 
     def program(self, **how):
         eot = None
@@ -318,7 +302,7 @@ class Run:
             for name, t in self.header.items():
                 if name != "__metadata__":
                     file.seek(len(self.head) + t["data_offsets"][0])
-                    x = made[name].detach().reshape(t["shape"])
+                    x = (self.made if name.startswith("input.") else made)[name].detach().reshape(t["shape"])
                     x = x.float() if x.is_floating_point() else x
                     file.write(x.numpy().astype(TYPES[t["dtype"]]).tobytes())
 

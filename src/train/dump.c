@@ -3,6 +3,7 @@
 // When two runs that should agree (1 thread and 2, one rank and eight, bf16 and fp32) differ, the loss curves show it
 // hundreds of steps later; the dump shows where. Every tensor has a number that ascends in the order of the step:
 //
+//     input      tokens and targets, (samples, context)
 //     weight     before the update, in the order of the table (what went in)
 //     forward    unit by unit, in each in the order of its buffers
 //     loss       of every token of the global batch
@@ -36,6 +37,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 enum { NAME = PARAM_NAME + 48, ARRAYS = 8 };
 
@@ -54,6 +56,7 @@ struct Dump {
     Entry *entry;
     int n, held;
     const char *array[ARRAYS]; // of the optimizer, as they came
+    uint64_t before;           // the hash of DUMP_BEFORE
 };
 
 // ---- names and numbers
@@ -194,10 +197,11 @@ static void take(Dump *d, const char *name, Source s, const Batch *batch)
     Entry *e = entry(d, name);
     if (!e) {
         size_t shape[3] = {d->place.samples, d->place.context, s.width};
-        Part part = dump_part_make(s.kind == DUMP_LOSS ? 2 : 3, shape, s.width);
+        Part part = dump_part_make(s.kind == DUMP_LOSS || s.kind == DUMP_WEIGHT ? 2 : 3, shape, s.width);
         size_t pieces = s.pieces ? s.pieces : 1;
         for (size_t i = 0; i < pieces; i++) dump_part_columns(&part, s.first + i * s.stride, s.n / pieces);
         part.at = number_of(s.kind, d->model->shape.layers, s.place, s.slot);
+        if (s.kind == DUMP_WEIGHT) part.at = (long)s.slot - 2; // of dump_input: before the weights
         part.error = error_of(d, s.kind, s.place);
         part.stored = s.dtype;
         e = new_entry(d, name, part, scaled ? ST_F32 : s.dtype);
@@ -218,6 +222,26 @@ static void take(Dump *d, const char *name, Source s, const Batch *batch)
         for (size_t k = 0; k < s.n; k++) x[k] *= (float)d->place.inverse;
     }
     free(copy);
+}
+
+void dump_input(Dump *d, const int32_t *token, const int32_t *target, size_t B, uint64_t sample)
+{
+    const Model *m = d->model;
+    const ModelParts *parts = &m->parts;
+    size_t whole = d->place.context, T = whole / model_sharers(m);
+    bool reads = m->local.cut.size <= 1 || m->local.cut.rank == 0, embeds = false; // the first tensor-parallel rank
+    for (int c = 0; c < m->n_chunks; c++) embeds |= m->chunk[c].piece.embedding;   // of the first stage
+    int32_t *own = malloc(B * T * sizeof *own);
+    if (!own) die("run.dump: no memory for %zu tokens", B * T);
+    for (int i = 0; i < 2 && reads && embeds; i++) {
+        const int32_t *all = i ? target : token;
+        if (parts->deal) parts->deal(parts->self, own, all, B, whole), all = own;
+        take(d, i ? "input.targets" : "input.tokens",
+             (Source){.kind = DUMP_WEIGHT, .host = all, .dtype = ST_I32, .ld = 1, .n = 1,
+                      .width = 1, .n_rows = B * T, .slot = (size_t)i},
+             &(Batch){.B = B, .T = T, .N = B * T, .sample = sample});
+    }
+    free(own);
 }
 
 // Columns of a buffer as those of a row of the table are: heads of q, hidden units of the ffn.
@@ -450,6 +474,25 @@ static long number_of_array(Dump *d, const char *array)
     return i;
 }
 
+// Each element adds a hash of its row, its place in the whole and its value in fp32, but 0 adds nothing. So the ranks'
+// sums add up to that of one rank, whatever the layout, and a fresh state has the hash 0 in any optimizer.
+static uint64_t hash_of(const char *array, const char *row, const Part *part, SafeDtype dtype, const void *data)
+{
+    struct { uint64_t row, at, bits; } x = {XXH3_64bits(row, strlen(row)) ^ XXH3_64bits(array, strlen(array)), 0, 0};
+    uint64_t sum = 0;
+    size_t i = 0;
+    for (size_t r = 0; r < part->rows.n; r++)
+        for (size_t row_at = 0; row_at < part->rows.range[r].count; row_at++)
+            for (size_t c = 0; c < part->columns.held; c++, i++) {
+                uint16_t half = dtype == ST_BF16 ? ((const uint16_t *)data)[i] : 0;
+                uint32_t bits = dtype == ST_BF16 ? (uint32_t)half << 16 : ((const uint32_t *)data)[i];
+                x.at = (part->rows.range[r].first + row_at) * part->width + part->columns.range[0].first + c;
+                x.bits = bits;
+                if (bits & 0x7fffffff) sum += XXH3_64bits(&x, sizeof x);
+            }
+    return sum;
+}
+
 void dump_row(Dump *d, DumpKind kind, const char *array, const Param *row, size_t begin, size_t end,
               SafeDtype dtype, const void *data, double scale)
 {
@@ -458,11 +501,16 @@ void dump_row(Dump *d, DumpKind kind, const char *array, const Param *row, size_
     char name[NAME];
     size_t place = place_of(row->name, d->model->shape.layers), slot = 0, n_bytes = safetensors_dtype_bytes(dtype);
     if (begin >= end) return;
+    Part part = part_of_row(row, begin, end);
+    if (kind == DUMP_BEFORE) {
+        d->before += hash_of(array, row->name, &part, dtype, data);
+        dump_part_free(&part);
+        return;
+    }
     int i = params_find(&d->whole, row->name);
     check(i >= 0);
     while (i > (int)slot && d->whole.row[i - (int)slot - 1].unit == d->whole.row[i].unit) slot++;
     snprintf(name, sizeof name, "%s.%s%s%s", prefix[kind], array ? array : "", array ? "." : "", row->name);
-    Part part = part_of_row(row, begin, end);
     part.at = number_of(kind, d->model->shape.layers, place, slot) + 10000000 * number_of_array(d, array);
     part.error = kind == DUMP_UPDATED && d->place.by_sign ? 0 : error_of(d, kind, place);
     part.stored = dtype;
@@ -505,7 +553,7 @@ static void set_shape(SafeTensor *t, const Part *part, size_t shape[2])
 
 void dump_write(Dump *d, const char *run_dir)
 {
-    enum { OWN = 6, KEY = NAME + 8 };
+    enum { OWN = 7, KEY = NAME + 8 };
     size_t n = (size_t)d->n;
     SafeTensor *tensor = calloc(n + 1, sizeof *tensor);
     SafeMeta *meta = calloc(n + OWN, sizeof *meta);
@@ -522,14 +570,16 @@ void dump_write(Dump *d, const char *run_dir)
         meta[i] = (SafeMeta){key[i], text[i]};
     }
     char number[OWN - 2][24], path[800], file[840], temporary[850], error[1024];
-    const long value[OWN - 2] = {d->place.update, d->place.rank, d->place.ranks, (long)d->model->shape.head_size};
+    const long value[OWN - 3] = {d->place.update, d->place.rank, d->place.ranks, (long)d->model->shape.head_size};
     static const char *const name[] = {"update", "rank", "ranks", "head_size"};
-    for (size_t i = 0; i < OWN - 2; i++) {
+    for (size_t i = 0; i < OWN - 3; i++) {
         snprintf(number[i], sizeof number[i], "%ld", value[i]);
         meta[n + i] = (SafeMeta){name[i], number[i]};
     }
+    snprintf(number[4], sizeof number[4], "%016llx", (unsigned long long)d->before);
     meta[n + 4] = (SafeMeta){"dtype", d->place.dtype};
     meta[n + 5] = (SafeMeta){"layout", d->place.layout};
+    meta[n + 6] = (SafeMeta){"state_before", number[4]};
     dir_name(path, run_dir, d->place.update);
     snprintf(file, sizeof file, "%s/rank_%05d.safetensors", path, d->place.rank);
     snprintf(temporary, sizeof temporary, "%s.tmp", file);

@@ -27,7 +27,10 @@ typedef struct {
     double inverse;        // what undoes the loss scale in gradients of streams: 1, or a power of two
 } DumpPlace;
 
-typedef enum { DUMP_WEIGHT, DUMP_FORWARD, DUMP_LOSS, DUMP_BACKWARD, DUMP_GRAD, DUMP_STATE, DUMP_UPDATED } DumpKind;
+typedef enum {
+    DUMP_WEIGHT, DUMP_FORWARD, DUMP_LOSS, DUMP_BACKWARD, DUMP_GRAD, DUMP_STATE, DUMP_UPDATED,
+    DUMP_BEFORE // the optimizer's state that the step began with: a hash of it in the metadata, and no tensor
+} DumpKind;
 
 typedef struct Dump Dump;
 
@@ -43,9 +46,12 @@ typedef struct Dump Dump;
 //   loss                   of every token in nats, 0 where the target is not counted
 //   backward.UNIT          the gradient of the stream below the unit, without the loss scale
 Dump *dump_watch(Model *model, DumpPlace place);
+// What went in, input.tokens and input.targets (samples, context): B whole sequences of this process, from global index
+// `sample` on. Of the ranks that share them, each adds its own tokens, or none.
+void dump_input(Dump *dump, const int32_t *token, const int32_t *target, size_t B, uint64_t sample);
 void dump_unwatch(Dump *dump);
 // Elements [begin, end) of what this rank has of a row: weight.NAME, grad.NAME, updated.NAME, or state.ARRAY.NAME. They
-// are copied; scale multiplies fp32. array lives as long as the dump.
+// are copied (of DUMP_BEFORE: hashed); scale multiplies fp32. array lives as long as the dump.
 void dump_row(Dump *dump, DumpKind kind, const char *array, const Param *row, size_t begin, size_t end,
               SafeDtype dtype, const void *data, double scale);
 // What rounding alone is expected to do to a tensor, relative to its size: the model of doc/diff.md. place: 0 the

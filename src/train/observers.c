@@ -303,7 +303,7 @@ static void add_rows(Run *run, Dump *dump, DumpKind kind, int u, int s, const Op
                      double scale)
 {
     const Params *params = &run->model->params, *kept = optim_table(&run->optim, run->model);
-    const CkptArray *array = kind == DUMP_STATE ? &run->optim.state[s] : NULL;
+    const CkptArray *array = kind == DUMP_STATE || kind == DUMP_BEFORE ? &run->optim.state[s] : NULL;
     SafeDtype dtype = array ? array->dtype : ST_F32;
     size_t from, to;
     for (int r = 0; r < params->n_rows; r++) {
@@ -331,6 +331,14 @@ static void add_arrays(Run *run, Dump *dump, DumpKind kind, int s)
     }
 }
 
+// The optimizer's arrays that have a number for each element.
+static void add_states(Run *run, Dump *dump, DumpKind kind)
+{
+    const OptimKind *optim = run->optim.kind;
+    for (int s = 0; s < optim->n_states; s++)
+        if (optim->state[s].dtype == ST_F32 || optim->state[s].dtype == ST_BF16) add_arrays(run, dump, kind, s);
+}
+
 // Watches from here: what the noise scale measured before is no part of the step.
 static void dump_loaded(void *self, Run *run, long step, int64_t rows)
 {
@@ -341,7 +349,6 @@ static void dump_loaded(void *self, Run *run, long step, int64_t rows)
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;
     RampStep batch = schedule_ramp_at(&run->ramp, step);
-    (void)rows;
     if (step + 1 != cfg->run.dump) return;
     replicas_describe(&run->replicas, d->layout, sizeof d->layout);
     if (cfg->numerics.deterministic) strncat(d->layout, ", deterministic", sizeof d->layout - strlen(d->layout) - 1);
@@ -354,6 +361,11 @@ static void dump_loaded(void *self, Run *run, long step, int64_t rows)
         .by_sign = optim == OPTIM_LION || optim == OPTIM_MUON || optim == OPTIM_NORMUON || optim == OPTIM_ADAM ||
                    cfg->optim.cautious_decay,
         .inverse = 1 / (double)run->scales.scaler.scale});
+    for (int64_t row = 0; row < rows; row += cfg->batch.micro) {
+        Micro micro = run_micro(run, step, row);
+        dump_input(d->dump, micro.token, micro.target, micro.B, micro.sample);
+    }
+    add_states(run, d->dump, DUMP_BEFORE);
     add_arrays(run, d->dump, DUMP_WEIGHT, run->optim.kind->n_states);
 }
 
@@ -378,13 +390,10 @@ static void dump_gradients(void *self, Run *run, long step, const StepResult *re
 static void dump_updated(void *self, Run *run, long step)
 {
     DumpState *d = self;
-    const OptimKind *kind = run->optim.kind;
     (void)step;
     if (!d->dump) return;
-    for (int s = 0; s < kind->n_states; s++)
-        if (kind->state[s].dtype == ST_F32 || kind->state[s].dtype == ST_BF16)
-            add_arrays(run, d->dump, DUMP_STATE, s);
-    add_arrays(run, d->dump, DUMP_UPDATED, kind->n_states);
+    add_states(run, d->dump, DUMP_STATE);
+    add_arrays(run, d->dump, DUMP_UPDATED, run->optim.kind->n_states);
     dump_write(d->dump, run->dir);
     dump_free(d->dump);
     d->dump = NULL;
