@@ -7,13 +7,13 @@
 # shellcheck source=test/ranks_common.sh
 . "$(dirname "$0")/ranks_common.sh"
 export EVERY=0.3 REST=100 PAUSE=0.1 TRIES=3
-PATH=$work:$PATH # of `probe`: --probe has words, and the name of a folder may be several
+PATH=$work:$(dirname "$launcher"):$PATH # --probe and --mpiexec have words, and the name of a folder may be several
 
 # elastic HOSTS NAME [OPTION...]: 16 sequences a step, in micro-batches of one. Its words are in $work/NAME.err.
 elastic() {
     local hosts=$1 name=$2
     shift 2
-    timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --ppn "${ppn:-1}" --mpiexec "$launcher" --probe probe "$BUILD/train" \
+    timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --ppn "${ppn:-1}" --mpiexec "${launcher##*/}" --probe probe "$BUILD/train" \
         "$work/sixteen.toml" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
 }
 
@@ -74,7 +74,7 @@ takes_them_back() {
 # A job that does not end when it is asked to is killed, and starts again with all hosts from its newest checkpoint.
 does_not_leave() {
     touch "$work/down/a"
-    printf '%s\n' '#!/bin/bash' 'trap : USR1' "$launcher \"\$@\" &" 'while kill -0 $! 2>/dev/null; do wait $!; done' >"$work/deaf"
+    printf '%s\n' '#!/bin/bash' 'trap : USR1' "'$launcher' \"\$@\" &" 'while kill -0 $! 2>/dev/null; do wait $!; done' >"$work/deaf"
     chmod +x "$work/deaf"
     (
         until grep -qs '"step":30,' "$runs/deaf/metrics.jsonl"; do sleep 0.05; done

@@ -15,9 +15,9 @@ make_tree() {
     mkdir -p "$tree/test" "$tree/build/test" "$work/tmp" "$work/bin"
     chmod a+rx "$work" "$tree" "$tree"/* "$tree/build/test"
     cp test/run.sh test/steady.sh test/lsan.sh "$tree/test/"
-    throw_away space '[[ $TMPDIR = *" "* ]]'
+    throw_away space "[[ \${TMPDIR#'$work'} = *' '* ]]" # this script's own condition does not count
     throw_away core "[ \$(nproc) != $(nproc) ]"
-    throw_away user '[ "$(id -un)" = nobody ]'
+    throw_away user "[ \$(id -un) != $(id -un) ]"
     throw_away comma '[ "$LC_ALL" = de_DE.UTF-8 ] && [ ! -d "$HOME" ]'
     throw_away never false
     # the real one takes a second

@@ -257,6 +257,7 @@ static void take(PageRun *run, json_t *object, const char *event)
     bool train = !strcmp(event, "train"), end = !strcmp(event, "end"), val = !strcmp(event, "val") || end;
     bool start = !strcmp(event, "start") || !strcmp(event, "resume");
     bool named = !strcmp(event, "set") || !strcmp(event, "task");
+    bool pace = !strcmp(event, "pace");
     if (t > 0 && !run->begin_t) run->begin_t = t;
     if (t > 0) run->last_t = t;
     run->ended = end;
@@ -264,10 +265,10 @@ static void take(PageRun *run, json_t *object, const char *event)
     if (train || val) take_numbers(run, object, step, val);
     if (named) take_named(run, object, step);
     if (start) take_start(run, object, step, t);
-    if (!strcmp(event, "pace")) run->steps = number(object, "steps");
-    else if (!strcmp(event, "experts")) take_experts(run, object, step);
+    if (pace) run->steps = number(object, "steps");
+    if (!strcmp(event, "experts")) take_experts(run, object, step);
     else if (!strcmp(event, "sample")) add_event(&run->sample, &run->n_samples, &run->cap_samples, event, object);
-    else if (end || (!train && !val && !named)) add_event(&run->event, &run->n_events, &run->cap_events, event, object);
+    else if (end || (!train && !val && !named && !pace)) add_event(&run->event, &run->n_events, &run->cap_events, event, object);
 }
 
 PageRun page_read(const char *path)
