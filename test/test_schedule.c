@@ -333,6 +333,8 @@ TEST(test_move_end)
             for (long at = step + 1; at <= end && at > 4; at++)
                 assert_true(schedule_lr(&s, at) <= schedule_lr(&s, at - 1));
         }
+        schedule_move_end(&s, 81, 81, 20); // the end has passed: nothing is left to decay in
+        assert_true(s.decay_steps == 82);
         schedule_move_end(&s, 82, 500, 100); // over
         assert_true(schedule_lr(&s, 90) == 2);
     }
@@ -345,9 +347,9 @@ TEST(test_move_end)
 // second at each tenth. Returns the seconds after the last update.
 static double minute(double update, double slow, long *steps)
 {
-    Pace p = {.end = 1};
+    Pace p = {.end = 1, .steps = 7};
     long step = 0;
-    pace_begin(&p, 1, 0, 7);
+    pace_begin(&p, 1, 0);
     while (step < p.steps) {
         double seconds = pace_elapsed(&p) > 20 ? slow * update : update;
         p.begun -= seconds;
@@ -369,6 +371,28 @@ TEST(test_minutes)
     }
     long steps;
     assert_true(minute(25, 1, &steps) < 76 && steps <= 3); // updates longer than a hundredth
+}
+
+// A run of a minute that is over, and is given another, twice stopped in it: its rate has decayed, and stays.
+TEST(test_more_minutes)
+{
+    double saved[PACE_STATE] = {0};
+    Pace p = {.steps = 100, .spent = 60};
+    Schedule s = {.kind = SCHEDULE_COSINE, .lr = 10, .min_lr = 1, .decay_steps = 80};
+    schedule_move_end(&s, 50, 100, 0);
+    pace_begin(&p, 2, 100);
+    assert_int_equal(p.steps, 200);
+    for (int i = 0; i < 2; i++) {
+        pace_save(&p, &s, saved);
+        Pace again = {0};
+        Schedule resumed = {.kind = SCHEDULE_COSINE, .lr = 10, .min_lr = 1, .decay_steps = 80};
+        pace_load(&again, &resumed, saved);
+        pace_begin(&again, 2, 110 + 10 * i);
+        assert_true(again.steps == 200 && again.spent >= 60 && again.spent < 61);
+        assert_true(schedule_lr(&resumed, 110) == 1);
+        assert_true(schedule_lr(&resumed, 75) == schedule_lr(&s, 75));
+        p = again, s = resumed;
+    }
 }
 
 TESTS(NULL, NULL)

@@ -294,11 +294,11 @@ minutes_kept() {
     n=$(value train step "$file" | tail -n 1)
     [ "$(value pace steps "$file" | tail -n 1)" = "$n" ]
     [ "$(value val step "$file" | wc -l)" = 9 ] # at the tenths
-    train paced again --run.steps=0 --run.minutes=0.03 --run.pace="$file" --run.peak=0.001
-    same_state kept again "$n"
-    value train mfu "$runs/again/metrics.jsonl" | awk '$1 > 1 { exit 1 }' # whatever the peak was thought to be
     train paced kept --run.steps=0 --run.minutes=0.05 --ckpt.resume=true
     less "$n" "$(value train step "$file" | tail -n 1)"
+    train paced again --run.steps=0 --run.minutes=0.05 --run.pace="$file" --run.peak=0.001
+    same_state kept again "$(value train step "$file" | tail -n 1)"
+    value train mfu "$runs/again/metrics.jsonl" | awk '$1 > 1 { exit 1 }' # whatever the peak was thought to be
 }
 
 # ---- learning

@@ -18,45 +18,52 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "record/metrics.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { LOOKS = 100, TENTHS = 10 };
 
-void pace_begin(Pace *p, double minutes, long step, long steps)
+void pace_begin(Pace *p, double minutes, long done)
 {
     p->budget = 60 * minutes;
-    p->from = step, p->steps = steps;
+    double left = p->budget - p->spent;
+    long more = p->spent > 0 && !p->recorded ? (long)(left * (double)done / p->spent) : 0;
+    if (done && done >= p->steps && more > 0) p->steps = done + more;
+    p->from = done;
     p->begun = clock_seconds();
     p->next = (floor(LOOKS * p->spent / p->budget) + 1) * p->budget / LOOKS;
     p->tenth = (int)(TENTHS * p->spent / p->budget);
 }
 
+void pace_save(const Pace *p, const Schedule *s, double state[PACE_STATE])
+{
+    state[PACE_SECONDS] = pace_elapsed(p);
+    state[PACE_STEPS] = (double)p->steps;
+    state[PACE_DECAY_START] = s->moved ? s->decay_start : NAN;
+    state[PACE_DECAY_STEPS] = (double)s->decay_steps;
+}
+
+void pace_load(Pace *p, Schedule *s, const double state[PACE_STATE])
+{
+    s->moved = !isnan(state[PACE_DECAY_START]);
+    if (s->moved) s->decay_start = state[PACE_DECAY_START], s->decay_steps = (long)state[PACE_DECAY_STEPS];
+    if (!(p->budget > 0)) p->spent = state[PACE_SECONDS]; // a rollback gives no time back
+    p->steps = (long)state[PACE_STEPS];
+}
+
 void pace_read(Pace *p, const char *path)
 {
-    FILE *file = fopen(path, "r");
-    if (!file) die("run.pace: cannot open %s: %s (the metrics.jsonl of a run)", path, strerror(errno));
-    char *line = NULL;
-    for (size_t cap = 0; getline(&line, &cap, file) >= 0;) {
-        json_t *row = json_loads(line, 0, NULL);
-        const char *event = json_string_value(json_object_get(row, "event"));
-        long step = (long)json_integer_value(json_object_get(row, "step"));
-        long steps = (long)json_integer_value(json_object_get(row, "steps"));
-        bool start = event && !strcmp(event, "start");
-        if (steps > 0 && (start || (event && !strcmp(event, "pace")))) {
-            p->recorded = realloc(p->recorded, (size_t)(p->n_recorded + 1) * sizeof *p->recorded);
-            if (!p->recorded) die("run.pace: no memory");
-            p->recorded[p->n_recorded++] = (PaceMark){start ? 0 : step, steps};
-        }
-        json_decref(row);
+    MetricsLog log = metrics_read(path);
+    p->recorded = calloc(log.n_rows + 1, sizeof *p->recorded);
+    if (!p->recorded) die("run.pace: no memory");
+    for (size_t i = 0; i < log.n_rows; i++) {
+        const MetricsRow *row = &log.row[i];
+        bool decides = row->event == METRICS_START || row->event == METRICS_RESUME || row->event == METRICS_PACE;
+        if (decides && row->steps > 0) p->recorded[p->n_recorded++] = (PaceMark){(long)row->step, (long)row->steps};
     }
-    free(line);
-    fclose(file);
+    metrics_log_free(&log);
     if (!p->n_recorded || p->recorded[0].step)
         die("run.pace: %s has no start line with a number of steps (the metrics.jsonl of a run)", path);
 }
@@ -68,7 +75,7 @@ void pace_free(Pace *p)
 
 double pace_elapsed(const Pace *p)
 {
-    return p->spent + clock_seconds() - p->begun;
+    return p->spent + (p->budget > 0 ? clock_seconds() - p->begun : 0);
 }
 
 static long recorded_steps(const Pace *p, long step)

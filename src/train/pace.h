@@ -1,7 +1,7 @@
 // pace: how a run that is given minutes (run.minutes) ends when they are over, whatever the machine does meanwhile.
 #ifndef PACE_H
 #define PACE_H
-#include <stdbool.h>
+#include "train/schedule.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -26,12 +26,18 @@ typedef struct {
     int n_recorded;
 } Pace;
 
-// From now on, by the clock, at update `step`, with `steps` in all at first.
-void pace_begin(Pace *pace, double minutes, long step, long steps);
-// Takes the marks of the metrics.jsonl at `path` for the clock: the first is that of its start. Dies with a line where
-// it has none.
+// From now on, by the clock, after `done` updates of the pace->steps that are planned. A run that was over goes on for
+// the time that it is given more.
+void pace_begin(Pace *pace, double minutes, long done);
+// Takes the decisions of the metrics.jsonl at `path` for the clock: its start, its resumptions and its pace lines. Dies
+// with a line where it has none.
 void pace_read(Pace *pace, const char *path);
 void pace_free(Pace *pace);
+
+// What a checkpoint holds of it, and of the schedule that it has moved.
+enum { PACE_SECONDS, PACE_STEPS, PACE_DECAY_START, PACE_DECAY_STEPS, PACE_STATE };
+void pace_save(const Pace *pace, const Schedule *schedule, double state[PACE_STATE]);
+void pace_load(Pace *pace, Schedule *schedule, const double state[PACE_STATE]);
 
 // Seconds of the run so far: evaluations, samples and saves included.
 double pace_elapsed(const Pace *pace);

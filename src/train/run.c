@@ -177,6 +177,15 @@ void run_schedule(Run *run)
 
 // ---- run.minutes
 
+// After update `step`: the run shall have `steps`. A decay that has a length of its own stays as it is.
+static void plan_end(Run *run, long step, long steps)
+{
+    run->pace.steps = steps;
+    if (!config_is_set(&run->cfg, "optim.decay_steps") && !run->cfg.optim.decay_tokens)
+        schedule_move_end(&run->schedule, step, steps, wsd_decay(run, steps));
+    end_at(run, steps);
+}
+
 int run_pace(Run *run, long step, double seconds)
 {
     Pace *p = &run->pace;
@@ -189,10 +198,7 @@ int run_pace(Run *run, long step, double seconds)
         told.steps = pace_steps(p, step, seconds), told.tenth = pace_tenth(p, step), told.elapsed = pace_elapsed(p);
     replicas_tell(&run->replicas, &told, sizeof told);
     if (told.steps != p->steps) {
-        p->steps = told.steps;
-        if (!config_is_set(&run->cfg, "optim.decay_steps") && !run->cfg.optim.decay_tokens)
-            schedule_move_end(&run->schedule, step, p->steps, wsd_decay(run, p->steps));
-        end_at(run, p->steps);
+        plan_end(run, step, told.steps);
         progress_pace(run->progress, step, p->steps, told.elapsed);
     }
     return (int)told.tenth;
@@ -200,27 +206,17 @@ int run_pace(Run *run, long step, double seconds)
 
 void run_pace_loaded(Run *run)
 {
-    const double *state = run->pace_state;
-    Schedule *s = &run->schedule;
-    s->moved = !isnan(state[RUN_DECAY]);
-    if (s->moved) s->decay_start = state[RUN_DECAY], s->decay_steps = (long)state[RUN_STEPS];
-    if (!run->begun) run->pace.spent = state[RUN_SECONDS]; // a rollback gives no time back
-    run->pace.steps = (long)state[RUN_STEPS];
+    pace_load(&run->pace, &run->schedule, run->pace_state);
     end_at(run, run->pace.steps);
 }
 
-// With the plan of the checkpoint, if there was one. A run that was over goes on for the minutes that it is given more.
 static void begin_pace(Run *run)
 {
     const Config *cfg = &run->cfg;
-    Pace *p = &run->pace;
     if (!(cfg->run.minutes > 0)) return;
-    long done = run->first_step, steps = done ? (long)run->pace_state[RUN_STEPS] : cfg->run.steps;
-    pace_begin(p, cfg->run.minutes, done, steps);
-    double left = p->budget - p->spent;
-    long more = p->spent > 0 && !p->recorded ? (long)(left * (double)done / p->spent) : 0;
-    if (done && done >= p->steps && more > 0) p->steps = done + more;
-    end_at(run, p->steps);
+    long planned = run->pace.steps;
+    pace_begin(&run->pace, cfg->run.minutes, run->first_step);
+    if (run->pace.steps != planned) plan_end(run, run->first_step, run->pace.steps);
 }
 
 // ---- memory
@@ -589,6 +585,7 @@ void run_begin(Run *run)
     if (run->replicas.rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
+    run->pace.steps = cfg->run.steps; // a checkpoint of a run of minutes knows better
     long step = cfg->ckpt.resume != CONFIG_RESUME_FALSE ? run_restore(run, 0) : -1;
     if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->replicas.rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own

@@ -96,7 +96,6 @@ typedef struct {
 } StepResult;
 
 // Of run.minutes, as a checkpoint keeps it: seconds so far; steps and start of the decay as planned (NAN: not moved).
-enum { RUN_SECONDS, RUN_STEPS, RUN_DECAY, RUN_PACE };
 
 typedef struct Run Run;
 
@@ -124,7 +123,7 @@ struct Run {
     Schedule schedule;
     Ramp ramp;
     Pace pace;         // run.minutes
-    double pace_state[RUN_PACE];
+    double pace_state[PACE_STATE];
     RunScales scales;
     Loads loads;       // of experts
     Monitor monitor;

@@ -74,12 +74,9 @@ static int numbers(Run *run, CkptExtra extra[EXTRAS])
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, scales->fp8_amax};
     if (run->loads.E) extra[used++] = (CkptExtra){"experts", run->loads.n_state, run->loads.state};
     extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->saves.guard};
-    double *pace = run->pace_state;
     if (run->cfg.run.minutes > 0) {
-        pace[RUN_SECONDS] = run->begun ? pace_elapsed(&run->pace) : 0;
-        pace[RUN_STEPS] = (double)(run->begun ? run->pace.steps : run->cfg.run.steps);
-        pace[RUN_DECAY] = run->schedule.moved ? run->schedule.decay_start : NAN;
-        extra[used++] = (CkptExtra){"pace", RUN_PACE, pace};
+        pace_save(&run->pace, &run->schedule, run->pace_state);
+        extra[used++] = (CkptExtra){"pace", PACE_STATE, run->pace_state};
     }
     if (run->monitor.rules.on_plateau)
         extra[used++] = (CkptExtra){"plateau", MONITOR_PROGRESS, monitor_progress(&run->monitor)};

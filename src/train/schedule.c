@@ -62,7 +62,7 @@ double schedule_lr(const Schedule *s, long step)
 void schedule_move_end(Schedule *s, long step, long end, long decay)
 {
     double start = begin(s), at = (double)step, p = at > start ? (at - start) / ((double)s->decay_steps - start) : 0;
-    if (at > start && step >= s->decay_steps) return;
+    if (end <= step || (at > start && step >= s->decay_steps)) return;
     if (p > 0) start = (at - p * (double)end) / (1 - p);
     else if (s->kind == SCHEDULE_WSD) start = fmax(fmax((double)(end - decay), at), (double)s->warmup);
     s->decay_start = start, s->decay_steps = end, s->moved = true;

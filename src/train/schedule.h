@@ -45,7 +45,8 @@ double schedule_lr(const Schedule *schedule, long step);
 //
 //     start' = (step - p end) / (1 - p)
 //
-// A decay of WSD that has not begun takes `decay` steps then, or those that are left. One that is over stays so.
+// A decay of WSD that has not begun takes `decay` steps then, or those that are left. One that is over stays so; an end
+// that has passed moves nothing.
 void schedule_move_end(Schedule *schedule, long step, long end, long decay);
 
 // Muon's momentum at update s, counted from 0, with momentum_warmup W: start + (momentum - start) s / W for s < W, then
