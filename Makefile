@@ -217,7 +217,7 @@ print-libraries: # for scripts that link the library
 export TEXT
 run: START := $(shell date +%s)
 run: $(B)/stories $(B)/prepare $(B)/train
-	@START=$(START) BUILD=$(B) scripts/run.sh "$$TEXT"
+	@START=$(START) BUILD=$(B) scripts/run.sh "$$TEXT" $(ARGS)
 # A test that does not compile counts as failed; the others still run.
 # Programs are built in the recipe, so that what this took is counted.
 tests-built = $(MAKE) --no-print-directory all && { $(MAKE) -k --no-print-directory test-programs || true; }; times >$(B)/times

@@ -24,10 +24,13 @@
 // Rejected: a device by its name in the configuration, which would link CUDA into a program that must run without.
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/doing.h"
 #include "comm/launch.h"
 #include "comm/links.h"
 #include "dev/check/dev_check.h"
@@ -209,6 +212,7 @@ static double time_steps(Run *run)
     enum { TRIES = 50 };
     double time[TRIES], spent = 0; // in ascending order
     int n = 0;
+    if (run->replicas.rank == 0) doing("timing a few updates");
     for (int i = 0; n < TRIES && (n < 1 || spent < 1); i++) {
         double seconds = run_step(run, i).seconds;
         replicas_tell(&run->replicas, &seconds, sizeof seconds);
@@ -319,6 +323,23 @@ static void add_observers(Run *run)
     if (cfg->monitor.agree_every) run_observe(run, observers_agree());
 }
 
+// The command that goes on with the run, for a shell.
+static void going_on(const Run *run, int argc, char **argv, char *out, size_t size)
+{
+    const char *plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:+-%@";
+    size_t n = 0;
+    if (run->replicas.size > 1) n += (size_t)snprintf(out, size, "mpiexec -n %d ", run->replicas.size);
+    for (int i = 0; i < argc; i++) {
+        if (!strncmp(argv[i], "--ckpt.resume=", 14) || !strncmp(argv[i], "--run.name=", 11)) continue;
+        bool quoted = argv[i][strspn(argv[i], plain)] || !*argv[i];
+        if (quoted && n + 1 < size) out[n++] = '\'';
+        for (const char *c = argv[i]; *c && n + 8 < size; c++)
+            n += (size_t)snprintf(out + n, size - n, *c == '\'' ? "'\\'%c" : "%c", *c);
+        n += (size_t)snprintf(out + n, size - n, quoted ? "' " : " ");
+    }
+    snprintf(out + n, size - n, "--run.name=%s --ckpt.resume=true", run->cfg.run.name);
+}
+
 // What each rank of `world` does; the exit status. (Ranks may be threads: test/layouts.c.)
 static int train(Comm *world, int argc, char **argv)
 {
@@ -346,7 +367,9 @@ static int train(Comm *world, int argc, char **argv)
     bool saved = run_saved(&run, step);
     if (!stopped) run_sample(&run, step);
     bool right = within_bounds(&run, &devices);
-    run_end(&run, step, stopped);
+    char command[4096];
+    if (stopped) going_on(&run, argc, argv, command, sizeof command);
+    run_end(&run, step, stopped ? command : NULL);
     run_close(&run);
     ranks_part(&run.replicas);
     close_devices(&devices, world);

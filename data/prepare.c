@@ -39,6 +39,7 @@
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
+#include "base/doing.h"
 #include "base/options.h"
 #include "comm/launch.h"
 #include "data/prep/recipe.h"
@@ -288,7 +289,9 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
     const char *line = listing;
     CorpusReader *r = corpus_open(&path, 1, options);
     CorpusRecord doc;
+    doing("reading the text");
     while (corpus_next(r, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
+    doing(NULL);
     CorpusCounts counts = corpus_counts(r);
     fprintf(stderr, "%s: ", path);
     corpus_print(&counts, stderr);
@@ -349,7 +352,9 @@ static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, si
 {
     double start = clock_seconds();
     int vocab = (int)count("vocab", o->vocab, 257, 1 << 24);
+    doing("training the tokenizer");
     Tokenizer *t = train_on(store, n_docs, o, vocab, count_threads(o));
+    doing(NULL);
     fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), clock_seconds() - start,
             tokenizer_vocab_size(t) < vocab ? " (fewer than asked: no pair is left to merge)" : "");
     return t;
@@ -371,9 +376,11 @@ static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part 
                                                          : DATASET_AUTO;
     Shards *shards = shards_open(dir, part.name, tokenizer_vocab_size(t), type,
                                  count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
+    doing("writing tokens");
     uint64_t n_bytes = write_tokens(part.store, part.from, part.to, t, count_threads(o), shards);
     int64_t n_tokens = shards_tokens(shards);
     int n_shards = shards_close(shards);
+    doing(NULL);
     json_t *files = json_array();
     for (int i = 0; i < n_shards; i++) json_array_append_new(files, json_sprintf("%s_%06d.bin", part.name, i));
     double per_token = n_tokens ? (double)n_bytes / (double)n_tokens : 0;

@@ -320,6 +320,12 @@ static void compare(Report *r, const DiffTensor *a)
 
 static void place_text(char text[120], const Report *r, const DiffTensor *t, size_t i);
 
+// What a path stands in, in a command that may itself be in single quotes.
+static const char *quote_of(const char *path)
+{
+    return path[strcspn(path, " \t()&;<>|*?[]#~")] ? "\"" : "";
+}
+
 // How a dump's run is made again.
 static void command_of(const DiffSide *s, char side, bool gone, char text[1100])
 {
@@ -327,7 +333,10 @@ static void command_of(const DiffSide *s, char side, bool gone, char text[1100])
     const char *dump = strstr(s->path, "/dump/step_");
     snprintf(path, sizeof path, "%.*s/config.toml", dump ? (int)(dump - s->path) : 0, s->path);
     if (s->ranks > 1) snprintf(ranks, sizeof ranks, "mpiexec -n %ld ", s->ranks);
-    if (dump && !gone && !access(path, R_OK)) snprintf(text, 1100, "%sbuild/train %.1000s", ranks, path);
+    bool plain = !path[strcspn(path, "'\"$`\\")]; // others are left to the reader
+    const char *quote = quote_of(path);
+    if (dump && !gone && plain && !access(path, R_OK))
+        snprintf(text, 1100, "%sbuild/train %s%.1000s%s", ranks, quote, path, quote);
     else snprintf(text, 1100, "COMMAND OF %c", side);
 }
 
@@ -347,8 +356,9 @@ static void say_other_start(Report *r, bool weights)
     }
     if (later) snprintf(more, sizeof more, "' '%s' --update %ld", command[1], a->update);
     else if (r->o.gone || from->ranks > 1) snprintf(more, sizeof more, " --ckpt.init=MODEL.safetensors, and so B");
-    else snprintf(more, sizeof more, " --ckpt.init=%.1000s%s", from->path,
-                  from->ranks == 1 && !strstr(from->path, ".safetensors") ? "/rank_00000.safetensors" : "");
+    else snprintf(more, sizeof more, " --ckpt.init=%s%.1000s%s%s", quote_of(from->path), from->path,
+                  from->ranks == 1 && !strstr(from->path, ".safetensors") ? "/rank_00000.safetensors" : "",
+                  quote_of(from->path));
     snprintf(r->other_input, sizeof r->other_input, "%s already differed before this step: start both from the same "
              "checkpoint: %s%s%s", what, later ? "build/diff --twice '" : "", command[!later && from == a], more);
 }

@@ -10,6 +10,7 @@
 // document. They are held in memory, and in a file without a name.
 #include "base/check.h"
 #include "base/disk.h"
+#include "base/doing.h"
 #include "base/options.h"
 #include "data/prep/corpus.h"
 #include "models/trained.h"
@@ -98,10 +99,12 @@ static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
     const Model *m = j->model->model;
     int32_t eot = cfg->data.document_mask ? first : -1;
     if (dataset_tokens(ds) < 2) die("%s: %lld tokens, 2 are the least", name, (long long)dataset_tokens(ds));
+    doing(name);
     EvalResult r = eval_run(j->model->model, ds, (int64_t)tokens, (int64_t)stride, m->max_batch, m->max_tokens,
                             j->token_bytes, eot, NULL);
     int64_t bytes = dataset_text_bytes(ds, 1, r.tokens, j->token_bytes);
     dataset_close(ds);
+    doing(NULL);
     if (!isfinite(r.loss)) die("%s: the loss is not finite (are the weights of %s?)", name, j->model->dir);
     if (json) {
         json_t *row = json_pack("{s:s, s:I, s:I}", "set", name, "tokens", (json_int_t)r.tokens, "bytes",

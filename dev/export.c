@@ -10,6 +10,7 @@
 // before anything is written; the output is written under a temporary name and renamed.
 #include "base/check.h"
 #include "base/disk.h"
+#include "base/doing.h"
 #include "base/options.h"
 #include "base/safetensors.h"
 #include "models/gguf_model.h"
@@ -100,6 +101,7 @@ static void export_hf(Trained *t, GgufType as)
                 t->dir, t->cfg.data.tokenizer);
     Format format = as == GGUF_F32 ? FORMAT_FP32 : as == GGUF_F16 ? FORMAT_FP16 : FORMAT_BF16;
     const char *class = hf_save(out, &t->cfg, t->model, t->tokenizer, format, shard * 1000000);
+    doing(NULL);
     printf("%s: step %ld for %s%s in %s\n", t->dir, t->step, class, t->tokenizer ? ", and the tokenizer," : "", out);
 }
 
@@ -107,12 +109,14 @@ static void export_gguf(Trained *t, GgufType as)
 {
     const char *name = t->kind == TRAINED_CKPT ? t->cfg.run.name : "model";
     const char *arch = gguf_model_save(out, name, &t->cfg, t->model, trained_tokenizer(t), as);
+    doing(NULL);
     printf("%s: step %ld as %s, architecture %s, in %s\n", t->dir, t->step, gguf_type_name(as), arch, out);
 }
 
 static void export_llmc(Trained *t, GgufType as)
 {
     llmc_save(out, t->model, as == GGUF_BF16);
+    doing(NULL);
     printf("%s: step %ld for llm.c in %s\n", t->dir, t->step, out);
 }
 
@@ -136,6 +140,7 @@ int main(int argc, char **argv)
     if (as == GGUF_Q8_0 && !gguf) die_usage("--type Q8_0: only with --to gguf");
     if (as == GGUF_F16 && !gguf && !hf) die_usage("--type F16: llm.c's files are F32 or BF16");
     Trained *t = trained_open(argv[1], (TrainedOptions){tokenizer_dir, .B = 1, .T = 1});
+    doing("writing");
     (hf ? export_hf : gguf ? export_gguf : export_llmc)(t, as);
     trained_close(t);
     return 0;

@@ -26,6 +26,7 @@
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
 #include "dev/plan/account.h"
 #include "base/check.h"
+#include "base/words.h"
 #include "train/grads.h"
 #include "base/config.h"
 #include "ops/dev_cpu.h"
@@ -183,7 +184,7 @@ static Plan plan_named(const char *what)
     int best = 0, best_distance = 1000;
     for (int i = 0; i < PLANS; i++) {
         bool begins = *what && !strncmp(what, name[i], strlen(what)); // "opt"
-        int distance = begins ? 0 : config_table_distance(what, name[i]);
+        int distance = begins ? 0 : words_distance(what, name[i], 1000);
         if (!strcmp(what, name[i])) return (Plan)i;
         if (distance < best_distance) best = i, best_distance = distance;
     }

@@ -71,6 +71,10 @@ floor=() minutes=()
 [ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
 "$build/train" "presets/$name.toml" --run.name="$name" --data.tokenizer="$data" \
     --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "${minutes[@]}" "${dtype[@]}" "$@"
+if grep -q '"event":"end".*"val_loss":null' "$run/metrics.jsonl"; then
+    phase "stopped before its end; the command above goes on with it (from $PWD)"
+    exit 130
+fi
 phase "4/4 done: everything is in $run"
 echo "Look at $run/report.html in a browser: losses, speed, time, memory, samples, settings"
 echo "Text from it: build/sample $run (or --prompt TEXT; build/sample --help)"

@@ -51,7 +51,7 @@ static inline void run_words(const char *words)
         config_parse(&cfg, argc, argv);
         if (launched) config_set_derived(&cfg, "parallel.ranks", launched);
         config_resolve(&cfg);
-        config_print(&cfg, stdout);
+        config_print(&cfg, stdout, 70);
         exit(0);
     }
     int status;

@@ -1,5 +1,6 @@
 // test_config: the table, values, the command line, precedence, and derived values.
 #include "config_run.h"
+#include "base/words.h"
 
 #include <ctype.h>
 #include <glob.h>
@@ -109,10 +110,10 @@ TEST(test_edit_distance_and_nearest)
 {
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
-    assert_int_equal(config_table_distance("kitten", "sitting"), 3);
-    assert_int_equal(config_table_distance("", "abc"), 3);
-    assert_int_equal(config_table_distance("abc", ""), 3);
-    assert_int_equal(config_table_distance("same", "same"), 0);
+    assert_int_equal(words_distance("kitten", "sitting", 1000), 3);
+    assert_int_equal(words_distance("", "abc", 1000), 3);
+    assert_int_equal(words_distance("abc", "", 1000), 3);
+    assert_int_equal(words_distance("same", "same", 1000), 0);
     const struct { const char *wrong, *right; } rows[] = {
         {"optim.lrr", "optim.lr"}, {"optim.learning", NULL}, {"model.layer", "model.layers"},
         {"optim.steps", "run.steps"}, {"modell.layers", "model.layers"}, {"zzzzzzzz.qqqqqqqqq", NULL},
@@ -197,6 +198,10 @@ TEST(test_command_line_errors)
     const struct { const char *words; int status; const char *message; } rows[] = {
         {"", 2, "usage: train [FILE.toml or preset] [--section.key=value ...]"},
         {"tiny|x.toml", 2, "error: x.toml: a second file after tiny"},
+        {"tiny|--run.steps|4", 2, "error: --run.steps 4: a value is joined with = (write --run.steps=4)"},
+        {"tiny|run.steps=4", 2, "error: run.steps=4: no file; a setting begins with two dashes (write --run.steps=4)"},
+        {"tinny", 1, "error: tinny: no such file, and no preset of that name (did you mean tiny? presets: "},
+        {"tiny|--parallel.zero=3", 1, "error: parallel.zero = 3 has no effect: parallel.dp * cp = 1"},
         {"tiny|--run.steps", 2, "error: --run.steps: no value (write --run.steps=VALUE)"},
         {"tiny|-x", 2, "error: -x: unknown option"},
         {"nothing.toml", 1,

@@ -74,8 +74,8 @@ inputs_differ() {
     verdict 'cannot tell: other tokens, from sample 0, token ' "$runs/other-tokens" "$runs/gpt-micro8"
     verdict 'DIFFERENT: first at input.tokens;' "$runs/other-tokens" "$runs/gpt-micro8" --exact
     verdict 'cannot tell: other tokens, ' "$runs/other-tokens" "$runs/gpt-micro8" --only 'grad.*' --rtol 1
-    train gpt second-8 "${options[@]}" --batch.micro=8 && train gpt second-16 "${options[@]}" --batch.micro=16
-    verdict 'cannot tell: the weights already differed before this step: ' "$runs/second-8" "$runs/second-16"
+    train gpt 'second 8' "${options[@]}" --batch.micro=8 && train gpt second-16 "${options[@]}" --batch.micro=16
+    verdict 'cannot tell: the weights already differed before this step: ' "$runs/second 8" "$runs/second-16"
     tail -n 1 "$work/diff" | sed "s|.*: build/diff|$BUILD/diff|; s|build/train|$BUILD/train|g" >"$work/command"
     TMPDIR=$work bash "$work/command" | tail -n 1 | grep '^rounding: '
 }

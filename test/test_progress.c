@@ -2,6 +2,7 @@
 #define _GNU_SOURCE // posix_openpt
 #include "test/test.h"
 
+#include "base/doing.h"
 #include "record/metrics.h"
 #include "record/progress.h"
 #include "temp_dir.h"
@@ -344,6 +345,37 @@ TEST_IN_DIR(test_log_every)
     assert_int_equal(log.row[0].steps, 100);
     for (int i = 0; i < 7; i++) assert_int_equal(log.row[i].step, want[i]);
     metrics_log_free(&log);
+}
+
+// What has been going on for long is said on a terminal, and goes when it is over.
+TEST(test_doing)
+{
+    char text[4096] = "";
+    int here = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(here >= 0 && !grantpt(here) && !unlockpt(here));
+    pid_t child = fork();
+    if (child == 0) {
+        int there = open(ptsname(here), O_RDWR | O_NOCTTY);
+        setenv("TERM", "xterm", 1);
+        dup2(there, STDERR_FILENO);
+        doing("counting");
+        sleep(4);
+        doing(NULL);
+        fputs("done", stderr);
+        tcdrain(STDERR_FILENO);
+        sleep(1);
+        _exit(0);
+    }
+    assert_true(child > 0);
+    for (size_t n = 0; !strstr(text, "\r\x1b[Kdone"); text[n] = 0) {
+        ssize_t got = read(here, text + n, sizeof text - n - 1);
+        assert_true(got > 0);
+        n += (size_t)got;
+    }
+    assert_non_null(strstr(text, "\r\x1b[K... counting, "));
+    assert_null(strstr(text, ", 1 s"));
+    close(here);
+    waitpid(child, NULL, 0);
 }
 
 TESTS(NULL, NULL)

@@ -14,6 +14,7 @@
 #include "dev/check/override.h"
 
 #include "base/check.h"
+#include "base/words.h"
 #include "dev/check/dev_check.h"
 #include "train/replicas.h"
 
@@ -39,7 +40,7 @@ static const DevOp *find(const char *name)
     const DevOp *op = dev_ops(&n);
     for (size_t i = 0; i < n; i++) {
         if (!strcmp(op[i].name, name)) return &op[i];
-        if (config_table_distance(name, op[i].name) < config_table_distance(name, op[best].name)) best = i;
+        if (words_distance(name, op[i].name, 1000) < words_distance(name, op[best].name, 1000)) best = i;
     }
     die("numerics.override: no op '%s' (the nearest is %s; all are in src/ops/dev.h)", name, op[best].name);
 }

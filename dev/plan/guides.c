@@ -4,6 +4,7 @@
 #include "dev/plan/guides.h"
 
 #include "base/check.h"
+#include "base/words.h"
 #include "base/config.h"
 
 #include <math.h>
@@ -140,7 +141,7 @@ static _Noreturn void unknown(const char *what, const GuideRow *row, int n)
 {
     int best[3] = {0}, distance[3] = {1000, 1000, 1000};
     for (int i = 0; i < n; i++) {
-        int d = config_table_distance(what, row[i].id), at = 3;
+        int d = words_distance(what, row[i].id, 1000), at = 3;
         while (at > 0 && d < distance[at - 1]) at--;
         for (int k = 2; k > at; k--) best[k] = best[k - 1], distance[k] = distance[k - 1];
         if (at < 3) best[at] = i, distance[at] = d;

@@ -30,8 +30,10 @@
 
 #include "ops/dev_cpu.h"
 #include "base/check.h"
+#include "base/words.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/doing.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -118,7 +120,7 @@ MachineLink machines_link(const char *name)
     int best = 0, best_distance = 1000;
     for (int i = 0; i < LINKS; i++) {
         if (!strcasecmp(name, link_table[i].name)) return link_table[i];
-        int distance = config_table_distance(name, link_table[i].name);
+        int distance = words_distance(name, link_table[i].name, 1000);
         if (distance < best_distance) best = i, best_distance = distance;
     }
     die("--link: '%s' is no link of the table (did you mean %s? plan machines lists them)", name,
@@ -138,7 +140,7 @@ Machine machines_find(const char *name)
     if (!strcasecmp(name, "cpu")) return machines_measure(MACHINES_CPU_SECONDS);
     for (int i = 0; i < ROWS; i++) {
         Machine m = table[i].m;
-        int distance = config_table_distance(name, m.name);
+        int distance = words_distance(name, m.name, 1000);
         if (names(name, m.name)) {
             m.inside = machines_link(table[i].inside), m.between = machines_link(table[i].between);
             m.host = machines_link(table[i].host);
@@ -207,8 +209,10 @@ Machine machines_measure(double seconds)
     Machine m = {.name = "cpu", .node = 1, .price = 0, .source = "measured: OpenBLAS' sgemm, copies of 64 MB"};
     m.cores = omp_get_max_threads();
     dev_cpu_blas_room(m.cores, true);
+    doing("measuring this machine");
     m.peak = m.reachable = 1e9 * dev_cpu_peak(square, 2, m.cores, seconds);
     m.bandwidth = copy_rate(seconds / 4);
+    doing(NULL);
     m.memory = (double)pages * (double)page;
     m.inside = machines_link("memory"), m.between = machines_link("eth1");
     m.host = m.inside, m.host_memory = m.bandwidth;

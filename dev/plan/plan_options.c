@@ -13,6 +13,7 @@
 #include "dev/plan/plan_options.h"
 
 #include "base/check.h"
+#include "base/words.h"
 #include "base/config.h"
 #include "dev/plan/plan.h"
 
@@ -164,7 +165,7 @@ static void unknown(const char *word)
 {
     int best = 0, best_distance = 1000;
     for (int i = 0; i < OPTIONS; i++) {
-        int distance = config_table_distance(word + 2, option[i].name);
+        int distance = words_distance(word + 2, option[i].name, 1000);
         if (distance < best_distance) best = i, best_distance = distance;
     }
     die("%s: no such option (did you mean --%s? plan --help lists them)", word, option[best].name);

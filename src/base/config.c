@@ -45,6 +45,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/words.h"
 
 void config_defaults(Config *cfg)
 {
@@ -398,6 +399,21 @@ void config_list_presets(char *out, size_t size)
     if (!n) snprintf(out, size, "none found");
 }
 
+// The preset of the list whose name is nearest to `given`; false where none is near.
+static bool near_preset(const char *given, const char *list, char near[64])
+{
+    int least = (int)strlen(given) / 2 + 1;
+    *near = 0;
+    for (size_t n; *list; list += n, list += strspn(list, ", ")) {
+        char name[64];
+        n = strcspn(list, ",");
+        snprintf(name, sizeof name, "%.*s", (int)n, list);
+        int distance = words_distance(given, name, least);
+        if (distance < least) least = distance, snprintf(near, 64, "%s", name);
+    }
+    return *near;
+}
+
 void config_load_text(Config *cfg, const char *text, const char *name)
 {
     read_stream(cfg, fmemopen((char *)(uintptr_t)text, strlen(text), "r"), name, CONFIG_FILE, NULL);
@@ -412,7 +428,9 @@ void config_load_file(Config *cfg, const char *path)
         read_stream(cfg, fopen(preset, "r"), preset, CONFIG_FILE, NULL);
     } else {
         config_list_presets(all, sizeof all);
-        die("%s: no such file, and no preset of that name (presets: %s)", path, all);
+        char near[64], meant[96] = "";
+        if (near_preset(path, all, near)) snprintf(meant, sizeof meant, "did you mean %s? ", near);
+        die("%s: no such file, and no preset of that name (%spresets: %s)", path, meant, all);
     }
 }
 
@@ -446,6 +464,10 @@ void config_parse(Config *cfg, int argc, char **argv)
         bool option = argv[i][0] == '-';
         if (option && strncmp(argv[i], "--", 2))
             die_usage("%s: unknown option (write --section.key=value; --help lists the keys)", argv[i]);
+        bool after = !option && i > 1 && !strncmp(argv[i - 1], "--", 2) && !strchr(argv[i - 1], '=');
+        if (after) die_usage("%s %s: a value is joined with = (write %s=%s)", argv[i - 1], argv[i], argv[i - 1], argv[i]);
+        if (!option && strchr(argv[i], '=') && !is_file(argv[i]))
+            die_usage("%s: no file; a setting begins with two dashes (write --%s)", argv[i], argv[i]);
         if (!option && file)
             die_usage("%s: a second file after %s (one FILE.toml, then --section.key=value)", argv[i], file);
         if (!option) file = argv[i];
@@ -635,6 +657,10 @@ static void resolve_mesh(Config *cfg)
     if (replicas % ep)
         die("%s: parallel.ep = %ld does not divide parallel.dp * cp = %ld ranks, which have other tokens each (start a "
             "multiple of %ld ranks)", where(cfg, "parallel.ep"), ep, replicas, ep * (copy / cp));
+    bool asked = cfg->origin[row_of("parallel.zero")].source == CONFIG_COMMAND_LINE;
+    if (cfg->parallel.zero && asked && replicas == 1 && cfg->memory.offload == OFFLOAD_NONE)
+        die("parallel.zero = %ld has no effect: parallel.dp * cp = 1, so that no rank has what another one has (start "
+            "several: mpiexec -n %ld)", cfg->parallel.zero, 2 * cfg->parallel.ranks);
     check_shard(cfg, replicas);
 }
 

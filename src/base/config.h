@@ -291,9 +291,9 @@ static inline bool config_stores_fp32(const Config *cfg)
 // True when a preset, a file or the command line set the key.
 bool config_is_set(const Config *cfg, const char *section_key);
 
-// The start-up table: key, value, where it came from, what it means. Keys without effect are left out.
-void config_print(const Config *cfg, FILE *out);
-// The same settings as a TOML file that parses back to the same values.
+// What is not a default: a section's keys and values, then those that were derived, in lines of at most `width`.
+void config_print(const Config *cfg, FILE *out, int width);
+// All settings as a TOML file that parses back to the same values.
 void config_write(const Config *cfg, const char *path);
 // The reference of all keys as a markdown table, as in doc/config.md.
 void config_print_reference(FILE *out);
@@ -322,8 +322,6 @@ int config_table_find(const char *name);
 int config_table_nearest(const char *name);
 // The known section nearest to that name (equal to it when it is one); *n its length: it is not terminated.
 const char *config_table_section(const char *name, int *n);
-// Levenshtein distance: the fewest insertions, deletions and replacements that turn a into b.
-int config_table_distance(const char *a, const char *b);
 
 // Reads text into the member and returns true; or returns false with the reason in why, and changes nothing.
 // `quoted` says that a file had the value in quotes.

@@ -445,40 +445,6 @@ int config_table_find(const char *name)
     return -1;
 }
 
-// Edits from a to b, or `limit` when there are that many or more. Two lower bounds settle most pairs without the table
-// of distances: the difference in length, and the number of characters that only one of the two has.
-static int distance_below(const char *a, const char *b, int limit)
-{
-    enum { LONGEST = 64 };
-    int row[LONGEST + 1], n_a = (int)strlen(a), n = (int)strlen(b);
-    uint64_t in_a = 0, in_b = 0; // characters, modulo 64
-    if (n_a > LONGEST || n > LONGEST || abs(n_a - n) >= limit) return limit;
-    for (int i = 0; i < n_a; i++) in_a |= 1ull << (a[i] & 63);
-    for (int j = 0; j < n; j++) in_b |= 1ull << (b[j] & 63);
-    if (__builtin_popcountll(in_a & ~in_b) >= limit || __builtin_popcountll(in_b & ~in_a) >= limit) return limit;
-    for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 1; i <= n_a; i++) {
-        int diagonal = row[0], least = i;
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int replace = diagonal + (a[i - 1] != b[j - 1]);
-            int insert = row[j - 1] + 1, delete = row[j] + 1;
-            diagonal = row[j];
-            row[j] = replace;
-            if (insert < row[j]) row[j] = insert;
-            if (delete < row[j]) row[j] = delete;
-            if (row[j] < least) least = row[j];
-        }
-        if (least >= limit) return limit; // no later row has less
-    }
-    return row[n] < limit ? row[n] : limit;
-}
-
-int config_table_distance(const char *a, const char *b)
-{
-    return distance_below(a, b, 1000);
-}
-
 const char *config_table_section(const char *name, int *n)
 {
     const char *best = NULL;
@@ -487,7 +453,7 @@ const char *config_table_section(const char *name, int *n)
         char section[32];
         int length = (int)strcspn(TABLE[i].name, ".");
         snprintf(section, sizeof section, "%.*s", length, TABLE[i].name);
-        int distance = config_table_distance(name, section);
+        int distance = words_distance(name, section, 1000);
         if (best && distance >= best_distance) continue;
         best = TABLE[i].name;
         best_distance = distance;
@@ -503,8 +469,8 @@ int config_table_nearest(const char *name)
     const char *short_name = dot ? dot + 1 : name;
     int best = -1, best_distance = (int)strlen(short_name) / 2 + 2;
     for (int i = 0; i < N_KEYS; i++) {
-        int whole = distance_below(name, TABLE[i].name, best_distance);
-        int key_only = 2 + distance_below(short_name, strchr(TABLE[i].name, '.') + 1, whole - 2);
+        int whole = words_distance(name, TABLE[i].name, best_distance);
+        int key_only = 2 + words_distance(short_name, strchr(TABLE[i].name, '.') + 1, whole - 2);
         int distance = whole < key_only ? whole : key_only;
         if (distance < best_distance) {
             best = i;
@@ -709,12 +675,11 @@ bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *neede
                                : choice_index(key->needs + n + 1, value) >= 0;
 }
 
-// ---- output for people: --help, the reference, the start-up table
+// ---- output for people: --help, the reference, the first lines of a run
 
-// Prints text from column `indent` on, broken between words so that no line is longer than 100.
-static void print_wrapped(FILE *out, int column, int indent, const char *text)
+// Prints text from column `indent` on, broken between words so that no line is longer than `width`.
+static void print_wrapped(FILE *out, int column, int indent, int width, const char *text)
 {
-    const int width = 100;
     while (*text) {
         int word = (int)strcspn(text, " ");
         if (column > indent && column + 1 + word > width) {
@@ -750,18 +715,16 @@ static void print_kind(const ConfigKey *key, char *out, size_t size)
                   key->unit);
 }
 
-static void print_help(const char *program)
+// The keys of a section, NULL: of all. Returns how many those are.
+static int print_keys(const char *section)
 {
-    int n;
-    char presets[2048], left[128], kind[320], text[1024];
-    config_list_presets(presets, sizeof presets);
-    printf("usage: %s [FILE.toml or preset] [--section.key=value ...]\n\n", program);
-    print_wrapped(stdout, 0, 0, "The file has lines 'key = value' under '[section]'; what the command line says "
-                             "wins. Each key is listed with its default.");
-    printf("presets: ");
-    print_wrapped(stdout, 9, 9, presets);
+    int n, printed = 0;
+    char left[128], kind[320], text[1024];
     for (int i = 0; i < N_KEYS; i++) {
         const ConfigKey *key = &TABLE[i];
+        size_t length = strcspn(key->name, ".");
+        if (section && (strncmp(section, key->name, length) || section[length])) continue;
+        printed++;
         if (section_starts(i, &n)) printf("\n[%.*s]\n", n, key->name);
         print_kind(key, kind, sizeof kind);
         snprintf(left, sizeof left, "--%s=%s", key->name, key->def ? key->def : "");
@@ -769,10 +732,34 @@ static void print_help(const char *program)
                  *key->needs ? "; only with " : "", key->needs);
         int column = printf("  %-31s ", key->def ? left : key->name);
         if (column > 34) column = printf("\n%*s", 34, "") - 1;
-        print_wrapped(stdout, column, 34, text);
+        print_wrapped(stdout, column, 34, 100, text);
     }
+    return printed;
+}
+
+static void print_help(const char *program)
+{
+    char presets[2048];
+    config_list_presets(presets, sizeof presets);
+    printf("usage: %s [FILE.toml or preset] [--section.key=value ...]\n\n", program);
+    print_wrapped(stdout, 0, 0, 100, "The file has lines 'key = value' under '[section]'; what the command line says "
+                             "wins. Each key is listed with its default.");
+    printf("presets: ");
+    print_wrapped(stdout, 9, 9, 100, presets);
+    print_keys(NULL);
     printf("\n  --help                          this page\n"
+                 "  --help SECTION                  of it the keys of one section, such as model\n"
                  "  --help-markdown                 the same as a table: what stands in doc/config.md\n");
+}
+
+static void help_section(const char *section)
+{
+    if (print_keys(section)) return;
+    char names[400] = "";
+    for (int i = 0, n; i < N_KEYS; i++)
+        if (section_starts(i, &n))
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.*s", *names ? ", " : "", n, TABLE[i].name);
+    die("--help %s: no such section (there are %s)", section, names);
 }
 
 void config_print_reference(FILE *out)
@@ -796,56 +783,54 @@ void config_help(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         bool help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
-        if (help) print_help(argv[0]);
+        if (help && i + 1 < argc && *argv[i + 1] != '-') help_section(argv[i + 1]);
+        else if (help) print_help(argv[0]);
         else if (!strcmp(argv[i], "--help-markdown")) config_print_reference(stdout);
         else continue;
         exit(0);
     }
 }
 
-// The file's name and line without its directories: the table is narrow.
-static const char *short_where(const ConfigOrigin *origin)
-{
-    const char *slash = strrchr(origin->where, '/');
-    if (origin->source == CONFIG_DEFAULT) return "default";
-    return slash ? slash + 1 : origin->where;
-}
-
-static bool is_shown(const Config *cfg, int row)
-{
-    int needed;
-    return cfg->origin[row].source != CONFIG_DEFAULT || config_table_has_effect(&TABLE[row], cfg, &needed);
-}
-
-// The value as it stands in the start-up table: one line, numbers to six digits (config.toml has all).
+// The value as it stands on the screen: numbers to six digits (config.toml has all).
 static void shown_value(const ConfigKey *key, const Config *cfg, char *out, size_t size)
 {
     config_table_format(key, cfg, out, size);
-    if (!*out) snprintf(out, size, "\"\"");
     if (key->type == CONFIG_NUMBER && strlen(out) > 10)
         snprintf(out, size, "%.6g", *(const double *)((const char *)cfg + key->offset));
     for (char *c = out; *c; c++)
         if ((unsigned char)*c < 0x20) *c = ' ';
 }
 
-void config_print(const Config *cfg, FILE *out)
+// What this process was given or worked out, of one section: "key=value key=value".
+static size_t changed_values(const Config *cfg, int first, bool derived, char *out, size_t size)
 {
-    int n, value_width = 8, where_width = 8;
-    const int widest = 32; // a longer value moves its own row only
     char value[CONFIG_TEXT + 2];
-    for (int i = 0; i < N_KEYS; i++) {
-        if (!is_shown(cfg, i)) continue;
+    size_t used = 0;
+    int section = (int)strcspn(TABLE[first].name, "."), needed;
+    *out = 0;
+    for (int i = first; i < N_KEYS && !strncmp(TABLE[i].name, TABLE[first].name, (size_t)section + 1); i++) {
+        ConfigSource source = cfg->origin[i].source;
+        if (source == CONFIG_DEFAULT || derived != (source == CONFIG_DERIVED)) continue;
+        if (source != CONFIG_COMMAND_LINE && !config_table_has_effect(&TABLE[i], cfg, &needed)) continue;
         shown_value(&TABLE[i], cfg, value, sizeof value);
-        int value_length = (int)strlen(value), where_length = (int)strlen(short_where(&cfg->origin[i]));
-        if (value_length > value_width && value_length <= widest) value_width = value_length;
-        if (where_length > where_width && where_length <= widest) where_width = where_length;
+        const char *quote = *value && !strchr(value, ' ') ? "" : "\"";
+        int n = snprintf(out + used, size - used, "%s%s=%s%s%s", used ? " " : "", TABLE[i].name + section + 1, quote,
+                         value, quote);
+        used = used + (size_t)n < size ? used + (size_t)n : size - 1;
     }
+    return used;
+}
+
+void config_print(const Config *cfg, FILE *out, int width)
+{
+    static char given[N_KEYS * 64 + 8 * CONFIG_TEXT], derived[sizeof given];
+    int n;
     for (int i = 0; i < N_KEYS; i++) {
-        if (section_starts(i, &n) && i) fputc('\n', out);
-        if (!is_shown(cfg, i)) continue;
-        shown_value(&TABLE[i], cfg, value, sizeof value);
-        fprintf(out, "%-19s %-*s  %-*s  %.*s\n", TABLE[i].name, value_width, value, where_width,
-                short_where(&cfg->origin[i]), (int)strcspn(TABLE[i].help, ";"), TABLE[i].help);
+        if (!section_starts(i, &n)) continue;
+        size_t used = changed_values(cfg, i, false, given, sizeof given);
+        if (changed_values(cfg, i, true, derived, sizeof derived))
+            used += (size_t)snprintf(given + used, sizeof given - used, "%sderived: %s", used ? "; " : "", derived);
+        if (used) print_wrapped(out, fprintf(out, "%-10.*s", n, TABLE[i].name), 10, width, given);
     }
 }
 
@@ -868,10 +853,11 @@ static void write_key(FILE *out, const Config *cfg, const ConfigKey *key, const 
 {
     char value[CONFIG_TEXT];
     int needed;
-    bool is_preset = !strcmp(key->name, "model.preset"); // its values follow: the file depends on no other
+    // A preset's values follow, so the file depends on no other; how this process began is none of the next run's.
+    bool comment = !strcmp(key->name, "model.preset") || !strcmp(key->name, "ckpt.resume");
     bool effect = config_table_has_effect(key, cfg, &needed);
     config_table_format(key, cfg, value, sizeof value);
-    fprintf(out, "%s%s = ", !effect || !key->def || is_preset ? "# " : "", strchr(key->name, '.') + 1);
+    fprintf(out, "%s%s = ", !effect || !key->def || comment ? "# " : "", strchr(key->name, '.') + 1);
     if (key->type == CONFIG_STRING || key->type == CONFIG_CHOICE) write_string(out, value);
     else fprintf(out, "%s", value);
     if (!effect) fprintf(out, "  # no effect: needs %s", key->needs);

@@ -31,6 +31,22 @@ static Option *find(const OptionSet *set, const char *name, size_t n)
     return NULL;
 }
 
+// What was meant: an option that begins so, or the nearest one. Dies.
+static _Noreturn void unknown(const OptionSet *set, const char *word)
+{
+    const char *near = NULL, *quote = set->quote ? set->quote : "";
+    int least = (int)strlen(word) / 2 + 1;
+    for (size_t i = 0; i < set->n; i++) {
+        const Option *row = &set->row[i];
+        if (row->kind == OPTION_NOTE || (set->where && row->where && !(row->where & set->where))) continue;
+        bool begins = strlen(word) > 2 && !strncmp(row->name, word, strlen(word));
+        int distance = begins ? 0 : words_distance(word, row->name, least);
+        if (distance < least) near = row->name, least = distance;
+    }
+    if (near) die_usage("%s: %s%s%s: no such option (did you mean %s? try --help)", set->program, quote, word, quote, near);
+    die_usage("%s: %s%s%s: no such option (try --help)", set->program, quote, word, quote);
+}
+
 bool options_given(const OptionSet *set, const char *name)
 {
     const Option *row = find(set, name, strlen(name));
@@ -87,7 +103,6 @@ size_t options_read(OptionSet *set, int argc, char **argv)
 {
     size_t n = 0;
     OptionList *words = NULL; // of the option before
-    const char *quote = set->quote ? set->quote : "";
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fputs(set->usage, stdout);
@@ -102,7 +117,7 @@ size_t options_read(OptionSet *set, int argc, char **argv)
             continue;
         }
         Option *row = find(set, word, equals ? (size_t)(equals - word) : strlen(word));
-        if (!row) die_usage("%s: %s%s%s: no such option (try --help)", set->program, quote, word, quote);
+        if (!row) unknown(set, word);
         bool takes = row->kind != OPTION_SWITCH;
         if (!takes && equals) die_usage("%s: '%s': takes no value", set->program, word);
         const char *value = !takes ? "" : equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;

@@ -31,6 +31,38 @@ void *words_grow(void *array, size_t *cap, size_t need, size_t element_bytes)
     return array;
 }
 
+// ---- spelling
+
+// Two lower bounds settle most pairs without the table of distances: the difference in length, and the number of characters that only one of the two has.
+int words_distance(const char *a, const char *b, int limit)
+{
+    enum { LONGEST = 64 };
+    int row[LONGEST + 1], n_a = (int)strlen(a), n = (int)strlen(b);
+    uint64_t in_a = 0, in_b = 0; // characters, modulo 64
+    if (n_a > LONGEST || n > LONGEST || abs(n_a - n) >= limit) return limit;
+    for (int i = 0; i < n_a; i++) in_a |= 1ull << (a[i] & 63);
+    for (int j = 0; j < n; j++) in_b |= 1ull << (b[j] & 63);
+    if (__builtin_popcountll(in_a & ~in_b) >= limit || __builtin_popcountll(in_b & ~in_a) >= limit) return limit;
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; i <= n_a; i++) {
+        int diagonal = row[0], least = i;
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int replace = diagonal + (a[i - 1] != b[j - 1]);
+            int insert = row[j - 1] + 1, delete = row[j] + 1;
+            diagonal = row[j];
+            row[j] = replace;
+            if (insert < row[j]) row[j] = insert;
+            if (delete < row[j]) row[j] = delete;
+            if (row[j] < least) least = row[j];
+        }
+        if (least >= limit) return limit; // no later row has less
+    }
+    return row[n] < limit ? row[n] : limit;
+}
+
+// ---- the table
+
 // The slot that holds the string, or the empty one where it belongs.
 static size_t find_slot(const Words *words, const char *bytes, size_t n_bytes, uint64_t hash)
 {

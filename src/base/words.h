@@ -38,6 +38,10 @@ void words_free(Words *words);
 // doubled as needed. Dies when there is no memory.
 void *words_grow(void *array, size_t *cap, size_t need, size_t element_bytes);
 
+// Levenshtein distance: the fewest insertions, deletions and replacements that turn a into b; `limit` when they are
+// that many or more, or a text is longer than 64 bytes.
+int words_distance(const char *a, const char *b, int limit);
+
 // ---- characters of UTF-8, and what is not one
 
 // The bytes of the character at s (n > 0 bytes are there), or, with *valid false, of the maximal subpart of an

@@ -6,6 +6,7 @@
 #include "models/trained.h"
 
 #include "base/check.h"
+#include "base/doing.h"
 #include "models/gguf_model.h"
 #include "models/hf.h"
 #include "models/llmc.h"
@@ -127,6 +128,7 @@ Trained *trained_open(const char *path, TrainedOptions o)
     config_defaults(&t->cfg);
     Ckpt *ckpt = NULL;
     Gguf *gguf = NULL;
+    doing("reading the model");
     t->kind = read_settings(t, path, &ckpt, &gguf);
     ModelShape shape = run_shape(&t->cfg);
     Config numerics = {.numerics.dtype = o.dtype};
@@ -143,6 +145,7 @@ Trained *trained_open(const char *path, TrainedOptions o)
         check_vocabulary(t, o.tokenizer ? o.tokenizer : t->dir, o.tokenizer);
     ckpt_close(ckpt);
     gguf_close(gguf);
+    doing(NULL);
     return t;
 }
 

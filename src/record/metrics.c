@@ -7,8 +7,8 @@
 //
 // Resuming drops the lines after the checkpoint, because those updates will be made again: afterwards the file reads as
 // if the run had never stopped, except for a `resume` line where it did. Rejected: keeping both and letting every
-// reader decide which is valid; each plotting script would have to do it. `end` lines are dropped too: a resumed run
-// has not ended, so a file has at most one, and it is last.
+// reader decide which is valid; each plotting script would have to do it. A resumed run has not ended: the validation of
+// an `end` line becomes a `val` line, so a file has at most one end, and it is last.
 //
 // The table `fields` is the schema: key, place in MetricsRow, type, events. A key new to the
 // project is one row there. Numbers are written by jansson, which undoes the locale's decimal comma;
@@ -339,16 +339,27 @@ void metrics_log_free(MetricsLog *log)
 
 // ---- opening
 
-// Copies the lines that a run resumed after update resume_step keeps, byte for byte.
+// Copies the lines that a run resumed after update resume_step keeps, byte for byte. The validation of its end becomes
+// one on the way.
 static void copy_kept_lines(FILE *to, FILE *from, int64_t resume_step)
 {
     char *line = NULL;
+    const char end[] = "{\"event\":\"end\"";
+    int64_t validated = -1;
     for (size_t cap = 0; getline(&line, &cap, from) >= 0;) {
-        int event;
+        int event = -1;
         json_t *object = parse_line(line, &event);
-        bool keep = object && event != METRICS_END
-                    && json_integer_value(json_object_get(object, "step")) <= resume_step;
-        if (keep) fprintf(to, "%s%s", line, strchr(line, '\n') ? "" : "\n"); // errors stay in ferror(to)
+        int64_t step = json_integer_value(json_object_get(object, "step"));
+        bool keep = object && step <= resume_step;
+        const char *rest = line;
+        if (event == METRICS_VAL) validated = step;
+        if (keep && event == METRICS_END) {
+            keep = step != validated && json_is_number(json_object_get(object, "val_loss")) &&
+                   !strncmp(line, end, sizeof end - 1);
+            rest += sizeof end - 1;
+            if (keep) fputs("{\"event\":\"val\"", to);
+        }
+        if (keep) fprintf(to, "%s%s", rest, strchr(line, '\n') ? "" : "\n"); // errors stay in ferror(to)
         json_decref(object);
     }
     free(line);

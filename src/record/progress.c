@@ -15,6 +15,7 @@
 #include "record/progress.h"
 
 #include "base/check.h"
+#include "base/doing.h"
 #include "record/page.h"
 #include "record/metrics.h"
 
@@ -27,7 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAST = 50, PLAIN_LINES = 50 }; // steps in the summary's mean loss; plain lines of a run, about
+// Steps in the summary's mean loss; steps without which it is not judged; plain lines of a run, about.
+enum { LAST = 50, FEW = 10, PLAIN_LINES = 50 };
 
 // ---- numbers for people
 
@@ -185,7 +187,7 @@ struct Progress {
     double began, drawn, plotted;     // seconds on the monotonic clock; 0: not yet
     double plot_took, paged, page_took; // of loss.svg; of report.html: when, and how long
     bool page_failed;                 // it could not be written
-    double last_loss[LAST];
+    double last_loss[LAST], first_loss; // first: of update 1, infinity: not known
     int64_t n_losses, step, tokens;   // of this process; the latest
     int64_t spikes, skips;            // of the run so far
     double save_ms, eval_ms;          // since the last train line
@@ -201,10 +203,10 @@ static double now_seconds(void)
 
 // ---- the terminal
 
-static int terminal_columns(void)
+int progress_columns(void)
 {
     struct winsize size;
-    return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col > 0 ? size.ws_col : 80;
+    return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col > 0 ? size.ws_col : 100;
 }
 
 static void flush_stdout(void)
@@ -214,6 +216,7 @@ static void flush_stdout(void)
 
 static void erase_live(Progress *p)
 {
+    doing(NULL);
     if (p->live) fputs("\r\x1b[K", stdout);
     p->live = false;
 }
@@ -221,7 +224,8 @@ static void erase_live(Progress *p)
 static void draw_live(Progress *p)
 {
     char line[2048];
-    progress_line(line, sizeof line, &p->view, terminal_columns(), p->utf8, p->color);
+    doing(NULL);
+    progress_line(line, sizeof line, &p->view, progress_columns(), p->utf8, p->color);
     printf("\r%s\x1b[K", line);
     flush_stdout();
     p->live = true;
@@ -311,6 +315,7 @@ static void count_again(Progress *p, const char *path)
     for (size_t i = 0; i < log.n_rows; i++) {
         if (log.row[i].event == METRICS_SKIP) p->skips++;
         if (log.row[i].event == METRICS_TRAIN) p->spikes = log.row[i].spikes;
+        if (log.row[i].event == METRICS_TRAIN && log.row[i].step == 1) p->first_loss = log.row[i].loss;
     }
     metrics_log_free(&log);
 }
@@ -344,6 +349,7 @@ Progress *progress_begin(const ProgressPlan *plan)
     Progress *p = calloc(1, sizeof *p);
     if (!p) die("progress: no memory");
     p->plan = *plan;
+    p->first_loss = INFINITY;
     p->plan.dir = copy_text(plan->dir);
     p->plan.name = copy_text(plan->name);
     p->plan.model = copy_text(plan->model);
@@ -461,6 +467,7 @@ void progress_step(Progress *p, const MetricsRow *row)
     if (!p->began) p->began = now - 1e-3 * row->dt_ms * (double)done;
     p->step = row->step;
     p->tokens = row->tokens;
+    if (row->step == 1) p->first_loss = row->loss;
     p->last_loss[p->n_losses++ % LAST] = row->loss;
     p->spikes += row->spikes;
     p->save_ms += row->save_ms, p->eval_ms += row->eval_ms;
@@ -568,6 +575,9 @@ static void say_path(Progress *p, const char *label, const char *name)
 void progress_end(Progress *p, const MetricsRow *row)
 {
     if (!p) return;
+    if (p->n_losses >= FEW && !(mean_last_loss(p) <= p->first_loss))
+        progress_event(p, METRICS_WARN, row->step, "the training loss is %.4f, and it began at %.4f: this run has not "
+                       "learned (try a lower optim.lr, or a longer warm-up)", mean_last_loss(p), p->first_loss);
     write_val(p, METRICS_END, row);
     char count[32], time[32], rate[32], of[40] = "", above[64];
     progress_count(count, (double)row->tokens);

@@ -34,6 +34,8 @@ typedef struct Progress Progress;
 // Opens log.txt and metrics.jsonl (appends when first_step > 0) and writes the start or resume line.
 // Copies the plan.
 Progress *progress_begin(const ProgressPlan *plan);
+// The width of the terminal that standard output is, 100 where it is none.
+int progress_columns(void);
 // log.txt itself, for a table that the caller prints to both; NULL for NULL.
 FILE *progress_log(Progress *progress);
 

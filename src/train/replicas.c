@@ -10,6 +10,7 @@
 #include "train/replicas.h"
 
 #include "base/check.h"
+#include "base/doing.h"
 #include "comm/supervisor.h"
 #include "train/run.h"
 
@@ -152,6 +153,7 @@ void replicas_agree(Replicas *r, long step)
 void replicas_phase(const Replicas *r, long step, const char *phase)
 {
     supervisor_phase(r->world ? comm_heartbeat(r->world) : NULL, step, phase);
+    if (r->rank == 0) doing(strcmp(phase, "training") ? phase : step ? NULL : "the first update");
 }
 
 void replicas_alive(const Replicas *r)

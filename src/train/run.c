@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "base/doing.h"
 #include "base/rng.h"
 #include "comm/supervisor.h"
 #include "ops/dev_cpu.h"
@@ -213,7 +214,7 @@ void run_pace_loaded(Run *run)
 static void begin_pace(Run *run)
 {
     const Config *cfg = &run->cfg;
-    if (!(cfg->run.minutes > 0)) return;
+    if (!run->paced) return;
     long planned = run->pace.steps;
     pace_begin(&run->pace, cfg->run.minutes, run->first_step);
     if (run->pace.steps != planned) plan_end(run, run->first_step, run->pace.steps);
@@ -329,6 +330,7 @@ void run_measure_peak(Run *run)
 {
     Replicas *r = &run->replicas;
     double peak = 1e9 * run->cfg.run.peak, cores = 1;
+    if (r->rank == 0) doing("measuring the speed of matrix products");
     replicas_wait(r); // so that processes that share a machine measure it at the same time, as they will use it
     if (!(peak > 0)) {
         bool own = run->dev->raw_alloc || (run_bf16_products(&run->cfg) && !run->cfg.numerics.check);
@@ -420,6 +422,7 @@ static void reset_scaler(Run *run)
 static void build_model(Run *run)
 {
     const Config *cfg = &run->cfg;
+    if (run->replicas.rank == 0) doing("making the model");
     run_allocate(run);
     replicas_init_weights(&run->replicas, (uint64_t)cfg->run.seed);
     reset_scaler(run);
@@ -527,7 +530,8 @@ static void config_path(const Run *run, char path[700])
 bool run_wants_timing(Run *run)
 {
     Config *cfg = &run->cfg;
-    if (cfg->run.steps != 0 || !(cfg->run.minutes > 0)) return false;
+    run->paced = cfg->run.steps == 0 && cfg->run.minutes > 0;
+    if (!run->paced) return false;
     if (*cfg->run.pace) pace_read(&run->pace, cfg->run.pace);
     if (newest_step(run) < 0) {
         if (run->pace.recorded) config_set_derived(cfg, "run.steps", run->pace.recorded[0].steps), config_resolve(cfg);

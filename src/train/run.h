@@ -122,7 +122,8 @@ struct Run {
     Optim optim;
     Schedule schedule;
     Ramp ramp;
-    Pace pace;         // run.minutes
+    bool paced;        // run.minutes decides how many steps there are
+    Pace pace;
     double pace_state[PACE_STATE];
     RunScales scales;
     Loads loads;       // of experts
@@ -256,8 +257,8 @@ void run_tasks(Run *run, long step);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);
 // The last evaluation, the end record, the last plot and the closing summary; after a signal without the
-// evaluation, which may take longer than the sender of the signal waits.
-void run_end(Run *run, long step, bool interrupted);
+// evaluation, which may take longer than the sender of the signal waits, and with the command that goes on (NULL: none).
+void run_end(Run *run, long step, const char *command);
 
 #ifdef __cplusplus
 }

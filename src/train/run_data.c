@@ -16,6 +16,7 @@
 #include "train/run.h"
 
 #include "base/check.h"
+#include "base/doing.h"
 #include "text/packing.h"
 #include "text/sources.h"
 
@@ -175,6 +176,7 @@ static uint64_t open_tokenizer(Run *run)
 void run_open_data(Run *run)
 {
     const Config *cfg = &run->cfg;
+    if (run->replicas.rank == 0) doing("reading the data");
     uint64_t tokenizer = open_tokenizer(run);
     int vocab = run->data.vocab;
     run->data.train = dataset_open(cfg->data.train, vocab);

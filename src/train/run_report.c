@@ -30,7 +30,7 @@ static int64_t parameters(const ModelShape *shape)
 void run_announce(Run *run)
 {
     const Config *cfg = &run->cfg;
-    char text[200];
+    char text[200], count[32];
     snprintf(text, sizeof text, "%s, %ld layers x %ld channels, %ld heads, vocabulary %ld, context %ld",
              cfg->model.position == CONFIG_POSITION_ROPE ? "LLaMA family" : "GPT family", cfg->model.layers,
              cfg->model.channels, cfg->model.heads, cfg->model.vocab, cfg->model.context);
@@ -41,9 +41,13 @@ void run_announce(Run *run)
                          .floor_loss = run->data.floor_loss, .floor_bpb = run->data.floor_bpb,
                          .floor_is_bound = run->data.floor_is_bound, .tensorboard = cfg->run.tensorboard};
     for (int tag = 0; tag < MEM_TAGS; tag++) plan.mem[tag] = (int64_t)run->mem.tag_bytes[tag];
+    progress_count(count, (double)plan.params);
     run->progress = progress_begin(&plan);
-    config_print(cfg, stdout);
-    config_print(cfg, progress_log(run->progress));
+    int columns = progress_columns();
+    progress_note(run->progress, "%s: %s parameters\nsettings that are no defaults (all are in %s/config.toml, their "
+                  "meaning: --help):", text, count, run->dir);
+    config_print(cfg, stdout, columns < 100 ? columns : 100);
+    config_print(cfg, progress_log(run->progress), 100);
     const char *of = cfg->run.peak > 0 ? "by run.peak" : "on this model's shapes";
     char ranks[32] = "";
     if (run->replicas.size > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->replicas.size);
@@ -52,8 +56,9 @@ void run_announce(Run *run)
     if (run->dev->raw_alloc)
         progress_note(run->progress, "matmul: %s%s, %.0f GFLOP/s %s", ranks, run->dev->name, run->peak / 1e9, of);
     else
-        progress_note(run->progress, "matmul: OpenBLAS, %s kernels (%s)%s, %.0f GFLOP/s %s with %s%d threads",
-                      dev_cpu_blas(), dev_cpu_blas_reason(), bf16, run->peak / 1e9, of, ranks, run->dev->threads);
+        progress_note(run->progress, "matmul: OpenBLAS, %s kernels (%s)%s, %.0f GFLOP/s %s with %s%d thread%s",
+                      dev_cpu_blas(), dev_cpu_blas_reason(), bf16, run->peak / 1e9, of, ranks, run->dev->threads,
+                      run->dev->threads > 1 ? "s" : "");
     if (run->replicas.transport)
         progress_note(run->progress, "ranks: their arrays travel by %s", run->replicas.transport);
     char line[300] = "";
@@ -187,14 +192,14 @@ void run_tasks(Run *run, long step)
     }
 }
 
-void run_end(Run *run, long step, bool interrupted)
+void run_end(Run *run, long step, const char *command)
 {
-    replicas_phase(&run->replicas, step, "the end");
+    replicas_phase(&run->replicas, step, "last evaluation");
     MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
                       .seconds = run->seconds};
-    if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
-                                   "--ckpt.resume=true", step);
-    else {
+    if (command) {
+        progress_note(run->progress, "stopped by a signal after step %ld; to go on:\n%s", step, command);
+    } else {
         row = evaluate(run, step, true);
         evaluate_sets(run, step, true);
         if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));

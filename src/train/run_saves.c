@@ -74,7 +74,7 @@ static int numbers(Run *run, CkptExtra extra[EXTRAS])
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, scales->fp8_amax};
     if (run->loads.E) extra[used++] = (CkptExtra){"experts", run->loads.n_state, run->loads.state};
     extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->saves.guard};
-    if (run->cfg.run.minutes > 0) {
+    if (run->paced) {
         pace_save(&run->pace, &run->schedule, run->pace_state);
         extra[used++] = (CkptExtra){"pace", PACE_STATE, run->pace_state};
     }
@@ -101,7 +101,7 @@ static void numbers_loaded(Run *run)
     }
     for (size_t i = 0; i < n; i++) amax[i] = (float)scales->fp8_amax[i];
     if (run->loads.E) loads_tell(&run->loads, run->model);
-    if (run->cfg.run.minutes > 0) run_pace_loaded(run);
+    if (run->paced) run_pace_loaded(run);
     if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
     scales->scaler.scale = (float)scales->scaler_state[0];
     scales->scaler.good_steps = (int)scales->scaler_state[1];
