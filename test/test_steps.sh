@@ -55,6 +55,13 @@ for name in "${names[@]}"; do
     check "$name reaches $loss" reaches "$name" "$loss" "$steps"
 done
 
+# What counting pairs gives, then the transformer, its batches, its tokens: each below the one before, in nats a byte.
+descends() {
+    cat dev/steps/[1-4]_*.c | sed -n 's|^// Loss: .*counting gives \([0-9.]*\)\..*|\1|p; t; s|^// Loss: .* = \([0-9.]*\) nats per byte\..*|\1|p; t
+        s|^// Loss: \([0-9.]*\) nats per byte .*|\1|p' | awk '{ print; bad = bad || (NR > 1 && $1 >= last); last = $1 } END { exit bad || NR != 4 }'
+}
+check 'each change of the method lowers the loss' descends
+
 # ---- ranks and stages
 
 losses() { sed -n 's/^step *\([0-9]*\) *loss/\1/p'; } # lines "STEP LOSS"

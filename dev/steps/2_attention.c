@@ -14,7 +14,7 @@
 //
 //     make build/steps/2_attention && build/steps/2_attention runs/steps
 //
-// Loss: 2.476 nats per byte after 2000 steps of one window.
+// Loss: 2.382 nats per byte after 4000 steps of one window. No table of pairs gets below 2.427 (1_bigram).
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@
 #include "base/rng.h"
 #include "ops/dev.h"
 
-enum { V = 256, T = 64, LAYERS = 4, C = 32, HEADS = 4, F = 4 * C, STEPS = 2000, LAST = 100, SEED = 1337 };
+enum { V = 256, T = 64, LAYERS = 4, C = 32, HEADS = 4, F = 4 * C, STEPS = 4000, LAST = 100, SEED = 1337 };
 static const float LR = 0.1f, EPS = 1e-5f;
 
 // What the forward pass of a block leaves for its backward.

@@ -14,7 +14,7 @@
 //
 //     make build/steps/3_adamw && build/steps/3_adamw runs/steps
 //
-// Loss: 2.437 nats per byte after 300 steps of 512 bytes.
+// Loss: 2.328 nats per byte after 500 steps of 512 bytes: the windows that 2_attention read.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@
 #include "ops/dev.h"
 
 enum { V = 256, T = 64, LAYERS = 4, C = 32, HEADS = 4, F = 4 * C, SEQUENCES = 8, LEVELS = 8,
-       STEPS = 300, WARMUP = 20, LAST = 20, SEED = 1337 };
+       STEPS = 500, WARMUP = 20, LAST = 20, SEED = 1337 };
 static const double LR = 0.003;
 static const float EPS = 1e-5f;
 

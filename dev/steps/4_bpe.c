@@ -12,7 +12,7 @@
 //
 //     make build/steps/4_bpe && build/steps/4_bpe runs/steps        (writes tokenizer.json and tokens.bin there too)
 //
-// Loss: 3.489 nats per token after 300 steps = 2.369 bits per byte.
+// Loss: 3.489 nats per token after 300 steps = 2.369 bits per byte = 1.642 nats per byte.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
