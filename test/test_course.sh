@@ -34,6 +34,12 @@ a_student() {
     local mine="env -u BUILD ./course" # without the tree
     says 1 '^points 0 of 7$' $mine test 15
     [ "$(grep -c '^not ok' "$work/said")" = 4 ]
+    grep -qx '(clipping.c: as handed out, nothing is filled in)' "$work/said"
+    sed -i 's/return 0;/int none; while (tensors) {} return 0;/' 15_clipping/clipping.c
+    says 1 'not run: two tests before it did not end' env COURSE_SECONDS=1 $mine test 15
+    sed '/^points 0/,$!d' "$work/said" | grep -q 'unused variable .none' # below the verdict, and there alone
+    [ "$(grep -c 'unused variable' "$work/said")" = 1 ]
+    cp 15_clipping/given/clipping.c 15_clipping
     says 0 'hint 1 of 3' $mine hint 15
     says 0 'hint 2 of 3' $mine hint 15
     says 2 'every answer is still the stub' $mine submit 15
@@ -134,7 +140,11 @@ a_table_of_marks() {
     mkdir -p "$work/all/dan" "$work/all/eve" "$work/pack/15_clipping"
     sed 's/norm > clip) {/clip > 0) {/' $given/clipping.c >"$work/pack/15_clipping/clipping.c"
     tar -C "$work/pack" -czf "$work/all/dan/submit_15_clipping.tar.gz" . # as `course submit` makes it
+    sed 's/double sum/float sum/; s/clip > 0 && //' $given/clipping.c >"$work/all/fay.c" # what is not seen fails
+    cp "$work/mine/15_clipping/given/clipping.c" "$work/all/gus.c"
     says 0 '^student,assignment,points,of,note$' "$course" marks "$work/all" 15
+    grep -q '^fay,15_clipping,7,10,visible tests alone: ' "$work/said"
+    grep -qx 'gus,15_clipping,0,10,as handed out: nothing is filled in' "$work/said"
     [ "$(grep -c ',15_clipping,10,10,$' "$work/said")" = 3 ]
     grep -q '^dan,15_clipping,8,10,.*clipping only ever shortens' "$work/said"
     grep -qx 'eve,15_clipping,0,10,nothing was handed in' "$work/said"

@@ -234,7 +234,7 @@ build_trusted() { # PROGRAM FILE: right_trainer.c, which calls the trainer's own
 judge() { # FILE or FOLDER [OPTION OF grade.c...]
     local how=build_answer f missing=''
     [ "${1##*/}" = "right_trainer.$(suffix)" ] && [ -n "$tree" ] && [ "$(dirname "$1")" = "$folder" ] && how=build_trusted
-    rm -rf "$work/answer" && mkdir "$work/answer" || return 2
+    rm -rf "$work/answer" "$work/warnings" && mkdir "$work/answer" || return 2
     for f in "${files[@]}"; do
         if [ -d "$1" ]; then cp "$1/$f" "$work/answer"; else cp "$1" "$work/answer/$f"; fi 2>/dev/null
         [ -s "$work/answer/$f" ] || missing=${missing:-$f}
@@ -244,13 +244,24 @@ judge() { # FILE or FOLDER [OPTION OF grade.c...]
         cd "$work/answer" && "$work/judge" "${@:2}"
         return
     elif $how "$work/program" "$1" >"$work/refused"; then
-        sed "s|$work/answer/||g" "$work/refused" # warnings
+        sed "s|$work/answer/||g" "$work/refused" >"$work/warnings"
         cd "$work" && "$work/judge" --program "$work/program" --seconds "${COURSE_SECONDS:-20}" "${@:2}"
         return
     fi
     sed "s|$work/answer/||g" "$work/refused" >"$work/why"
     cat "$work/why"
     "$work/judge" --refused "$work/why" "${@:2}"
+}
+
+# What is said below the verdict: an answer that nobody has begun, and what the compiler warned of.
+below() {
+    untouched && echo "(${files[*]}: as handed out, nothing is filled in)"
+    [ ! -s "$work/warnings" ] || { echo 'The compiler warns:' && cat "$work/warnings"; }
+    return 0
+}
+untouched() { # of the answer that was judged
+    local f
+    for f in "${files[@]}"; do cmp -s "$work/answer/$f" "$work/stub/$f" || return 1; done
 }
 
 # ---- students
@@ -314,6 +325,7 @@ test_own() { # N [DIR]
     status=${PIPESTATUS[0]}
     sed -n '$s/^points .* of //p' "$work/said" |
         awk -v all="$(all_points)" '$1 < all { print "(hidden tests give the other " all - $1 " of " all " points)" }'
+    below
     mkdir -p "$mine/.course"
     sed -n '$s/^points //p' "$work/said" >"$mine/.course/$name.points"
     return "$status"
@@ -407,11 +419,15 @@ handed_in() { # SUBMISSION: copies its files to $work/handed; false when there a
     [ -n "$(find "$work/handed" -type f -size +0)" ]
 }
 grade_one() { # N FILE
+    local points
     find_assignment "$1"
     [ -e "${2:-}" ] || stop "${2:-}: no such file (course grade N FILE)"
     handed_in "$2"
     build_judge
-    judge "$work/handed"
+    (judge "$work/handed")
+    points=$?
+    below
+    return $points
 }
 marks_of() { # DIR N [all]: all, also who handed in nothing
     local entry note points
@@ -423,6 +439,10 @@ marks_of() { # DIR N [all]: all, also who handed in nothing
         (judge "$work/handed") >"$work/said" 2>&1
         points=$(sed -n '$s/^points \(.*\) of \(.*\)/\1,\2/p' "$work/said")
         note=$(sed -n '/^not run/{p;q}; /error:/{s/.*error/error/p;q}; /^not ok/{n;s/^ *//p;q}' "$work/said" | tr -d '",')
+        # Points for what a student has seen alone may be written for those tests.
+        [ "${points%%,*}" = 0 ] || ! grep -q '(hidden)$' "$work/said" || grep -q '^ok .*(hidden)$' "$work/said" ||
+            note="visible tests alone: $note"
+        ! untouched || note='as handed out: nothing is filled in'
         entry=$(basename "$entry")
         echo "${entry%%.*},$name,${points:-0,$(all_points)},$note"
     done

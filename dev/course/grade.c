@@ -8,9 +8,10 @@
 //
 // An answer is a stranger. So there are two programs of the same tests: the judge, linked with the empty stub, never runs
 // a line of the answer, not even a constructor; ANSWER is linked with the answer, and the judge starts it once a test, as
-// a user without rights where it can, with limits on time, memory, files and processes. What ANSWER prints counts for
-// nothing, and neither does its exit status alone: a test has passed when its process sends back, on a pipe of its own,
-// the password that the judge sent it when main() had begun. At the end of a test whatever it started is killed.
+// a user without rights where it can, with limits on time, memory, files and processes; after the second test that does
+// not end no other is run. What ANSWER prints counts for nothing, and neither does its exit status alone: a test has
+// passed when its process sends back, on a pipe of its own, the password that the judge sent it when main() had begun.
+// At the end of a test whatever it started is killed.
 // Without --program the tests run in a fork of this program: for a quick try with one's own answer. --refused: nothing
 // can be run, for the reason in FILE; all tests are listed with 0 points. --prints: what ANSWER printed is shown too.
 #define _GNU_SOURCE // fexecve
@@ -317,8 +318,9 @@ static bool take(int from, char *text, size_t *used, size_t size)
     return true;
 }
 
-// Runs a test and answers its "?" with a new password. True when it passed; what was wrong: in `why`.
-static bool run(const char *program, int index, double seconds, char *why, size_t size)
+// Runs a test and answers its "?" with a new password. True when it passed; what was wrong: in `why`. *n_late counts
+// those that did not end.
+static bool run(const char *program, int index, double seconds, int *n_late, char *why, size_t size)
 {
     char line[1 << 14] = "", secret[33] = "", want[40];
     uint8_t bytes[16];
@@ -355,6 +357,7 @@ static bool run(const char *program, int index, double seconds, char *why, size_
     kill_all_children();
     snprintf(want, sizeof want, "?%s ", secret);
     bool passed = !late && *secret && WIFEXITED(status) && WEXITSTATUS(status) == 0 && !strncmp(line, want, strlen(want));
+    *n_late += late;
     measured = passed ? strtod(line + strlen(want), NULL) : NAN;
     if (!passed) reason(line + (*line == '?'), late ? -1 : status, seconds, why, size);
     return passed;
@@ -406,10 +409,11 @@ int main(int argc, char **argv)
         json_string(json, refused ? refused : "");
         fputs(", \"stdout_visibility\": \"hidden\", \"tests\": [", json);
     }
-    int index = 0;
+    int index = 0, late = 0;
     for (GradeTest *t = tests; t; t = t->next, index++) {
         char why[1024] = "not run: see the error above";
-        bool passed = !refused && run(program, index, seconds, why, sizeof why);
+        bool runs = !refused && late < 2, passed = runs && run(program, index, seconds, &late, why, sizeof why);
+        if (late == 2 && !runs) snprintf(why, sizeof why, "not run: two tests before it did not end");
         if (passed) *why = '\0';
         if (passed && !isnan(measured)) leader = measured;
         printf("%s %g of %g  %s%s\n", passed ? "ok" : "not ok", passed ? t->points : 0.0, t->points, t->title,
