@@ -41,14 +41,12 @@ sed -nE 's|/[^/]*$||p' "$tmp/files" | awk '{ while (1) { print; if (!sub(/\/[^\/
 sed "s|^|$tmp/new/code/|" "$tmp/folders" | xargs mkdir -p
 cp dev/book/book.css dev/book/book.js "$tmp/new/"
 cp doc/*.svg "$tmp/new/"
-dev/book/tools.sh "$tmp/new" >"$tmp/tools"
-[ -s "$tmp/tools" ] || echo 'book: without the pages that compute (they need clang for wasm32 and wasm-ld: apt-get install clang lld)'
 sed "s|^|$tmp/html/|" "$tmp/pages" >"$tmp/converted"
 # shellcheck disable=SC2046
 awk -v out="$tmp/new" -v html="$tmp/html" -f "$here/../dev/book/book.awk" part=files "$tmp/files" part=folders "$tmp/folders" \
-    part=order "$tmp/order" part=tools "$tmp/tools" part=terms doc/glossary.md part=definitions $(grep -E '^(src|data|dev|[a-z_]+\.).*\.(c|h|cu)$|^train' "$tmp/files") \
+    part=order "$tmp/order" part=terms doc/glossary.md part=definitions $(grep -E '^(src|data|dev|[a-z_]+\.).*\.(c|h|cu)$|^train' "$tmp/files") \
     part=titles $(cat "$tmp/converted") part=pages $(cat "$tmp/converted") \
-    part=code $(grep -v '^doc/.*\.md$' "$tmp/files") part=try $(sed 's|.*|dev/book/&_tool.html|' "$tmp/tools") part=end /dev/null
+    part=code $(grep -v '^doc/.*\.md$' "$tmp/files") part=end /dev/null
 
 rm -rf "$out"
 mkdir -p "${out%/*}"

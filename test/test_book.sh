@@ -1,7 +1,6 @@
 #!/bin/bash
 # circle: docs
 # test/test_book.sh: the book of scripts/book.sh (doc/book.md).
-# deeper: 1,000 random settings of the pages that compute, in place of 100
 #
 # 1. It is built, and each chapter of doc/ has a page; without cmark-gfm one line says what to install.
 # 2. Each link of each page leads to a page of the book, and to an anchor of it; nothing is loaded from elsewhere.
@@ -9,7 +8,7 @@
 #    doc/weeks.md hands in each assignment of the course once, with its hours.
 # 4. Each term of doc/glossary.md leads to a chapter, is there once, and is in the index.
 # 5. The search leads from each term to its chapter (node). In a browser (chromium) it finds words, the switch makes the
-#    page dark, on paper it is light, and the pages of tools compute.
+#    page dark, and on paper it is light.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/testbook.XXXXXX") || exit 1
@@ -160,12 +159,6 @@ else
     node test/test_book.js "$book" >"$work/log" 2>&1 || echo 'node failed' >>"$work/log"
     verdict 'the search leads from each term to its own chapter first' "$work/log"
 fi
-if ! [ -f "$book/pipeline_tool.js" ]; then echo 'skip the tools of the book (clang for wasm32 or wasm-ld is missing)'
-elif ! command -v node >/dev/null 2>&1; then echo 'skip the tools of the book against the programs (node is missing)'
-else
-    node test/test_book.js "$book" "${BUILD:-build}" "${TEST_LONG:+1000}" >"$work/log" 2>&1 || echo 'node failed' >>"$work/log"
-    verdict 'the tools compute what the programs print, on random settings' "$work/log"
-fi
 browser=
 for name in chromium chromium-browser google-chrome; do command -v $name >/dev/null 2>&1 && { browser=$name; break; }; done
 if [ -z "$browser" ]; then
@@ -181,37 +174,12 @@ found() { # PAGE QUERY HREF...: searching there finds these
     dom "$1?q=$2" | grep -o '<div id="found".*' >"$work/found"
     for to in "${@:3}"; do grep -qE "href=\"([.][.]/)*$to" "$work/found" || echo "searching $2 on $1 does not find $to"; done
 }
-shown() { # what the command on the page prints
-    local command
-    command=$(grep -oE 'id="command">[^<]*' "$work/page" | sed 's/.*>build/build/')
-    case $command in build/*) eval "${BUILD:-build}/${command#build/}" 2>&1 ;; esac
-}
 { found index.html bubble pipeline.html; found optim.html loss%20scale precision.html
     found code/src/net/block.c.html yarn rope.html; found index.html pipeline_table.c code/src/parallel/pipeline_table.c.html; } >"$work/log"
 if [ -s "$work/log" ]; then tail -n 3 "$work/browser" >>"$work/log"; fi
 verdict 'the search finds words, on chapters and on pages of code' "$work/log"
 dom 'index.html?q=qqxyzzy' | grep -q 'Nothing has all of these words' || echo 'a word that is nowhere is found' >"$work/log"
 verdict 'a word that is nowhere is not found' "$work/log"
-if [ -f "$book/pipeline_tool.js" ]; then
-    # Each with a slider moved, in a copy of the page; the command that the page then shows must print the same.
-    moved() { # PAGE ITEM VALUE: the page
-        sed "s|</body>|<script>setTimeout(() => { const f = document.getElementById('dials'); f.elements.$2.value = $3; f.dispatchEvent(new Event('input')); }, 1000)</script></body>|" \
-            "$book/$1" >"$book/moved.html"
-        dom moved.html >"$work/page"
-        rm "$book/moved.html"
-    }
-    dom try_pipeline.html | grep -q 'Length <b>33</b>, bubble <b>27.3%</b>' || echo 'try_pipeline.html does not compute' >"$work/log"
-    moved try_pipeline.html f 2
-    grep -q 'Length <b>44</b>, bubble <b>27.3%</b>' "$work/page" || echo 'try_pipeline.html does not follow its slider' >>"$work/log"
-    shown >"$work/said"
-    grep -q 'length 44 (formula 44), bubble 0.2727' "$work/said" || { echo 'its command prints:'; cat "$work/said"; } >>"$work/log"
-    moved try_plan.html layers 16
-    bytes=$(grep -oE '<b>[0-9.]+ GB</b> on the fullest' "$work/page" | grep -oE '[0-9.]+')
-    shown >"$work/said"
-    awk -v said="${bytes:-nothing}" '/^ *memory / { n++; d = $2 - said } END { if (n != 1 || d > 0.006 || d < -0.006)
-        print "try_plan.html says " said " GB, its command another number or none" }' "$work/said" >>"$work/log"
-    verdict 'the pages with sliders compute, and their commands print the same' "$work/log"
-fi
 # A copy of a page that clicks the switch: light, dark, light.
 : >"$work/log"
 sed 's|</body>|<script>addEventListener("load", () => { const b = document.getElementById("light"), see = () => getComputedStyle(document.body).backgroundColor; let s = see(); for (let i = 0; i < 2; i++) { b.click(); s += " " + see(); } document.title = s; })</script></body>|' \

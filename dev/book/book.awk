@@ -2,7 +2,6 @@
 #
 # Parts, in this order:
 #   files, folders, order   lists of paths: what has a page; the chapters as they follow each other
-#   tools                   names of the pages that compute (tools.sh); try: their bodies, dev/book/NAME_tool.html
 #   terms                   doc/glossary.md: rows | term | meaning | chapter |
 #   definitions             C files: at which line each function, type and macro is defined
 #   titles, pages           the chapters' HTML, twice: the first pass learns titles and headings
@@ -59,15 +58,10 @@ function head(page, title,   up) {
         "<title>" title "</title><link rel=\"stylesheet\" href=\"" up "book.css\">\n" \
         "<script src=\"" up "book.js\" data-up=\"" up "\"></script></head>\n<body>\n" \
         "<header><a class=\"home\" href=\"" up "index.html\">pretrain.c</a> <a href=\"" up "concepts.html\">Index</a>" \
-        " <a href=\"" up "code/index.html\">Code</a>" tools(up) \
+        " <a href=\"" up "code/index.html\">Code</a>" \
         " <input type=\"search\" id=\"search\" placeholder=\"Search\" aria-label=\"Search the book\">" \
         " <button id=\"light\" title=\"light or dark\" aria-label=\"light or dark\">&#9680;</button></header>\n" \
         "<div id=\"found\" hidden></div>\n"
-}
-function tools(up,   i, s) {
-    s = ""
-    for (i = 1; i <= n_tools; i++) s = s " <a href=\"" up "try_" tool[i] ".html\">" (tool[i] == "plan" ? "Memory" : "Pipelines") "</a>"
-    return s
 }
 function foot() { return "</body></html>\n" }
 
@@ -79,14 +73,12 @@ function new_file(   path) {
     if (part == "titles") { source = path; page = page_of(path); split("", slug_seen) }
     if (part == "pages") { finish(); begin_page(path) }
     if (part == "code") { finish(); begin_code(path) }
-    if (part == "try") { finish(); begin_try(path) }
     if (part == "definitions") source = FILENAME
 }
 FNR == 1 { new_file() }
 
 part == "files" { file[$0]; file_order[++n_files] = $0; next }
 part == "folders" { folder[$0]; folder_order[++n_folders] = $0; next }
-part == "tools" { tool[++n_tools] = $0; tool_named[$0]; next }
 part == "order" { chapter[++n_chapters] = $0; next }
 part == "terms" {
     if (!/^\| / || /^\| term / || /^\|--/) next
@@ -214,8 +206,6 @@ part == "pages" {
                 end_section(); section_id = id; section_title = text
                 if (level == 2) toc = toc "<li><a href=\"#" id "\">" plain_html(text) "</a></li>\n"
             }
-            if (level == 1 && source ~ /^doc\// && (t = page) && sub(/\.html$/, "", t) && (t in tool_named))
-                after_title = "<p><a href=\"try_" page "\">Try it with sliders</a></p>\n"
             line = "<h" level " id=\"" id "\">" text " <a class=\"here\" href=\"#" id "\" aria-label=\"link to this section\">#</a></h" level ">"
         }
         gsub(/<table>/, "<div class=\"wide\"><table>", line); gsub(/<\/table>/, "</table></div>", line)
@@ -224,8 +214,7 @@ part == "pages" {
         if (page == "index.html") line = titled(line)
     }
     section_text = section_text " " $0
-    body = body line "\n" after_title
-    after_title = ""
+    body = body line "\n"
     if ($0 ~ /<\/pre>/) in_pre = 0
     next
 }
@@ -301,15 +290,6 @@ part == "code" {
     }
     next
 }
-
-# ---- pages that compute
-
-function begin_try(path,   name) {
-    name = path; sub(/.*\//, "", name); sub(/_tool\.html$/, "", name)
-    page = "try_" name ".html"; up = ""; writing = "try"; code_path = out "/" page
-    printf "%s<div class=\"page\"><main>\n", head(page, (name == "plan" ? "Memory" : "Pipelines") " - pretrain.c") >code_path
-}
-part == "try" { print >code_path; next }
 
 # ---- the end
 
