@@ -185,7 +185,7 @@ TEST(test_links_are_not_followed)
     put_text("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":2.0}\n");
     for (int i = 0; i < 4; i++) assert_int_equal(symlink(in_dir("outside"), in_dir(aside[i])), 0);
     assert_true(disk_replace_file(in_dir("replaced"), "new", 3));
-    metrics_close(metrics_open(in_dir("metrics.jsonl"), 1));
+    metrics_close(metrics_open(in_dir("metrics.jsonl"), 1, 1));
     svg_write(in_dir("loss.svg"), 10, 10, "x", draw_nothing, NULL);
     DatasetWriter *w = dataset_writer_open(in_dir("shard.bin"), 10, DATASET_AUTO);
     dataset_writer_append(w, (int32_t[]){1, 2}, 2);

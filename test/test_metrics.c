@@ -33,7 +33,7 @@ static MetricsRow val_row(MetricsEvent event, int64_t step)
 
 static void write_all(int64_t resume_step, const MetricsRow *row, size_t n)
 {
-    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), resume_step);
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), resume_step, 10);
     for (size_t i = 0; i < n; i++) metrics_write(metrics, &row[i]);
     metrics_close(metrics);
 }
@@ -125,7 +125,7 @@ TEST_IN_DIR(test_text_is_any_bytes)
 // buffer.
 TEST_IN_DIR(test_round_trip_and_flush)
 {
-    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0, 0);
     for (int i = 1; i <= 50; i++) {
         MetricsRow row = train_row(i);
         row.loss = (float)(1.0 / (3 * i));
@@ -185,7 +185,7 @@ TEST_IN_DIR(test_comma_locale)
 TEST_IN_DIR(test_resume_drops_what_is_done_again)
 {
     const MetricsRow before[] = {
-        {.event = METRICS_START, .steps = 10}, train_row(1), train_row(2), val_row(METRICS_VAL, 2), train_row(3),
+        {.event = METRICS_START, .steps = 3}, train_row(1), train_row(2), val_row(METRICS_VAL, 2), train_row(3),
         val_row(METRICS_END, 3), {.event = METRICS_RESUME, .step = 3, .steps = 10}, train_row(4), val_row(METRICS_VAL, 4), val_row(METRICS_END, 4), // this run had been stopped at 4 before
         train_row(5), train_row(6), val_row(METRICS_VAL, 6), train_row(7)};
     write_all(0, before, sizeof before / sizeof *before);
@@ -229,11 +229,11 @@ TEST_IN_DIR(test_reader_tolerates_a_cut_line)
 }
 
 static int open_missing(void *path) { return metrics_read(path).n_rows > 0; }
-static int open_unwritable(void *path) { return !metrics_open(path, 0); }
+static int open_unwritable(void *path) { return !metrics_open(path, 0, 0); }
 static int write_full(void *path)
 {
     MetricsRow row = train_row(1);
-    metrics_write(metrics_open(path, 0), &row);
+    metrics_write(metrics_open(path, 0, 0), &row);
     return 0;
 }
 

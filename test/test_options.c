@@ -144,7 +144,7 @@ TEST_WITH(test_limits, set_up, tear_down)
 TEST_WITH(test_refused, set_up, tear_down)
 {
     static const char *const rows[][2] = {
-        {"--nope", "--nope: no such option (try --help)"},
+        {"--nope", "--nope: no such option (did you mean --one? try --help)"},
         {"--step 3", "--step: no such option (try --help)"}, // no abbreviations
         {"--stepss 3", "--stepss: no such option (try --help)"},
         {"--input-- 3", "--input--: no such option (try --help)"}, // a heading of the help is none

@@ -115,7 +115,7 @@ static void write_train(Metrics *m, int64_t step, double loss)
 
 static Metrics *begin(const char *name, int64_t steps)
 {
-    Metrics *m = metrics_open(in_dir("metrics.jsonl"), 0);
+    Metrics *m = metrics_open(in_dir("metrics.jsonl"), 0, 0);
     metrics_write(m, &(MetricsRow){.event = METRICS_START, .name = name, .text = "GPT, 2 layers", .params = 123456,
                                    .steps = steps, .batch_tokens = 64, .floor_loss = 1.5,
                                    .mem = {[MEM_PARAMS] = 4000000, [MEM_ACTS] = 12000000}});

@@ -72,7 +72,7 @@ static void loss_axis(const char *svg, double *y0, double *slope)
 
 TEST_IN_DIR(test_marks_stand_at_their_values)
 {
-    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0, 0);
     write_start(metrics, "run <1> & \"2\"", 2.0);
     double val[3] = {3.1, 2.6, 2.25};
     for (int i = 1; i <= 300; i++) {
@@ -119,7 +119,7 @@ TEST_IN_DIR(test_marks_stand_at_their_values)
 TEST_IN_DIR(test_odd_runs)
 {
     for (int kind = 0; kind < 7; kind++) {
-        Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
+        Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0, 0);
         if (kind > 0) write_start(metrics, kind == 1 ? NULL : "run", 0);
         for (int i = 1; i <= 100 && kind >= 2; i++) {
             double loss = kind == 2 ? 3.0 : kind == 3 ? NAN : kind == 4 ? (i == 50 ? INFINITY : 4.0 - 0.01 * i)
@@ -151,7 +151,7 @@ TEST_IN_DIR(test_odd_runs)
 
 TEST_IN_DIR(test_size_is_bounded)
 {
-    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0, 0);
     for (int i = 1; i <= 20000; i++) write_train(metrics, i, 3 + (i % 7) * 0.1 + (i == 15000));
     char *svg = plot(metrics, NULL, 0);
     assert_true(strlen(svg) < 150000); // 690 columns, at most 4 points each for raw, at most 26 bytes a pair
@@ -175,7 +175,7 @@ TEST_IN_DIR(test_overlay)
     const char *path[3] = {in_dir("0.jsonl"), in_dir("1.jsonl"), in_dir("2.jsonl")};
     const char *name[3] = {"one", "two & more", "three"};
     for (int k = 0; k < 3; k++) {
-        Metrics *metrics = metrics_open(path[k], 0);
+        Metrics *metrics = metrics_open(path[k], 0, 0);
         for (int i = 1; i <= 100 * (k + 1); i++) write_train(metrics, i, 2 + k);
         metrics_close(metrics);
     }

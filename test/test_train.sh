@@ -114,7 +114,7 @@ packs_documents() {
     train gpt packed-half "${packed[@]}" --ckpt.resume=true
     grep -qE '^resumed: after step [0-9]+ of this run$' "$work/packed-half.out"
     same_state packed packed-half 6
-    cmp <(history packed) <(history packed-half | grep -v '"val","step":3,') # the end of its first half
+    cmp <(history packed) <(history packed-half)
     train gpt masked "${packed[@]}" --data.packing=cut
     if cmp <(history packed | head -n 1) <(history masked | head -n 1); then return 1; fi
 }
@@ -122,7 +122,7 @@ packs_documents() {
 # ---- stopping and going on
 
 # 20 steps and 20 more are 40 steps. (The straight run's validation at step 20 is a `val` line; the stopped
-# run's was its `end`, which becomes one when it goes on.)
+# run's was its `end`, which is dropped when it goes on.)
 resumes() { # FAMILY
     local run=$1-half
     train "$1" "$run" --run.stop_at=20
@@ -131,7 +131,7 @@ resumes() { # FAMILY
     same_state "$1" "$run" 40
     well_formed "$run" 40
     value resume step "$runs/$run/metrics.jsonl" | cmp - <(echo 20)
-    cmp <(history "$1") <(history "$run")
+    cmp <(history "$1" | grep -v '"val","step":20,') <(history "$run")
     cmp "$runs/$1/samples.txt" "$runs/$run/samples.txt"
 }
 
@@ -140,7 +140,7 @@ best_is_carried_on() {
     train gpt best --run.stop_at=15
     train gpt best --run.stop_at=18 --ckpt.resume=true
     close_to "$(sed -n 's/.*"best_val": *\([^,}]*\).*/\1/p' "$(checkpoint best 18)/manifest.json")" \
-        "$(value val val_loss "$runs/best/metrics.jsonl" | head -n 1)" 1e-8
+        "$(value val val_loss "$runs/best/metrics.jsonl")" 1e-8
 }
 
 resume_when_finished() {

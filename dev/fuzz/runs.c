@@ -82,7 +82,7 @@ static void metrics_one(const uint8_t *data, size_t n)
     fclose(out);
     curve_free(&c);
     metrics_log_free(&log);
-    metrics_close(metrics_open(path, RESUMED));
+    metrics_close(metrics_open(path, RESUMED, RESUMED));
     log = metrics_read(path);
     fuzz_check(log.n_bad == 0);
     for (size_t i = 0; i < log.n_rows; i++)

@@ -657,10 +657,6 @@ static void resolve_mesh(Config *cfg)
     if (replicas % ep)
         die("%s: parallel.ep = %ld does not divide parallel.dp * cp = %ld ranks, which have other tokens each (start a "
             "multiple of %ld ranks)", where(cfg, "parallel.ep"), ep, replicas, ep * (copy / cp));
-    bool asked = cfg->origin[row_of("parallel.zero")].source == CONFIG_COMMAND_LINE;
-    if (cfg->parallel.zero && asked && replicas == 1 && cfg->memory.offload == OFFLOAD_NONE)
-        die("parallel.zero = %ld has no effect: parallel.dp * cp = 1, so that no rank has what another one has (start "
-            "several: mpiexec -n %ld)", cfg->parallel.zero, 2 * cfg->parallel.ranks);
     check_shard(cfg, replicas);
 }
 

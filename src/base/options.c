@@ -35,7 +35,7 @@ static Option *find(const OptionSet *set, const char *name, size_t n)
 static _Noreturn void unknown(const OptionSet *set, const char *word)
 {
     const char *near = NULL, *quote = set->quote ? set->quote : "";
-    int least = (int)strlen(word) / 2 + 1;
+    int least = (int)strlen(word) / 3 + 1;
     for (size_t i = 0; i < set->n; i++) {
         const Option *row = &set->row[i];
         if (row->kind == OPTION_NOTE || (set->where && row->where && !(row->where & set->where))) continue;

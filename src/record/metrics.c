@@ -7,8 +7,8 @@
 //
 // Resuming drops the lines after the checkpoint, because those updates will be made again: afterwards the file reads as
 // if the run had never stopped, except for a `resume` line where it did. Rejected: keeping both and letting every
-// reader decide which is valid; each plotting script would have to do it. A resumed run has not ended: the validation of
-// an `end` line becomes a `val` line, so a file has at most one end, and it is last.
+// reader decide which is valid; each plotting script would have to do it. `end` lines are dropped too (that of a
+// finished run becomes a `val` line): a resumed run has not ended, so a file has at most one, and it is last.
 //
 // The table `fields` is the schema: key, place in MetricsRow, type, events. A key new to the
 // project is one row there. Numbers are written by jansson, which undoes the locale's decimal comma;
@@ -339,13 +339,13 @@ void metrics_log_free(MetricsLog *log)
 
 // ---- opening
 
-// Copies the lines that a run resumed after update resume_step keeps, byte for byte. The validation of its end becomes
-// one on the way.
-static void copy_kept_lines(FILE *to, FILE *from, int64_t resume_step)
+// Copies the lines that a run resumed after update resume_step keeps, byte for byte. Where it had made all its steps
+// (and was given more since), the validation of its end becomes one on the way.
+static void copy_kept_lines(FILE *to, FILE *from, int64_t resume_step, int64_t steps)
 {
     char *line = NULL;
     const char end[] = "{\"event\":\"end\"";
-    int64_t validated = -1;
+    int64_t validated = -1, planned = -1;
     for (size_t cap = 0; getline(&line, &cap, from) >= 0;) {
         int event = -1;
         json_t *object = parse_line(line, &event);
@@ -353,8 +353,9 @@ static void copy_kept_lines(FILE *to, FILE *from, int64_t resume_step)
         bool keep = object && step <= resume_step;
         const char *rest = line;
         if (event == METRICS_VAL) validated = step;
+        if (json_object_get(object, "steps")) planned = json_integer_value(json_object_get(object, "steps"));
         if (keep && event == METRICS_END) {
-            keep = step != validated && json_is_number(json_object_get(object, "val_loss")) &&
+            keep = step == planned && step < steps && step != validated && json_is_number(json_object_get(object, "val_loss")) &&
                    !strncmp(line, end, sizeof end - 1);
             rest += sizeof end - 1;
             if (keep) fputs("{\"event\":\"val\"", to);
@@ -365,22 +366,22 @@ static void copy_kept_lines(FILE *to, FILE *from, int64_t resume_step)
     free(line);
 }
 
-static void drop_undone_lines(const char *path, int64_t resume_step)
+static void drop_undone_lines(const char *path, int64_t resume_step, int64_t steps)
 {
     FILE *from = fopen(path, "r");
     if (!from && errno == ENOENT) return; // someone deleted it: begin anew
     if (!from) die("metrics: cannot open %s: %s", path, strerror(errno));
     DiskOut *to = disk_out_open(path);
-    copy_kept_lines(to->f, from, resume_step);
+    copy_kept_lines(to->f, from, resume_step, steps);
     if (!feof(from)) die("metrics: cannot read %s: %s", path, strerror(errno));
     disk_out_commit(to);
     fclose(from);
 }
 
 // Lines are appended, so that a file which somebody empties during the run gets no gap of zero bytes.
-Metrics *metrics_open(const char *path, int64_t resume_step)
+Metrics *metrics_open(const char *path, int64_t resume_step, int64_t steps)
 {
-    if (resume_step > 0) drop_undone_lines(path, resume_step);
+    if (resume_step > 0) drop_undone_lines(path, resume_step, steps);
     else fclose(open_file(path, "w"));
     Metrics *metrics = malloc(sizeof *metrics);
     if (!metrics) die("metrics: no memory");

@@ -69,8 +69,9 @@ typedef struct Metrics Metrics;
 
 // Opens the file for writing. resume_step 0: an empty file, whatever it held. resume_step n: continues after update n;
 // lines that a killed run wrote after its last checkpoint (lines with step > n, a cut last line) and `end` lines are
-// dropped first, atomically (temporary file, fsync, rename), so that no step appears twice.
-Metrics *metrics_open(const char *path, int64_t resume_step);
+// dropped first, atomically (temporary file, fsync, rename), so that no step appears twice. steps: of the run now; where
+// it had ended, and is longer now, the end's validation stays as a `val` line.
+Metrics *metrics_open(const char *path, int64_t resume_step, int64_t steps);
 // Appends and flushes one line; dies when the disk is full. A number that is not finite is written as
 // null with a flag: "loss":null,"loss_nan":true, and for an infinity also "loss_inf":1 or -1. The
 // locale does not matter.

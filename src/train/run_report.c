@@ -68,6 +68,9 @@ void run_announce(Run *run)
                      (double)run->mem.tag_bytes[tag] / 1e6);
     progress_note(run->progress, "memory%s: %.1f MB%s", run->replicas.size > 1 ? " of rank 0" : "",
                   (double)run->mem.bytes / 1e6, line);
+    if (cfg->parallel.zero && cfg->parallel.dp * cfg->parallel.cp == 1 && cfg->memory.offload == OFFLOAD_NONE)
+        progress_note(run->progress, "parallel.zero = %ld has no effect: parallel.dp * cp = 1, so no rank has what another "
+                      "has (mpiexec -n %d starts several)", cfg->parallel.zero, 2 * run->replicas.size);
     if (run->first_step == 0 && *cfg->ckpt.init)
         progress_note(run->progress, "weights: those of %s, step %ld%s", cfg->ckpt.init, run->saves.init_step,
                       run->saves.upcycled ? "; each expert begins as its layer's one network, routers are new" : "");
