@@ -145,14 +145,14 @@ TEST_WITH(test_refused, set_up, tear_down)
 {
     static const char *const rows[][2] = {
         {"--nope", "--nope: no such option (did you mean --one? try --help)"},
-        {"--step 3", "--step: no such option (try --help)"}, // no abbreviations
-        {"--stepss 3", "--stepss: no such option (try --help)"},
+        {"--step 3", "--step: no such option (did you mean --steps? try --help)"}, // no abbreviations
+        {"--stepss 3", "--stepss: no such option (did you mean --steps? try --help)"},
         {"--input-- 3", "--input--: no such option (try --help)"}, // a heading of the help is none
         {"-x", "-x: no such option (try --help)"}, {"--quiet=1", "'--quiet=1': takes no value"},
         {"--out", "'--out': takes PATH (try --help)"}, {"a --out x --steps", "'--steps': takes N (try --help)"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) refused(rows[i][0], rows[i][1]);
     set.quote = "'", set.missing = "needs a value";
-    refused("--nope=3", "'--nope=3': no such option (try --help)");
+    refused("--nowhere=3", "'--nowhere=3': no such option (try --help)");
     refused("--out", "--out: needs a value (try --help)");
 }
 
