@@ -254,10 +254,10 @@ gen_schedule() {
     fenced "$build/plan" schedule gpt3-175b --optim.ramp_lr=sqrt
 }
 
-gen_mutate() {
+gen_mutate() { # what was a real bug; `test/mutate.sh --list` has all
     echo '| mutation | the bug | seen in | file | tests that must catch it |'
     echo '|---|---|---|---|---|'
-    test/mutate.sh --list | awk -F '\t' '{ gsub(/ /, ", ", $2); print "| " $1 " | " $4 " | " $5 " | " $2 " | " $3 " |" }'
+    test/mutate.sh --list | awk -F '\t' '$5 != "a common slip" { gsub(/ /, ", ", $2); print "| " $1 " | " $4 " | " $5 " | " $2 " | " $3 " |" }'
 }
 
 # What was measured: the files that the commands wrote.
