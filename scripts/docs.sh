@@ -21,23 +21,14 @@ about() {
         sed -E 's/^\/\/ *[A-Za-z0-9_]+: *//; s/ See [a-z_]+\.h.*//; s/\.( .*)?$//; s/\|/\\|/g'
 }
 
-# One row a component: a header, or a .c or .cu file that no header of the room is named after.
-component_rows() { # ROOM
-    local name main test chapter
-    for name in $(for f in "$1"/*.[hc] "$1"/*.cu; do [ -f "$f" ] && basename "${f%.*}"; done | sort -u); do
-        for main in "$1/$name".{h,c,cu}; do [ -f "$main" ] && break; done
-        test='' chapter=''
-        [ -f "test/test_$name.c" ] && test="[test](${up}test/test_$name.c)"
-        [ -f "doc/$name.md" ] && chapter="[chapter](${up}doc/$name.md)"
-        echo "| $1 | [$name](${up}$main) | $(about "$main") | $test | $chapter |"
+# One row a room: its page has the components.
+gen_rooms() {
+    local page
+    echo '| room | what is in it |'
+    echo '|---|---|'
+    for page in src/*/README.md data/*/README.md dev/{check,draw,plan}/README.md; do
+        echo "| [$(dirname "$page")](${up}$page) | $(awk '/^<!-- room -->/ { exit } NR > 2 && NF { printf "%s%s", n++ ? " " : "", $0 }' "$page") |"
     done
-}
-
-gen_components() {
-    local room
-    echo '| room | component | what it is | test | chapter |'
-    echo '|---|---|---|---|---|'
-    for room in src/{base,text,ops,comm,net,record,train,parallel,models} data/{stories,web,prep} dev/{plan,check,draw}; do component_rows $room; done
 }
 
 gen_programs() {
