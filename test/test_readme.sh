@@ -99,6 +99,20 @@ else
     echo 'not ok runs that come to nothing replace no run'
     failed=1
 fi
+# Ctrl-C: not done, and the command that it prints goes on.
+going_on() {
+    local step command
+    if MINUTES=5 runs 'timeout -s INT 10 scripts/run.sh doc' || grep -q '4/4' "$work/log"; then return 1; fi
+    step=$(sed -n 's/^stopped by a signal after step \([0-9]*\);.*/\1/p' "$work/log")
+    command=$(sed -n '/^stopped by a signal/{ n; p; }' "$work/log")
+    runs "$command --run.stop_at=$((step + 2))" && grep -q "^resumed: after step $step " "$work/log"
+}
+if going_on; then echo 'ok make run after Ctrl-C'
+else
+    echo 'not ok make run after Ctrl-C'
+    tail -n 15 "$work/log" | sed 's/^/  /'
+    failed=1
+fi
 if ! runs 'flock runs/text scripts/run.sh doc --optim.lr=none' && grep -q '^error: runs/text: a run goes on there' "$work/log"
 then echo 'ok the folder of a run that goes on is not moved'
 else

@@ -131,6 +131,7 @@ resumes() { # FAMILY
     same_state "$1" "$run" 40
     well_formed "$run" 40
     value resume step "$runs/$run/metrics.jsonl" | cmp - <(echo 20)
+    grep -q '^# resume = "true"' "$runs/$run/config.toml" # another run begins from it anew
     cmp <(history "$1" | grep -v '"val","step":20,') <(history "$run")
     cmp "$runs/$1/samples.txt" "$runs/$run/samples.txt"
 }

@@ -806,12 +806,13 @@ static size_t changed_values(const Config *cfg, int first, bool derived, char *o
 {
     char value[CONFIG_TEXT + 2];
     size_t used = 0;
-    int section = (int)strcspn(TABLE[first].name, "."), needed;
+    int section = (int)strcspn(TABLE[first].name, "."), needed = 0;
     *out = 0;
     for (int i = first; i < N_KEYS && !strncmp(TABLE[i].name, TABLE[first].name, (size_t)section + 1); i++) {
         ConfigSource source = cfg->origin[i].source;
         if (source == CONFIG_DEFAULT || derived != (source == CONFIG_DERIVED)) continue;
-        if (source != CONFIG_COMMAND_LINE && !config_table_has_effect(&TABLE[i], cfg, &needed)) continue;
+        bool acts = config_table_has_effect(&TABLE[i], cfg, &needed) || cfg->origin[needed].source == CONFIG_DERIVED;
+        if (!acts && source != CONFIG_COMMAND_LINE) continue; // (run.steps may be derived from run.minutes)
         shown_value(&TABLE[i], cfg, value, sizeof value);
         const char *quote = *value && !strchr(value, ' ') ? "" : "\"";
         int n = snprintf(out + used, size - used, "%s%s=%s%s%s", used ? " " : "", TABLE[i].name + section + 1, quote,
