@@ -6,18 +6,11 @@
 // a tensor with such a number (ckpt.c): a run that restarts goes back past the harm, and no good checkpoint is deleted
 // for a bad one. (An fp16 overflow that lowers the loss scale is no harm.) A run that ends so has not succeeded.
 //
-// Rolling back. When a loss has spiked and stays high, skipping the batch is too late: the weights have already
-// changed. PaLM's authors restarted from a checkpoint about 100 steps before the spike and skipped 200 to 500 batches,
-// those before and around it; the spike did not return, although the same batches did no harm elsewhere (arXiv
-// 2204.02311, section 5.1). So, at update u:
+// Rolling back, at update u (PaLM, arXiv 2204.02311, section 5.1; doc/monitor.md):
 //
 //     s        newest checkpoint with s <= u - 1 - rollback_steps
 //     jump     max(rollback_skip, u - s) batches from s on: at least up to the bad one
 //     sample   of update k + 1 from then on:  schedule_ramp_at(k).before + skipped,   skipped += samples of the jump
-//
-// The number of skipped samples is part of a checkpoint (`guard` in its manifest), so every resume keeps it. Steps,
-// schedule and tokens count only the updates that were made: the run keeps its full length, and reads further data at
-// the end.
 //
 // The order of a rollback matters, because a kill may come at any point, and s may be damaged: then the next older one
 // is taken. So s is loaded, and thereby verified, before anything is removed. Then the checkpoints after s are
@@ -29,7 +22,6 @@
 // run's own numbers; so the same rollback twice gives the same bytes.
 //
 // Rejected: a process that gathers the model in order to write it (zero_part.c says what each one writes instead);
-// keeping the abandoned branch under another name (a person can copy it; the text of the event has its numbers);
 // loading weights alone (Adam's moments hold the spike for 1 / (1 - beta2) steps).
 #include "train/run.h"
 
