@@ -65,14 +65,14 @@ dtype=() how=
 if grep -q -w avx512_bf16 /proc/cpuinfo 2>/dev/null; then # doc/gemm.md
     dtype=(--numerics.dtype=bf16) how=' in bf16, which this processor multiplies itself (--numerics.dtype=fp32: not)'
 fi
-phase "3/4 training: presets/$name.toml$how"
+phase "3/4 training: preset $name$how"
 floor=() minutes=()
 [ -n "${MINUTES:-}" ] && minutes=(--run.minutes="$MINUTES")
 [ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
-"$build/train" "presets/$name.toml" --run.name="$name" --data.tokenizer="$data" \
+"$build/train" "$name" --run.name="$name" --data.tokenizer="$data" \
     --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "${minutes[@]}" "${dtype[@]}" "$@"
 if grep -q '"event":"end".*"val_loss":null' "$run/metrics.jsonl"; then
-    phase "stopped before its end; the command above goes on with it (from $PWD)"
+    phase "stopped before its end; the command above goes on with it, from $PWD"
     exit 130
 fi
 phase "4/4 done: everything is in $run"

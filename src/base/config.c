@@ -466,8 +466,14 @@ void config_parse(Config *cfg, int argc, char **argv)
             die_usage("%s: unknown option (write --section.key=value; --help lists the keys)", argv[i]);
         bool after = !option && i > 1 && !strncmp(argv[i - 1], "--", 2) && !strchr(argv[i - 1], '=');
         if (after) die_usage("%s %s: a value is joined with = (write %s=%s)", argv[i - 1], argv[i], argv[i - 1], argv[i]);
-        if (!option && strchr(argv[i], '=') && !is_file(argv[i]))
-            die_usage("%s: no file; a setting begins with two dashes (write --%s)", argv[i], argv[i]);
+        if (!option && strchr(argv[i], '=') && !is_file(argv[i])) {
+            char name[64];
+            int n = (int)strcspn(argv[i], "="), near;
+            snprintf(name, sizeof name, "%.*s", n, argv[i]);
+            near = config_table_find(name) >= 0 ? config_table_find(name) : config_table_nearest(name);
+            die_usage("%s: no file; a setting begins with two dashes (write --%s%s)", argv[i],
+                      near < 0 ? "SECTION.KEY" : config_table(NULL)[near].name, argv[i] + n);
+        }
         if (!option && file)
             die_usage("%s: a second file after %s (one FILE.toml, then --section.key=value)", argv[i], file);
         if (!option) file = argv[i];

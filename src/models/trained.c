@@ -82,10 +82,30 @@ static bool has_checkpoint(const char *path)
     return found;
 }
 
+// A run that was moved (make run keeps an earlier one as NAME.previous) has taken along the data in its own folder.
+static void follow_data(Trained *t)
+{
+    Config *cfg = &t->cfg;
+    char was[2 * CONFIG_TEXT + 3], now[PATH_MAX];
+    char *const paths[] = {cfg->data.tokenizer, cfg->data.train, cfg->data.val};
+    const char *end = strstr(t->dir, "/checkpoints/");
+    int n = snprintf(was, sizeof was, "%s/%s/", cfg->run.dir, cfg->run.name);
+    if (!end || !strncmp(t->dir, was, (size_t)n)) return;
+    for (int i = 0; i < 3; i++) {
+        if (strncmp(paths[i], was, (size_t)n)) continue;
+        snprintf(now, sizeof now, "%.*s/%s", (int)(end - t->dir), t->dir, paths[i] + n);
+        if (strlen(now) >= CONFIG_TEXT || (i == 0 && access(now, F_OK))) return;
+        snprintf(paths[i], CONFIG_TEXT, "%s", now);
+    }
+}
+
 // A run's newest checkpoint, or the one named: settings and weights.
 static Ckpt *open_checkpoint(Trained *t, const char *path)
 {
     char error[CKPT_ERROR];
+    char log[PATH_MAX];
+    if (snprintf(log, sizeof log, "%s/metrics.jsonl", path) < (int)sizeof log && access(log, F_OK) == 0 && !has_checkpoint(path))
+        die("%s: a run that ended before its first checkpoint (train again, to the end or with run.save_every)", path);
     if (access(path, F_OK) == 0 && !has_checkpoint(path))
         die("%s: not a model (a run, a checkpoint, a folder of Transformers, a GGUF file, or a model file of llm.c)",
             path);
@@ -95,6 +115,7 @@ static Ckpt *open_checkpoint(Trained *t, const char *path)
     t->step = c->state.step;
     if (!(t->dir = strdup(c->dir))) die("%s: no memory", path);
     config_load_text(&t->cfg, c->state.config, t->dir);
+    follow_data(t);
     return c;
 }
 

@@ -20,6 +20,7 @@
 #include "record/metrics.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -234,6 +235,22 @@ static void draw_live(Progress *p)
 
 // ---- lines that stay: on the screen and in log.txt
 
+// On a terminal no word is cut: a line that is too long goes on in the next one.
+static void put_lines(const Progress *p, char *text)
+{
+    int columns = p->terminal ? progress_columns() : INT_MAX, at = 0;
+    char *space = NULL;
+    for (char *c = text; *c; c++) {
+        if (*c == ' ') space = c;
+        at = *c == '\n' ? 0 : at + ((*c & 0xC0) != 0x80); // not the later bytes of a character of UTF-8
+        if (*c == '\n') space = NULL;
+        if (at < columns || !space) continue;
+        *space = '\n';
+        at = (int)(c - space), space = NULL;
+    }
+    puts(text);
+}
+
 // Prints whole lines to both. A sample may hold any byte: control characters must not reach the terminal.
 static void say(Progress *p, const char *text)
 {
@@ -242,10 +259,10 @@ static void say(Progress *p, const char *text)
     for (char *c = clean; *c; c++)
         if (((unsigned char)*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f) *c = '?';
     erase_live(p);
-    puts(clean);
-    flush_stdout();
     if (fprintf(p->log, "%s\n", clean) < 0 || fflush(p->log))
         die("progress: cannot write %s/log.txt: %s (is the disk full?)", p->plan.dir, strerror(errno));
+    put_lines(p, clean);
+    flush_stdout();
     free(clean);
     if (p->terminal && p->view.step > 0) draw_live(p); // and below it again what it replaced
 }
@@ -533,8 +550,8 @@ void progress_val(Progress *p, const MetricsRow *row)
     if (!p) return;
     char above[64];
     above_floor(p, above, row->val_loss);
-    progress_note(p, "%-8s step %lld: %.4f nats/token = %.4f bits/byte%s", "val", (long long)row->step,
-                  row->val_loss, row->val_bpb, above);
+    progress_note(p, "%-8s step %lld%s: %.4f nats/token = %.4f bits/byte%s", "val", (long long)row->step,
+                  row->name ? row->name : "", row->val_loss, row->val_bpb, above);
     write_val(p, METRICS_VAL, row);
 }
 

@@ -42,7 +42,8 @@ FILE *progress_log(Progress *progress);
 // After each update: all that a train line has (NAN: not known). save_ms and eval_ms: since the last call; spikes: 1 or
 // 0, whether this step was one. The counts of the file are summed here.
 void progress_step(Progress *progress, const MetricsRow *row);
-// After an evaluation: row's step, tokens, val_loss, val_bpb, seconds. The floor is the plan's.
+// After an evaluation: row's step, tokens, val_loss, val_bpb, seconds; name: of what, ", of a part" (NULL: of all). The
+// floor is the plan's.
 void progress_val(Progress *progress, const MetricsRow *row);
 // One more validation set: row's step, tokens, name, val_loss, val_bpb. A task: row's step, tokens, name and figures;
 // `text` says them.

@@ -44,7 +44,7 @@ void run_announce(Run *run)
     progress_count(count, (double)plan.params);
     run->progress = progress_begin(&plan);
     int columns = progress_columns();
-    progress_note(run->progress, "%s: %s parameters\nsettings that are no defaults (all are in %s/config.toml, their "
+    progress_note(run->progress, "%s: %s parameters\nsettings that were given (all are in %s/config.toml, their "
                   "meaning: --help):", text, count, run->dir);
     config_print(cfg, stdout, columns < 100 ? columns : 100);
     config_print(cfg, progress_log(run->progress), 100);
@@ -172,6 +172,7 @@ void run_eval(Run *run, long step)
     run->beaten = false;
     double begin = clock_seconds();
     MetricsRow row = evaluate(run, step, false);
+    if (run_by_tenths(run)) row.name = ", a tenth of the text";
     progress_val(run->progress, &row);
     evaluate_sets(run, step, false);
     run->pace.end = (run_by_tenths(run) ? 10 : 1) * (clock_seconds() - begin);
@@ -200,9 +201,7 @@ void run_end(Run *run, long step, const char *command)
     replicas_phase(&run->replicas, step, "last evaluation");
     MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
                       .seconds = run->seconds};
-    if (command) {
-        progress_note(run->progress, "stopped by a signal after step %ld; to go on:\n%s", step, command);
-    } else {
+    if (!command) {
         row = evaluate(run, step, true);
         evaluate_sets(run, step, true);
         if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
@@ -213,7 +212,10 @@ void run_end(Run *run, long step, const char *command)
         progress_note(run->progress, "screened    %lld of %lld targets, %.2f%%: documents beyond data.max_repeat or max_broken",
                       (long long)d->screened_all, (long long)d->targets_all,
                       100 * (double)d->screened_all / (double)d->targets_all);
+    if (command && run->progress)
+        fprintf(progress_log(run->progress), "stopped by a signal after step %ld\n", step);
     progress_end(run->progress, &row);
+    if (command && run->progress) printf("stopped by a signal after step %ld; to go on:\n%s\n", step, command);
     run->progress = NULL;
 }
 
