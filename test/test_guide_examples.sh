@@ -52,7 +52,8 @@ example() {
     scripts/example.sh "$name" 2>"$work/err" | tr -s ' ' >"$work/out"
     [ ! -s "$work/err" ]
     grep -q "^mpiexec -n $n " "$work/out"
-    sed -n '/^[a-z]*[.]/p' "$DIR/$name.log" | tr -s ' ' >"$work/settings"
+    awk '/^\[/ { gsub(/[][]/, ""); section = $0; next } { sub(/^# /, "") }
+        $2 == "=" { gsub(/"/, "", $3); print section "." $1, $3 " " }' "$run/config.toml" >"$work/settings"
     grep -q "^parallel.dp $dp " "$work/settings"
     grep -q "^parallel.tp $tp " "$work/settings"
     grep -q "^parallel.pp $pp " "$work/settings"

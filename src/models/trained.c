@@ -95,7 +95,7 @@ static void follow_data(Trained *t)
         if (strncmp(paths[i], was, (size_t)n)) continue;
         snprintf(now, sizeof now, "%.*s/%s", (int)(end - t->dir), t->dir, paths[i] + n);
         if (strlen(now) >= CONFIG_TEXT || (i == 0 && access(now, F_OK))) return;
-        snprintf(paths[i], CONFIG_TEXT, "%s", now);
+        memcpy(paths[i], now, strlen(now) + 1);
     }
 }
 
