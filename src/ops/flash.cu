@@ -369,8 +369,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     float *const stats = (float *)(tile + 4 * N * D);
 
     // The next tile of columns to load: of a head, from column c on; x, y, stat: where it lies.
-    const X *x, *y;
-    size_t ldx = KEYS ? s.ldq : s.ldkv, ldy = KEYS ? ldo : s.ldkv, stat;
+    const X *x = NULL, *y = NULL;
+    size_t ldx = KEYS ? s.ldq : s.ldkv, ldy = KEYS ? ldo : s.ldkv, stat = 0;
     int next = c0, next_head = (int)h, last = c0 < c1 ? (int)(h + group) : 0; // 0: no query sees these keys
     auto begin_head = [&] {
         size_t t = (size_t)c0;
