@@ -331,9 +331,13 @@ static void going_on(const Run *run, int argc, char **argv, char *out, size_t si
     if (run->replicas.size > 1) n += (size_t)snprintf(out, size, "mpiexec -n %d ", run->replicas.size);
     for (int i = 0; i < argc; i++) {
         if (!strncmp(argv[i], "--ckpt.resume=", 14) || !strncmp(argv[i], "--run.name=", 11)) continue;
+        if (n + 4 * strlen(argv[i]) + 2 * CONFIG_TEXT > size) { // too long to be shown
+            n = (size_t)snprintf(out, size, "THE SAME COMMAND ");
+            break;
+        }
         bool quoted = argv[i][strspn(argv[i], plain)] || !*argv[i];
-        if (quoted && n + 1 < size) out[n++] = '\'';
-        for (const char *c = argv[i]; *c && n + 8 < size; c++)
+        if (quoted) out[n++] = '\'';
+        for (const char *c = argv[i]; *c; c++)
             n += (size_t)snprintf(out + n, size - n, *c == '\'' ? "'\\'%c" : "%c", *c);
         n += (size_t)snprintf(out + n, size - n, quoted ? "' " : " ");
     }
