@@ -1,12 +1,11 @@
-# scripts/house.awk: the picture of scripts/house.sh. Inputs after part=NAME: files (room, path), sources (path, lines of
-# code), includes (path, path). Needs scripts/order.awk.
+# scripts/house.awk: the picture of scripts/house.sh. Inputs after part=NAME: files (room, path), includes (path, path).
+# Needs scripts/order.awk.
 part == "files" {
     room[$2] = $1
     if (!($1 in files)) names[++rooms] = $1
     files[$1]++
 }
-part == "sources" { lines[room[$1]] += $2 }
-part == "includes" && room[$1] != room[$2] { needs[room[$1], room[$2]]++ }
+part == "includes" && room[$1] != room[$2] { needs[room[$1], room[$2]] = 1 }
 
 function group(name) { return name == "programs" ? "programs" : name ~ /^data\// ? "data" : name ~ /^dev\// ? "dev" : "src" }
 function plural(n, word) { return n " " word (n == 1 ? "" : "s") }
@@ -16,13 +15,13 @@ function text(x, y, anchor, size, color, weight, words) {
         weight ? " font-weight=\"600\"" : "", words
 }
 
-# What a room includes, in lines of the box's width: "includes: ops 12, base 40".
+# What a room includes, in lines of the box's width: "includes: ops, base".
 function describe(name,   i, list, item, line) {
     said[name] = 0
     line = ""
     for (i = rooms; i >= 1; i--) {
         if (!needs[name, sorted[i]]) continue
-        item = sorted[i] " " needs[name, sorted[i]]
+        item = sorted[i]
         if (length(line) + length(item) > 58) { words[name, ++said[name]] = line ","; line = "" }
         line = line (line == "" ? (said[name] ? "" : "includes: ") : ", ") item
     }
@@ -34,21 +33,19 @@ function port(name, side) { return top[name] + height[name] * ++taken[name, side
 
 function side_of(from, to) { return group(from) == "src" ? "right" : "left" }
 
-function arrow(from, to,   side, x, y1, y2, reach, direction, n, width, color) {
-    n = needs[from, to]
+function arrow(from, to,   side, x, y1, y2, reach, direction, color) {
     side = side_of(from, to)
     direction = side == "right" ? 1 : -1
     x = side == "right" ? box_x + box_w : box_x
     y1 = begins[from, to]
     y2 = ends[from, to]
     reach = 30 + (margin / 0.75 - 46) * (y2 > y1 ? y2 - y1 : y1 - y2) / bottom # a curve gets 3/4 of its reach away from the wall
-    width = 0.8 + 0.55 * sqrt(n)
     color = place[to] > place[from] ? "#c0392b" : shade[group(from)]
-    printf "<path d=\"M %.1f %.1f C %.1f %.1f %.1f %.1f %.1f %.1f\" fill=\"none\" stroke=\"%s\" stroke-opacity=\"0.6\" stroke-width=\"%.1f\">",
-        x, y1, x + direction * reach, y1, x + direction * reach, y2, x + direction * 9, y2, color, width
-    printf "<title>%s includes %s: %d</title></path>\n", from, to, n
-    printf "<polygon points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\" fill=\"%s\"/>\n", x, y2, x + direction * 10, y2 - 4 - width / 3,
-        x + direction * 10, y2 + 4 + width / 3, color
+    printf "<path d=\"M %.1f %.1f C %.1f %.1f %.1f %.1f %.1f %.1f\" fill=\"none\" stroke=\"%s\" stroke-opacity=\"0.6\" stroke-width=\"1.6\">",
+        x, y1, x + direction * reach, y1, x + direction * reach, y2, x + direction * 9, y2, color
+    printf "<title>%s includes %s</title></path>\n", from, to
+    printf "<polygon points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\" fill=\"%s\"/>\n", x, y2, x + direction * 10, y2 - 4.5,
+        x + direction * 10, y2 + 4.5, color
 }
 
 # Each room's ports in the order of the other ends, so that arrows of one room do not cross at its wall.
@@ -85,9 +82,9 @@ END {
     print "<title>the rooms of the tree, and which includes which</title>"
     printf "<rect x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#ffffff\" stroke=\"#d7dce1\"/>\n", width - 1, y + 7
     text(24, 32, "start", 15, "#1f2933", 1, "The rooms of the tree")
-    text(24, 54, "start", 12, "#52606d", 0, "A room stands above the rooms that it includes. The wider an arrow, the more #include lines it stands for.")
+    text(24, 54, "start", 12, "#52606d", 0, "A room stands above the rooms that it includes.")
     for (i = 1; i <= rooms; i++) for (j = i + 1; j <= rooms; j++) up += needs[sorted[i], sorted[j]]
-    if (up) text(24, 71, "start", 12, "#c0392b", 0, plural(up, "#include line") " of a room above: red.")
+    if (up) text(24, 71, "start", 12, "#c0392b", 0, plural(up, "include") " of a room above: red.")
     place_ports()
     for (i = 1; i <= rooms; i++) for (j = 1; j <= rooms; j++) if (needs[sorted[i], sorted[j]]) arrow(sorted[i], sorted[j])
     for (i = rooms; i >= 1; i--) {
@@ -95,8 +92,7 @@ END {
         printf "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"%s\"/>\n", box_x, top[name], box_w,
             height[name], fill[group(name)], shade[group(name)]
         text(box_x + 14, top[name] + 22, "start", 14, "#1f2933", 1, group(name) == "src" && name != "src" ? "src/" name : name)
-        text(box_x + box_w - 14, top[name] + 22, "end", 12, "#52606d", 0,
-            plural(files[name], "file") ", " plural(lines[name], "line") " of code")
+        text(box_x + box_w - 14, top[name] + 22, "end", 12, "#52606d", 0, plural(files[name], "file"))
         for (k = 1; k <= said[name]; k++) text(box_x + 14, top[name] + 24 + 17 * k, "start", 12, "#52606d", 0, words[name, k])
     }
     print "</svg>"

@@ -12,21 +12,20 @@ part == "files" && $1 == room {
     if (!(name in first) || kind($2) == "h") first[name] = $2
     weight[name] = 0
 }
-part == "sources" && $1 in here { lines[component($1)] += $2; about[$1] = $3 }
+part == "sources" && $1 in here { about[$1] = $3 }
 part == "includes" && $1 in here && $2 in here && component($1) != component($2) { needs[component($1), component($2)]++ }
 
 END {
     sort_by_needs(names, n, needs, weight, sorted)
-    print "| component | what it is | lines of code |"
-    print "|---|---|---:|"
+    print "| component | what it is |"
+    print "|---|---|"
     for (i = 1; i <= n; i++) {
         name = sorted[i]
         what = about[first[name]]
         gsub(/\|/, "\\|", what)
         file = first[name]
         sub(/.*\//, "", file)
-        printf "| [%s](%s) | %s | %d |\n", name, file, what, lines[name]
-        total += lines[name]
+        printf "| [%s](%s) | %s |\n", name, file, what
     }
-    printf "\n%d component%s, %d lines of code.\n", n, n == 1 ? "" : "s", total
+    printf "\n%d component%s.\n", n, n == 1 ? "" : "s"
 }

@@ -3,7 +3,7 @@
 #
 # Above the line <!-- room --> the page is written by hand: the title, and what the room is in a sentence or a few. The
 # part down to <!-- /room --> is made here: a table of the room's components in reading order, each after those that it
-# includes. A row has what the component is, from its file's opening line, and its lines of code. --check changes
+# includes. A row has what the component is, from its file's opening line. --check changes
 # nothing; it names the pages that are out of date and ends with status 1. A room without a first paragraph is an error.
 # TREE is another tree.
 set -euo pipefail
