@@ -7,7 +7,7 @@
 ## make test-docs         the documents, the book and the guides: generated tables, commands, links, pages
 ## make test-course       the graders of the course, on empty, right and wrong answers (doc/course.md)
 ## make test-hosts        hosts as network namespaces, Open MPI, SLURM (as root, where they are installed)
-### make check-headers     each header alone as C11 and C++17, layers, names, file sizes
+### make check             headers as C11 and C++17, who includes whom, names, sizes of files and folders (budget.tsv)
 ### make asan              the whole suite again under AddressSanitizer and UBSan, in build/asan
 ### make tsan              what has threads, under ThreadSanitizer (clang and its OpenMP library)
 ### make test-arm          built for AArch64 and tested in an emulation: gcc-aarch64-linux-gnu and qemu-user (test/arm.sh)
@@ -234,7 +234,7 @@ test-long:
 	@status=0; BUILD=$(B) test/run.sh --long --built $(B)/times || status=1; $(MAKE) --no-print-directory asan-units || status=1; exit $$status
 
 # ---- checks and tables
-check-headers:
+check:
 	@CC='$(CC)' test/check_headers.sh
 # At -O1: the sanitizers' own advice, and warnings there are about code that the sanitizers inserted. One test at a
 # time: some of them build a second library there.
@@ -316,6 +316,6 @@ endif
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
-.PHONY: all run test test-programs test-docs test-course test-hosts test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
+.PHONY: all run test test-programs test-docs test-course test-hosts test-long asan-units asan-programs check asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
     layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs book \
     help clean FORCE

@@ -32,7 +32,7 @@ works() {
     command -v make >/dev/null 2>&1 || { echo 'make: not found' >"$tmp/log"; return 1; }
     command -v "${CC%% *}" >/dev/null 2>&1 || { echo "$CC: not found" >"$tmp/log"; return 1; }
     command -v g++ >/dev/null 2>&1 || command -v clang++ >/dev/null 2>&1 ||
-        { echo 'g++: not found (make check-headers compiles each header as C++ too)' >"$tmp/log"; return 1; }
+        { echo 'g++: not found (make check compiles each header as C++ too)' >"$tmp/log"; return 1; }
     mpi=$(mpi_wrapper) || { echo 'mpicc: not found (MPICH)'; return 1; } >"$tmp/log"
     mpi=$("$mpi" -show | tr ' ' '\n' | grep -E '^(-I|-L|-l|-Wl,-rpath)')
     cat >"$tmp/t.c" <<'EOF'

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test/test_rooms.sh: the drawing of the rooms (scripts/house.sh) and their pages (scripts/rooms.sh), on a small tree that is
-# made here, so that everything about it is known.
+# test/test_rooms.sh: the drawing of the rooms (scripts/house.sh), their pages (scripts/rooms.sh) and their budget
+# (scripts/budget.sh), on a small tree that is made here, so that everything about it is known.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/rooms.XXXXXX") || exit 1
@@ -117,10 +117,34 @@ page_without_words() {
     grep -q '^error: dev/plan/README.md: write it' "$work/said"
 }
 
+# Of src, ops has a row of its own; base and net count together.
+budget() {
+    local tree=$work/budget
+    mkdir -p "$tree"/src/{base,ops,net}
+    printf '%s\n' 1 2 3 >"$tree/src/base/rng.c"
+    printf '%s\n' 1 2 >"$tree/src/ops/add.c"
+    printf '%s\n' 1 >"$tree/src/net/unit.c"
+    printf '<svg>\n</svg>\n' >"$tree/drawing.svg"
+    printf '# rows\n.\t4\t11\nsrc\t2\t4\nsrc/ops\t1\t2\n' >"$tree/budget.tsv"
+    TREE=$tree scripts/budget.sh
+    [ "$(TREE=$tree scripts/budget.sh --list | tr '\t\n' ' ;')" = '. 4 10;src 2 4;src/ops 1 2;' ]
+    echo 3 >>"$tree/src/ops/add.c"
+    if TREE=$tree scripts/budget.sh >"$work/said"; then return 1; fi
+    cmp "$work/said" - <<<'budget.tsv: src/ops has 3 lines, 2 are allowed (take some out, or raise the row and say why)'
+    sed -i '$d' "$tree/src/ops/add.c"
+    : >"$tree/src/net/more.c"
+    if TREE=$tree scripts/budget.sh >"$work/said"; then return 1; fi
+    cmp "$work/said" - <<'END'
+budget.tsv: . has 5 files, 4 are allowed (take some out, or raise the row and say why)
+budget.tsv: src has 3 files, 2 are allowed (take some out, or raise the row and say why)
+END
+}
+
 passes 'rooms, files and arrows' draws
 passes 'arrows up are red, and sizes are not drawn' arrows_up_are_red
 passes 'a tree without rooms' flat_tree
 passes 'the pages of rooms' pages
 passes 'a page that is out of date' stale_page
 passes 'a page without its first paragraph' page_without_words
+passes 'the budget' budget
 exit $failed
