@@ -76,16 +76,18 @@ Q = @
 endif
 
 # Rooms (doc/architecture.md): what trains, what makes text, what looks on.
-SRC = $(wildcard src/*/*.c data/*/*.c dev/plan/*.c dev/check/*.c dev/draw/*.c)
+SRC = $(wildcard src/*/*.c data/*/*.c dev/plan/*.c dev/check/*.c dev/draw/*.c dev/show/*.c)
 OBJ = $(SRC:%.c=$(B)/%.o)
 HEADERS = $(wildcard src/*/*.h)
 LIB = $(B)/libpretrain.a
 BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
+# Names of earlier programs: each says which command took its place.
+MOVED = $(addprefix $(B)/,$(patsubst show_%.c,%,$(notdir $(wildcard dev/show/show_*.c))) dedup filter tokenize)
 FUZZ_OBJ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%.o,$(filter-out dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
 FUZZ = $(shell sed -n 's|^FUZZ.\([a-z0-9_]*\),.*|$(B)/fuzz/\1|p' dev/fuzz/*.c)
-TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c) test/layouts.c) # the last two: run by test_*.sh
+TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c) test/layouts.c test/parity.c) # mpi_* and the last two: run by scripts
 
-all: $(BIN) $(B)/course
+all: $(BIN) $(B)/course $(MOVED)
 
 # Everything is rebuilt when the flags change, or the CPU that -march=native stands for.
 CPU := $(shell { uname -m; grep -m2 -E '^(model name|flags|Features)' /proc/cpuinfo; } 2>/dev/null | cksum)
@@ -103,7 +105,7 @@ $(B)/setup: scripts/setup.sh $(B)/flags
 LITTLE = $(filter-out $(B)/dev/plan/scaling%,$(filter $(B)/dev/plan/% $(B)/dev/draw/%,$(OBJ)))
 $(LITTLE): private FLAGS := $(FLAGS:-O3=-O1)
 $(B)/dev/plan/guides_table.o: private FLAGS := $(FLAGS:-O3=-O0)
-$(filter $(addprefix $(B)/,src/net/% src/train/% src/record/% src/models/% dev/check/% dev/models/%),$(OBJ)): \
+$(filter $(addprefix $(B)/,src/net/% src/train/% src/record/% src/models/% dev/check/% dev/show/% data/commands/%),$(OBJ)): \
     private FLAGS := $(FLAGS:-O3=-O2)
 $(OBJ): $(B)/%.o: %.c $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
@@ -133,7 +135,11 @@ $(COMPUTES:%=$(B)/test/test_%) $(B)/test/layouts: private FLAGS := $(FLAGS:-O3=-
 $(B)/test/%: test/%.c $(LIB)
 	$(link) -lcmocka
 
-$(B)/course: dev/course/course.sh # a link: it looks for its assignments beside itself
+$(MOVED): scripts/moved.sh
+	@mkdir -p $(@D) && cp $< $@
+$(B)/grades: dev/course/grades.c $(LIB)
+	$(link)
+$(B)/course: dev/course/course.sh $(B)/grades # a link: it looks for its assignments beside itself
 	@mkdir -p $(@D) && ln -sfr $< $@
 
 # Parsers and what feeds them (doc/fuzz.md). exit() jumps back, so that die() does not end the program.
@@ -259,7 +265,7 @@ test-arm: $(B)/train $(B)/stories $(B)/prepare $(B)/export
 	@BUILD=$(B) test/arm.sh
 bench: $(B)/bench
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
-bench-data: $(B)/tokenize $(B)/stories $(B)/dedup $(B)/loader
+bench-data: $(B)/prepare $(B)/stories $(B)/show
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_data.sh | tee runs/bench_data.txt'
 bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
@@ -267,11 +273,11 @@ bench-gpu: $(B)/stories $(B)/prepare $(B)/plan
 	@mkdir -p runs && BUILD=$(B) NVCC='$(NVCC)' bash -o pipefail -c 'scripts/bench_gpu.sh | tee runs/bench_gpu.txt'
 attention-ladder:
 	@BUILD=$(B) NVCC='$(NVCC)' scripts/attention_ladder.sh
-parity: $(BIN)
+parity: $(BIN) $(B)/test/parity
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) test/parity.sh | tee runs/parity.txt'
 layouts: $(BIN) $(B)/test/layouts
 	@BUILD=$(B) test/test_layouts.sh random 60
-scaling: $(B)/stories $(B)/prepare $(B)/train $(B)/plan $(B)/scaling
+scaling: $(B)/stories $(B)/prepare $(B)/train $(B)/plan $(B)/show
 	@BUILD=$(B) SMALL=$(SMALL) scripts/scaling.sh
 same-bits: $(B)/train $(B)/export
 	@test/same_bits.sh '$(OLD)' $(B)
@@ -312,7 +318,7 @@ clean:
 ifneq ($(or $(filter-out help clean print-%,$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
 -include $(B)/setup
 endif
--include $(wildcard $(B)/*.d $(B)/steps/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
+-include $(wildcard $(BIN:=.d) $(B)/steps/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey

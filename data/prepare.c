@@ -5,6 +5,8 @@
 //   prepare encode           text -> token ids on one line
 //   prepare decode           token ids -> text
 //   prepare show             a run and the number of a sample -> the text that the run trains on there
+//   prepare filter, dedup    what quality rules and duplicates would take from a corpus, and why (data/commands)
+//   prepare tokenizer        trains, tries, converts and times tokenizers (data/commands)
 //   prepare RECIPE.toml      all of it and more, as the file says: filter, dedup, shuffle, several sources (recipe.h);
 //                            on several ranks too, with mpiexec in front
 //
@@ -36,6 +38,7 @@
 
 #include "base/check.h"
 #include "base/config.h"
+#include "data/commands/prepare.h"
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
@@ -74,6 +77,16 @@ static const struct {
     {"show", SHOW, "RUN: what a sample of its training is, as text; RUN is its folder or its config.toml"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
+static const struct { // with options of their own
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+} tools[] = {
+    {"filter", "what quality rules would remove from a corpus, and why", prepare_filter},
+    {"dedup", "exact and near duplicates, and pieces of an evaluation set", prepare_dedup},
+    {"tokenizer", "trains, tries, converts and times tokenizers", prepare_tokenizer},
+};
+enum { TOOLS = sizeof tools / sizeof *tools };
+#define NAMES "tokens, train-tokenizer, encode, decode, show, filter, dedup, tokenizer"
 
 // An option that another one leaves without effect is a misunderstanding.
 static void refuse_useless(const OptionSet *set)
@@ -94,6 +107,7 @@ static void print_help(OptionSet set)
         set.where = commands[c].bit;
         options_print(&set);
     }
+    for (int c = 0; c < TOOLS; c++) printf("\nprepare %s: %s (prepare %s --help)\n", tools[c].name, tools[c].help, tools[c].name);
     printf("\nprepare RECIPE.toml [--section.key=value]...: what the file says (--keys lists what it may say)\n");
     printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
 }
@@ -108,10 +122,10 @@ static int find_command(int argc, char **argv, OptionSet set)
         }
     size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
     if (n_name > 5 && strcmp(argv[1] + n_name - 5, ".toml") == 0) return 0;
-    if (argc < 2) die_usage("prepare: no command (tokens, train-tokenizer, encode, decode, show; --help says more)");
+    if (argc < 2) die_usage("prepare: no command (" NAMES "; --help says more)");
     for (int c = 0; c < COMMANDS; c++)
         if (strcmp(argv[1], commands[c].name) == 0) return commands[c].bit;
-    die_usage("prepare: '%s': not a command (tokens, train-tokenizer, encode, decode, show)", argv[1]);
+    die_usage("prepare: '%s': not a command (" NAMES ")", argv[1]);
 }
 
 static Options read_options(int argc, char **argv)
@@ -608,6 +622,8 @@ int main(int argc, char **argv)
         recipe_print_keys(stdout);
         return 0;
     }
+    for (int c = 0; argc > 1 && c < TOOLS; c++)
+        if (!strcmp(argv[1], tools[c].name)) return tools[c].run(argc - 1, argv + 1);
     Options o = read_options(argc, argv);
     if (!o.command) return do_recipe(argc, argv);
     Comm *world = launch_start(argv);

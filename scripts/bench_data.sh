@@ -27,4 +27,4 @@ fi
 echo
 if has 'datasketch, xxhash'; then "$python" dev/reference/bench_dedup.py "$build"; fi
 echo
-"$build/loader"
+"$build/show" loader

@@ -26,7 +26,7 @@ gen_rooms() {
     local page
     echo '| room | what is in it |'
     echo '|---|---|'
-    for page in src/*/README.md data/*/README.md dev/{check,draw,plan}/README.md; do
+    for page in src/*/README.md data/*/README.md dev/{check,draw,plan,show}/README.md; do
         echo "| [$(dirname "$page")](${up}$page) | $(awk '/^<!-- room -->/ { exit } NR > 2 && NF { printf "%s%s", n++ ? " " : "", $0 }' "$page") |"
     done
 }
@@ -118,11 +118,11 @@ gen_recompute() { fenced "$build/plan" recompute gpt2-124m; }
 gen_memory() { fenced memory_table; }
 memory_table() { "$build/plan" memory gpt2-124m >"$tmp/memory" && sed '/^tag *buffer/,$d' "$tmp/memory"; }
 gen_memory-table() { "$build/plan" table gpt2-124m; }
-gen_cp() { "$build/cp" 8192 4; }
+gen_cp() { "$build/show" cp 8192 4; }
 gen_recipe-keys() { "$build/prepare" --keys; }
 gen_guide-map() { awk -f scripts/guide_map.awk doc/guide_map.txt; }
-gen_filter() { "$build/filter" --list; }
-gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
+gen_filter() { "$build/prepare" filter --list; }
+gen_zero-holds() { "$build/show" zero holds gpt2-124m --ranks 4; }
 gen_zero-hybrid() { # 64 H100, 8 a node
     echo '| between nodes | GB/s of a GPU | GB, `--shard 0` | s a step | GB, `--shard 8` | s a step |'
     echo '|---|---:|---:|---:|---:|---:|'
@@ -164,14 +164,14 @@ gen_zero-slots() { # a rank's slots; weights sent by all ranks in a step
             END { printf "| `%s` | %.1f | %.3f |\n", setting, held, sent }'
     done
 }
-gen_collectives-ring() { fenced "$build/collectives" steps ring 4; }
-gen_collectives-cost() { fenced "$build/collectives" cost 8 5e-6 1e-10; }
-gen_mesh() { fenced "$build/mesh" 16 --pp 2 --cp 2 --tp 2 --ep 2; }
-gen_offload-need() { "$build/offload" need; }
-gen_pipeline-compare() { "$build/pipeline" compare --stages 4 --micro 8; }
+gen_collectives-ring() { fenced "$build/show" collectives steps ring 4; }
+gen_collectives-cost() { fenced "$build/show" collectives cost 8 5e-6 1e-10; }
+gen_mesh() { fenced "$build/show" mesh 16 --pp 2 --cp 2 --tp 2 --ep 2; }
+gen_offload-need() { "$build/show" offload need; }
+gen_pipeline-compare() { "$build/show" pipeline compare --stages 4 --micro 8; }
 gen_pipeline-grids() { fenced pipeline_grids; }
-pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v v-half v-min; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
-gen_pipeline-vees() { "$build/pipeline" compare --stages 8 --micro 32; }
+pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v v-half v-min; do "$build/show" pipeline $k --stages 4 --micro 8; echo; done; }
+gen_pipeline-vees() { "$build/show" pipeline compare --stages 8 --micro 32; }
 gen_pipeline-bytes() {
     echo '| schedule | activations of stage 0, GB | with full recomputation, GB |'
     echo '|---|---:|---:|'
@@ -185,8 +185,8 @@ gen_pipeline-bytes() {
         echo
     done
 }
-gen_pipeline-exchange() { "$build/pipeline" exchange --stages 16 --micro 128 --exchange 1; }
-gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --check; }
+gen_pipeline-exchange() { "$build/show" pipeline exchange --stages 16 --micro 128 --exchange 1; }
+gen_pipeline-proof() { fenced "$build/show" pipeline zb-v --stages 4 --micro 8 --check; }
 gen_plan-fits() { "$build/plan" memory gpt2-124m --gpu A10G | sed -n '/^A10G has/,$p'; }
 gen_plan-machines() { "$build/plan" machines; }
 gen_plan-published() { "$build/plan" published; }
@@ -206,7 +206,7 @@ gen_strategies() { BUILD=$build scripts/strategies.sh; }
 gen_packing-padded() { # the stories are the same on every machine
     "$build/stories" --bytes 4000000 --seed 1 --out "$tmp/stories" >/dev/null &&
         "$build/prepare" tokens --train "$tmp/stories/train.txt" --val-file "$tmp/stories/val.txt" --vocab 4096 --out "$tmp/stories" >/dev/null 2>&1 &&
-        "$build/packing" "$tmp/stories/train_000000.bin" padded 128 256 512 1024 2048 4096
+        "$build/show" packing "$tmp/stories/train_000000.bin" padded 128 256 512 1024 2048 4096
 }
 gen_guides-missing() { "$build/plan" guides missing; }
 gen_guides-agrees() { "$build/plan" guides agrees; }
@@ -283,37 +283,37 @@ gen_attention-ladder() { left_by attention_ladder.txt; } # scripts/attention_lad
 gen_diff-rounding() { [ -f runs/diff_rounding.txt ] && fenced cat runs/diff_rounding.txt; } # scripts/rounding_or_bug.sh rounding
 gen_planted() { [ -f runs/planted.txt ] && sed -n '/^| error/,$p' runs/planted.txt; } # dev/reference/check_planted.py >runs/planted.txt
 gen_diff-bug() { [ -f runs/diff_bug.txt ] && fenced cat runs/diff_bug.txt; } # scripts/rounding_or_bug.sh bug gelu_grad
-gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
-gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
+gen_optimizers-race() { left_by optimizers_race.md; }   # build/show optimizers race --steps 300 >runs/optimizers_race.md
+gen_optimizers-decay() { left_by optimizers_decay.md; } # build/show optimizers decay >runs/optimizers_decay.md
 gen_long-context() { left_by long_context.md; }         # scripts/long_context.sh
 gen_window() { left_by windows.md; }                    # scripts/window.sh
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
 gen_experts-bench() { left_by bench_experts.md; }       # build/bench swiglu moe experts >runs/bench_experts.md, with its commit
 gen_experts-stories() { left_by ablate_experts/table.md; } # the command in doc/experts.md
-gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # the drill of doc/monitor.md; build/curve runs/drill/metrics.jsonl >runs/curve.txt
-gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
-gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
+gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # the drill of doc/monitor.md; build/show curve runs/drill/metrics.jsonl >runs/curve.txt
+gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/show zero overlap >runs/zero_overlap.md
+gen_offload-measured() { left_by offload.md; }          # build/show offload measure runs >runs/offload.md
 gen_recipe-report() { [ -f runs/recipe.txt ] && fenced cat runs/recipe.txt; } # as scripts/recipes/stories.toml says, >runs/recipe.txt
 gen_scaling-forms() { # of the runs in the table above it
     awk '/<!-- scaling-measured -->/ { on = 1 } /<!-- .scaling-measured -->/ { on = 0 } on && /^c[0-9]/ { print $1, $2, $3, $5 }' \
         doc/scaling_fit.md >"$tmp/ladder"
-    fenced "$build/scaling" "$tmp/ladder" --predict 176576 20480000 --resamples 1 | sed -n '1p; /^other forms/,$p'
+    fenced "$build/show" scaling "$tmp/ladder" --predict 176576 20480000 --resamples 1 | sed -n '1p; /^other forms/,$p'
 }
 gen_scaling-measured() { # make scaling; without the held-out run what was known before it
     local file
     for file in runs/scaling/fit.txt runs/scaling/predicted.txt; do [ -f $file ] && fenced cat $file && return; done
 }
-gen_loader() { left_by loader.md; }                             # build/loader >runs/loader.md
+gen_loader() { left_by loader.md; }                             # build/show loader >runs/loader.md
 gen_launch-account() { # the command in doc/launch.md, | sed -n '/^account:/,/^  communication:/p' >runs/account.txt
     [ -f runs/account.txt ] && fenced cat runs/account.txt
 }
-gen_collectives-run() { [ -f runs/collectives.txt ] && fenced cat runs/collectives.txt; } # mpiexec -n 4 build/collectives run 4000000
+gen_collectives-run() { [ -f runs/collectives.txt ] && fenced cat runs/collectives.txt; } # mpiexec -n 4 build/show collectives run 4000000
 gen_attention-registers() { left_by attention_registers.md; } # dev/cuda_on_cpu/gpu.sh: needs nvcc
 gen_parity() { # make parity, or test/parity.sh --quick, which leave runs/parity.txt: one row in ten, and the last line
     [ -f runs/parity.txt ] && fenced awk '{ last = $0 } NR % 10 == 1 { print } END { print "..."; print last }' runs/parity.txt
 }
 gen_packing() { # the data of make run
-    [ -f runs/stories/data/train_000000.bin ] && "$build/packing" runs/stories/data/train_000000.bin 256 64 1024 0
+    [ -f runs/stories/data/train_000000.bin ] && "$build/show" packing runs/stories/data/train_000000.bin 256 64 1024 0
 }
 left_by() { [ -f "runs/$1" ] && cat "runs/$1"; }
 
@@ -367,20 +367,20 @@ while IFS='|' read -r picture command; do
     if [ $check = 1 ]; then echo "doc/$picture is out of date (run make docs)"; status=1
     else cp "$tmp/drawn.svg" "doc/$picture" && echo "doc/$picture drawn"; fi
 done <<'END'
-zero.svg|zero holds gpt2-124m --ranks 4 --svg
-collectives.svg|collectives draw ring,halving 4
-mesh.svg|mesh 16 --pp 2 --cp 2 --tp 2 --svg
-dedup.svg|dedup --curve
-tp.svg|tp tiny 4 --svg
-cp.svg|cp 8192 4 --svg
-pipeline.svg|pipeline compare --stages 4 --micro 8 --svg
-block.svg|draw block tiny
-casts.svg|draw casts tiny --numerics.dtype=bf16
-state.svg|draw state gpt2-124m
-recompute.svg|draw recompute gpt2-124m
-tiles.svg|draw tiles
-experts.svg|draw experts tiny-moe --moe.capacity=1
-slices.svg|draw slices tiny
+zero.svg|show zero holds gpt2-124m --ranks 4 --svg
+collectives.svg|show collectives draw ring,halving 4
+mesh.svg|show mesh 16 --pp 2 --cp 2 --tp 2 --svg
+dedup.svg|prepare dedup --curve
+tp.svg|show tp tiny 4 --svg
+cp.svg|show cp 8192 4 --svg
+pipeline.svg|show pipeline compare --stages 4 --micro 8 --svg
+block.svg|show draw block tiny
+casts.svg|show draw casts tiny --numerics.dtype=bf16
+state.svg|show draw state gpt2-124m
+recompute.svg|show draw recompute gpt2-124m
+tiles.svg|show draw tiles
+experts.svg|show draw experts tiny-moe --moe.capacity=1
+slices.svg|show draw slices tiny
 END
 # The rooms of the tree: a picture, and a page in each.
 if ! scripts/house.sh "$tmp/house.svg"; then status=1

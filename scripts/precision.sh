@@ -57,10 +57,10 @@ probe() { # FORMAT STEP
         --ckpt.resume=auto --eval.tokens=64 $(options "$1")
 }
 
-error_of() { # DIRECTORY REFERENCE UPDATE: the last line of build/gradients
+error_of() { # DIRECTORY REFERENCE UPDATE: the last line of build/show gradients
     local dump
     dump=$(printf 'dump/step_%08d' "$3")
-    "$build/gradients" "$dir/$1/$dump" "$dir/$2/$dump" | tail -n 1
+    "$build/show" gradients "$dir/$1/$dump" "$dir/$2/$dump" | tail -n 1
 }
 
 : >"$dir/errors"
@@ -82,8 +82,8 @@ for format in fp16 unscaled; do
     train "batch-$format" "${large[@]}" $(options "$format")
     echo "batch-$format 0 $(error_of "batch-$format" batch-fp32 1)" >>"$dir/errors"
 done
-"$build/overlay" "$dir/precision.svg" 'tiny, 300 steps of 1024 tokens' "$dir/fp32" "$dir/bf16" "$dir/fp16" "$dir/fp8"
-"$build/overlay" "$dir/precision_scale.svg" 'tiny, 60 steps of 16384 tokens: fp16 with and without a loss scale' \
+"$build/show" overlay "$dir/precision.svg" 'tiny, 300 steps of 1024 tokens' "$dir/fp32" "$dir/bf16" "$dir/fp16" "$dir/fp8"
+"$build/show" overlay "$dir/precision_scale.svg" 'tiny, 60 steps of 16384 tokens: fp16 with and without a loss scale' \
     "$dir/batch-fp32" "$dir/batch-fp16" "$dir/batch-unscaled"
 
 # ---- the tables, and the verdict

@@ -77,7 +77,7 @@ floor=$(value start floor_loss "c$C-$s") # of any run
 N=$("$build/plan" params scripts/scaling.toml --model.vocab=$V --model.channels=$held --model.ffn=$((4 * held)) |
     awk '$2 == "parameters" { print $1 }')
 fit() {
-    "$build/scaling" "$ladder" --floor "$floor" --held-out held --predict "$N" $held_tokens \
+    "$build/show" scaling "$ladder" --floor "$floor" --held-out held --predict "$N" $held_tokens \
         --svg "$dir/isoflop.svg" "$@"
 }
 stamp() {

@@ -38,7 +38,7 @@ for candidate in $cxx g++ clang++; do
     command -v "${candidate%% *}" >/dev/null 2>&1 && { cxx=$candidate; break; }
 done
 includes='-Isrc -I.'
-rooms='src/*/*.h data/*/*.h dev/plan/*.h dev/check/*.h dev/draw/*.h' sources='src/*/*.c data/*/*.c dev/plan/*.c dev/check/*.c dev/draw/*.c'
+rooms='src/*/*.h data/*/*.h dev/plan/*.h dev/check/*.h dev/draw/*.h dev/show/*.h' sources='src/*/*.c data/*/*.c dev/plan/*.c dev/check/*.c dev/draw/*.c dev/show/*.c'
 [ -d /usr/include/openblas ] && includes="$includes -I/usr/include/openblas"
 warn='-Wall -Wextra -Wno-unused-function -Werror -fopenmp -fsyntax-only' # inline functions are unused here
 mkdir "$tmp/aux"
@@ -131,7 +131,7 @@ awk '
     /^{/ { name = candidate; start = code }
     /^}/ && name != "" { if (code - start > 60) print "warn " file ": " name "() has " code - start " lines (budget 60)"; name = "" }
     END { over() }' $rooms $sources data/*.c dev/*.c test/*.[ch] train.c >"$tmp/sizes"
-for room in src/* data/*/ dev/plan dev/check dev/draw; do
+for room in src/* data/*/ dev/plan dev/check dev/draw dev/show; do
     n=$(find "$room" -maxdepth 1 -name '*.[ch]*' | wc -l)
     [ "$n" -le 32 ] || echo "warn ${room%/}: $n files (budget 32)" >>"$tmp/sizes"
 done

@@ -71,7 +71,7 @@ targets() { # TEST...
     local test
     for test; do
         case $test in
-        test_layouts.sh) echo build/test/layouts build/stories build/prepare build/pipeline ;;
+        test_layouts.sh) echo build/test/layouts build/stories build/prepare build/show pipeline ;;
         *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema
               [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" # has the same name
               test=${test%.sh} && [ -f "test/mpi_${test#test_}.c" ] && echo "build/test/mpi_${test#test_}" ;;

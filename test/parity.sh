@@ -1,5 +1,5 @@
 #!/bin/bash
-# test/parity.sh: build/parity on a corpus and two configurations of its own. `test/parity.sh --quick` runs an eleventh
+# test/parity.sh: build/test/parity on a corpus and two configurations of its own. `test/parity.sh --quick` runs an eleventh
 # of the layouts; `make parity` runs all. --keep DIR leaves everything in DIR.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
@@ -40,4 +40,4 @@ mkdir -p "$runs"
 parity_config gpt >"$work/gpt.toml"
 parity_config llama >"$work/llama.toml"
 parity_config experts >"$work/experts.toml"
-BUILD=$BUILD MPIEXEC=$launcher "$BUILD/parity" "$work" "${options[@]}"
+BUILD=$BUILD MPIEXEC=$launcher "$BUILD/test/parity" "$work" "${options[@]}"

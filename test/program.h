@@ -1,6 +1,6 @@
 // program: runs one of our programs from its test, in a directory of the test's own.
 //
-// Define PROGRAM ("diff") before including this, after cmocka.h; pass program_set_up and temp_dir_remove to
+// Define PROGRAM ("diff") before including this, after cmocka.h, and of build/show or build/prepare the PART; pass program_set_up and temp_dir_remove to
 // cmocka_run_group_tests.
 #ifndef TEST_PROGRAM_H
 #define TEST_PROGRAM_H
@@ -12,7 +12,11 @@
 
 #include "temp_dir.h"
 
+#ifndef PART
+#define PART ""
+#endif
 static char program[600], output[20000];
+static const char *part = PART; // a test of several parts changes it
 
 static int program_set_up(void **state)
 {
@@ -30,7 +34,7 @@ static int program_set_up(void **state)
 static int run(const char *arguments)
 {
     char command[1500];
-    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s %s 2>&1", dir, program, part, arguments);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     output[fread(output, 1, sizeof output - 1, p)] = 0;
@@ -49,6 +53,6 @@ static inline void expect_run(const char *arguments, int status, const char *wor
 {
     int got = run(arguments);
     if (got != status || !strstr(output, words))
-        fail_msg(PROGRAM " %s: expected status %d and '%s', got %d and:\n%s", arguments, status, words, got, output);
+        fail_msg(PROGRAM " %s %s: expected status %d and '%s', got %d and:\n%s", part, arguments, status, words, got, output);
 }
 #endif

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test/test_data_programs.sh: build/filter, build/dedup and build/prepare one after the other, on a corpus that is made
+# test/test_data_programs.sh: build/prepare filter, build/prepare dedup and build/prepare one after the other, on a corpus that is made
 # here, packed and not: the documents that reach the shards are the ones that should, and the counts add up.
 #
 # The corpus is like a crawl: good pages, pages that are too short, pages of signs, copies with other white space, and
@@ -50,8 +50,8 @@ ends_in_error() {
     [ $got = "$status" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q "^error: .*$words" "$work/err"
 }
 
-filter() { "$BUILD/filter" "$@"; }
-dedup() { "$BUILD/dedup" --threads 2 "$@"; }
+filter() { "$BUILD/prepare" filter "$@"; }
+dedup() { "$BUILD/prepare" dedup --threads 2 "$@"; }
 tokens() { "$BUILD/prepare" tokens --vocab 400 --val 0.25 "$@"; }
 same_shards() { # A B: the same tokenizer and tokens
     local file
@@ -186,8 +186,8 @@ broken_input_is_counted() {
         ends_in_error 1 'cut.txt.gz: byte 900: the gzip data end too early' "$@" "$work/cut.txt.gz"
         ends_in_error 1 'empty: no file in it' "$@" "$work/empty"
     }
-    refuses_both "$BUILD/filter"
-    refuses_both "$BUILD/dedup"
+    refuses_both "$BUILD/prepare" filter
+    refuses_both "$BUILD/prepare" dedup
     refuses_both "$BUILD/prepare" tokens --out "$work/bad" --input
 }
 
@@ -200,10 +200,10 @@ long_documents_are_bounded() {
     { printf '{"text": "'; cat "$dir/long.txt"; printf '"}\n{"text": "short"}\n'; } | gzip >"$dir/lines.jsonl.gz"
     printf '[recipe]\nout = "recipe"\n[source.a]\npath = "lines.jsonl.gz"\n[shards]\nval = 0\n' >"$dir/lines.toml"
     sed 's/lines.jsonl/text/' "$dir/lines.toml" >"$dir/text.toml"
-    for program in "filter --max-document @SIZE @INPUT" "dedup --max-document @SIZE @INPUT" \
+    for program in "prepare filter --max-document @SIZE @INPUT" "prepare dedup --max-document @SIZE @INPUT" \
         "prepare tokens --out @DIR/tokens --vocab 257 --val 0 --max-document @SIZE --input @INPUT" \
         "prepare train-tokenizer --out @DIR/tokenizer --vocab 257 --max-document @SIZE --input @INPUT" \
-        "tokenize count --tokenizer @DIR/../text --max-document @SIZE @INPUT" "prepare @RECIPE --tokenizer.vocab=257 --recipe.max_document=@SIZE"; do
+        "prepare tokenizer count --tokenizer @DIR/../text --max-document @SIZE @INPUT" "prepare @RECIPE --tokenizer.vocab=257 --recipe.max_document=@SIZE"; do
         long_document "$program" 1 lines.jsonl.gz
         grep -E '^1 lines too long|too_long 1$' "$dir/log"
         grep 'jsonl.gz:1: left out: the line is longer than 1048576 bytes (raise .*max.document)' "$dir/log"
@@ -216,11 +216,11 @@ long_documents_are_bounded() {
         ends_in_error 1 'text.gz: longer than 1048576 bytes (raise --max-document)' \
             "$BUILD/prepare" $program --tokenizer "$work/text" --max-document 1 "$dir/text.gz"
     done
-    ends_in_error 1 'longer than 1048576 bytes' "$BUILD/tokenize" decode --tokenizer "$work/text" --max-document 1 "$dir/text.gz"
+    ends_in_error 1 'longer than 1048576 bytes' "$BUILD/prepare" tokenizer decode --tokenizer "$work/text" --max-document 1 "$dir/text.gz"
     # Without the option: 64 MiB.
     for ((i = 0; i < 45; i++)); do cat "$dir/text.gz"; done >"$dir/bomb.gz"
     ends_in_error 1 'bomb.gz:1: document 1 is longer than 67108864 bytes (is the separator right? If it is, raise --max-document)' \
-        "$BUILD/filter" "$dir/bomb.gz"
+        "$BUILD/prepare" filter "$dir/bomb.gz"
 }
 
 long_document() { # PROGRAM SIZE INPUT: the program with the two in it; its output in $work/long/log
@@ -239,19 +239,19 @@ long_document() { # PROGRAM SIZE INPUT: the program with the two in it; its outp
 filter_options() {
     cd "$work"
     local filter
-    filter=$(cd "$OLDPWD" && realpath "$BUILD/filter")
+    filter=$(cd "$OLDPWD" && realpath "$BUILD/prepare")
     mkdir -p f && cd f
     # A dry run writes nothing.
-    "$filter" "$work/web.jsonl" >dry.txt 2>/dev/null
+    "$filter" filter "$work/web.jsonl" >dry.txt 2>/dev/null
     [ "$(ls)" = dry.txt ]
     cmp dry.txt "$work/run/filter.txt"
     # Rules, thresholds.
-    "$filter" --rules guide.words "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep "$all documents in, $short removed"
-    "$filter" --rules guide.words --set guide.words.min=49 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ', 0 removed'
-    "$filter" --rules guide.words --set guide.words.max=100 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ", $((all - signs)) removed"
-    "$filter" --list | grep '^| gopher.words |'
+    "$filter" filter --rules guide.words "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep "$all documents in, $short removed"
+    "$filter" filter --rules guide.words --set guide.words.min=49 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ', 0 removed'
+    "$filter" filter --rules guide.words --set guide.words.max=100 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ", $((all - signs)) removed"
+    "$filter" filter --list | grep '^| gopher.words |'
     # The page has the rules and an example with its source, and loads nothing from elsewhere.
-    "$filter" "$work/web.jsonl" --report page.html --examples 1 >/dev/null 2>&1
+    "$filter" filter "$work/web.jsonl" --report page.html --examples 1 >/dev/null 2>&1
     grep -q '<h2 id="gopher.words">' page.html
     grep -q 'web.jsonl:2</small>' page.html
     # The first page that is too short stands on the second line: in the text too, with the value and the paper.
@@ -259,38 +259,38 @@ filter_options() {
     if grep -iE '<script|src=|href="http' page.html; then return 1; fi
     tail -c 10 page.html | grep '</html>'
     # Text as input is cut as everywhere else; what is written says where it comes from.
-    "$filter" "$work/good.txt" --out kept.jsonl | tail -n 1 | grep "^$good documents in, 0 removed, $good kept"
+    "$filter" filter "$work/good.txt" --out kept.jsonl | tail -n 1 | grep "^$good documents in, 0 removed, $good kept"
     [ "$(wc -l <kept.jsonl)" = $good ]
     sed -n 3p kept.jsonl | grep "\"source\":\"$work/good.txt\",\"index\":2}\$"
-    "$filter" --separator 'no such' "$work/good.txt" | tail -n 1 | grep '^1 documents in'
+    "$filter" filter --separator 'no such' "$work/good.txt" | tail -n 1 | grep '^1 documents in'
     # Rules that edit: what is written is what is left, and the bytes add up.
     printf 'the river and the house are here for you.\nno mark at the end of this one\nthat is of some use to people.\n' >edit.txt
-    "$filter" --rules c4.line_end edit.txt --out edit.jsonl >edit.out
+    "$filter" filter --rules c4.line_end edit.txt --out edit.jsonl >edit.out
     grep '"text":"the river and the house are here for you.\\nthat is of some use to people.' edit.jsonl
     grep -v 'no mark' edit.jsonl
     [ "$(awk '$1 == "c4.line_end" { print $(NF - 1), $NF }' edit.out)" = '1 31' ]
     # Sources of a manifest.
     printf '[source.a]\npath = "%s"\n[source.b]\npath = "good.txt"\nseparator = "<|endoftext|>"\n' "$work/web.jsonl" >sources.toml
     cp "$work/good.txt" good.txt # paths are relative to the manifest's folder
-    "$filter" --manifest sources.toml >sources.txt 2>/dev/null
+    "$filter" filter --manifest sources.toml >sources.txt 2>/dev/null
     grep -q "^a: 1 files, $all documents" sources.txt
     grep -q "^b: 1 files, $good documents" sources.txt
     tail -n 1 sources.txt | grep "^$((all + good)) documents in, $((short + signs)) removed"
     # Errors: one line, and no output under its name.
-    ends_in_error 2 'no input' "$filter"
-    ends_in_error 2 "'--nonsense': no such option" "$filter" --nonsense 3 "$work/good.txt"
-    ends_in_error 2 '\-\-out: takes a value' "$filter" "$work/good.txt" --out
-    ends_in_error 2 'choose one' "$filter" "$work/good.txt" --separator x --separator-line y
-    ends_in_error 2 '\-\-field: no input is JSONL' "$filter" "$work/good.txt" --field body --out no.jsonl
-    ends_in_error 2 'guide.words.min is 100, above its max 50' "$filter" "$work/good.txt" --set guide.words.min=100 --set guide.words.max=50
-    ends_in_error 1 'has no effect: c4.bad_words is not among the rules' "$filter" "$work/good.txt" --bad-words "$work/good.txt"
+    ends_in_error 2 'no input' "$filter" filter
+    ends_in_error 2 "'--nonsense': no such option" "$filter" filter --nonsense 3 "$work/good.txt"
+    ends_in_error 2 '\-\-out: takes a value' "$filter" filter "$work/good.txt" --out
+    ends_in_error 2 'choose one' "$filter" filter "$work/good.txt" --separator x --separator-line y
+    ends_in_error 2 '\-\-field: no input is JSONL' "$filter" filter "$work/good.txt" --field body --out no.jsonl
+    ends_in_error 2 'guide.words.min is 100, above its max 50' "$filter" filter "$work/good.txt" --set guide.words.min=100 --set guide.words.max=50
+    ends_in_error 1 'has no effect: c4.bad_words is not among the rules' "$filter" filter "$work/good.txt" --bad-words "$work/good.txt"
     [ ! -e no.jsonl.tmp ]
-    ends_in_error 1 "examples: 'x'" "$filter" "$work/good.txt" --examples x
-    ends_in_error 1 'missing: cannot read: No such file' "$filter" missing
-    ends_in_error 1 'no/such.jsonl.tmp: cannot write' "$filter" "$work/good.txt" --out no/such.jsonl
-    ends_in_error 1 'let the name end in .jsonl' "$filter" "$work/good.txt" --out kept.txt
-    ends_in_error 1 'let the name end in .jsonl' "$filter" "$work/good.txt" --out kept.jsonl.gz
-    ends_in_error 1 'web.jsonl:[0-9]*: not JSON' "$filter" "$work/web.jsonl" --strict --out strict.jsonl
+    ends_in_error 1 "examples: 'x'" "$filter" filter "$work/good.txt" --examples x
+    ends_in_error 1 'missing: cannot read: No such file' "$filter" filter missing
+    ends_in_error 1 'no/such.jsonl.tmp: cannot write' "$filter" filter "$work/good.txt" --out no/such.jsonl
+    ends_in_error 1 'let the name end in .jsonl' "$filter" filter "$work/good.txt" --out kept.txt
+    ends_in_error 1 'let the name end in .jsonl' "$filter" filter "$work/good.txt" --out kept.jsonl.gz
+    ends_in_error 1 'web.jsonl:[0-9]*: not JSON' "$filter" filter "$work/web.jsonl" --strict --out strict.jsonl
     [ ! -e strict.jsonl ]
 }
 
@@ -299,20 +299,20 @@ outputs_stay_apart() {
     mkdir -p "$work/o/in/deep"
     cp "$work/good.txt" "$work/o/in"
     local o=$work/o
-    ends_in_error 1 'same.jsonl: is being written already' "$BUILD/filter" "$o/in" --out "$o/same.jsonl" --report "$o/same.jsonl"
+    ends_in_error 1 'same.jsonl: is being written already' "$BUILD/prepare" filter "$o/in" --out "$o/same.jsonl" --report "$o/same.jsonl"
     ends_in_error 1 'same.jsonl: is being written already' \
-        "$BUILD/dedup" "$o/in" --write "$o/same.jsonl" --removed "$o/in/../same.jsonl"
-    ends_in_error 1 'kept.jsonl: lies in the input folder' "$BUILD/filter" "$o/in" --out "$o/in/kept.jsonl"
-    ends_in_error 1 'kept.jsonl: lies in the input folder' "$BUILD/dedup" "$o/in" --write "$o/in/deep/kept.jsonl"
-    ends_in_error 1 'no/page.html.tmp: cannot write' "$BUILD/filter" "$o/in" --out "$o/kept.jsonl" --report "$o/no/page.html"
+        "$BUILD/prepare" dedup "$o/in" --write "$o/same.jsonl" --removed "$o/in/../same.jsonl"
+    ends_in_error 1 'kept.jsonl: lies in the input folder' "$BUILD/prepare" filter "$o/in" --out "$o/in/kept.jsonl"
+    ends_in_error 1 'kept.jsonl: lies in the input folder' "$BUILD/prepare" dedup "$o/in" --write "$o/in/deep/kept.jsonl"
+    ends_in_error 1 'no/page.html.tmp: cannot write' "$BUILD/prepare" filter "$o/in" --out "$o/kept.jsonl" --report "$o/no/page.html"
     [ ! -e "$o/same.jsonl" ] && [ ! -e "$o/kept.jsonl" ]
     # A limit on the size of files is an error like a full disk.
     too_large() { # PROGRAM ARGUMENT...
         (ulimit -f 1 && "$BUILD/$1" "${@:2}" >/dev/null 2>"$work/err") && return 1
         tail -n 1 "$work/err" | grep -q '^error: .*File too large'
     }
-    too_large filter "$work/web.jsonl" --out "$o/limit.jsonl"
-    too_large dedup "$work/run/kept.jsonl" --write "$o/limit.jsonl"
+    too_large prepare filter "$work/web.jsonl" --out "$o/limit.jsonl"
+    too_large prepare dedup "$work/run/kept.jsonl" --write "$o/limit.jsonl"
     too_large prepare tokens --input "$work/good.txt" --out "$o/limit"
     # A file may be cleaned in place; a pipe stays a pipe.
     cp "$work/run/kept.jsonl" "$o/kept.jsonl"
@@ -330,7 +330,7 @@ outputs_stay_apart() {
 # 2 of 6 and 2. Rows of 8: padded 5, packed 6 + 2 | 3 + 3 + 1.
 packing_beside_padding() {
     printf '\0\0\1\0\1\0\0\0\1\0\1\0\0\0\1\0\0\0\1\0\1\0\1\0\1\0\1\0\0\0' >"$work/five.bin"
-    "$BUILD/packing" "$work/five.bin:uint16" padded 4 8 | tr -s ' ' >"$work/padded"
+    "$BUILD/show" packing "$work/five.bin:uint16" padded 4 8 | tr -s ' ' >"$work/padded"
     grep -qxF '5 documents, 15 tokens, 3.0 a document' "$work/padded"
     grep -qxF '| 4 | 6 | 62.50 % | 4 | 93.75 % | +50.0 % |' "$work/padded"
     grep -qxF '| 8 | 5 | 37.50 % | 2 | 93.75 % | +150.0 % |' "$work/padded"

@@ -1,8 +1,9 @@
-// test_dedup_program: build/dedup: where documents begin and end, what it writes, contamination, errors with file and
+// test_dedup_program: build/prepare dedup: where documents begin and end, what it writes, contamination, errors with file and
 // line. (What it finds: test_dedup, test_contamination.)
 #include "test/test.h"
 
-#define PROGRAM "dedup"
+#define PROGRAM "prepare"
+#define PART "dedup"
 #include "program.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// drawings: what build/collectives, mesh, tp, zero and draw draw is well-formed and has the right
+// drawings: what build/show collectives, mesh, tp, zero and draw draw is well-formed and has the right
 // marks, counted by hand for small groups. (The programs check their data themselves before they draw.)
 // deeper: the time lines of two real ranks
 #include <math.h>
@@ -10,13 +10,9 @@
 
 #include "tags.h"
 
-#define PROGRAM "collectives"
+#define PROGRAM "show"
+#define PART "collectives"
 #include "program.h"
-
-static void use(const char *name) // another program of the same directory
-{
-    strcpy(strrchr(program, '/') + 1, name);
-}
 
 static char *picture(const char *arguments)
 {
@@ -62,7 +58,7 @@ TEST(test_collectives)
     } CASE[] = {{"draw ring 4", 7, 40, 24}, {"draw halving 4", 5, 28, 16}, {"draw tree 4", 5, 28, 6},
                 {"draw direct 4", 7, 40, 24},
                 {"draw hierarchical 4", 5, 28, 16}, {"draw ring,halving 4", 12, 68, 40}};
-    use("collectives");
+    part = "collectives";
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++)
         DRAWS(CASE[i].draw, {"class=\"whole\"", CASE[i].whole}, {"class=\"arrow\"", CASE[i].messages},
               {"class=\"part\"", CASE[i].rows * 16 - CASE[i].whole});
@@ -79,7 +75,7 @@ TEST(test_mesh)
         int tp, cp, pp, dp, ranks, ep;
     } CASE[] = {{"16 --pp 2 --cp 2 --tp 2 --svg", 8, 8, 8, 4, 16, 1}, {"12 --pp 3 --tp 2 --svg", 6, 0, 8, 2, 12, 1},
                 {"4 --ep 2 --svg", 4, 0, 0, 3, 4, 2}, {"1 --svg", 1, 0, 0, 0, 1, 1}};
-    use("mesh");
+    part = "mesh";
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++)
         DRAWS(CASE[i].draw, {"class=\"tp\"", CASE[i].tp}, {"class=\"cp\"", CASE[i].cp}, {"class=\"pp\"", CASE[i].pp},
               {"class=\"dp\"", CASE[i].dp},
@@ -92,7 +88,7 @@ TEST(test_mesh)
 // thrice.
 TEST(test_tp)
 {
-    use("tp");
+    part = "tp";
     for (int ranks = 2; ranks <= 4; ranks *= 2) {
         char *command = formatted("tiny %d --svg", ranks);
         DRAWS(command, {"fill=\"none\" stroke=\"#b8c0c8\"/>", 2 * ranks * (8 + 3)}, // two panels
@@ -103,7 +99,7 @@ TEST(test_tp)
 // The time line of real ranks. A model of 8 units: 8 forwards (the head's too) and 8 backwards a step.
 TEST(test_timeline)
 {
-    use("zero");
+    part = "zero";
     if (!deeper()) skip();
     for (int stage = 0; stage <= 3; stage += 3) {
         char command[1200];
@@ -131,7 +127,7 @@ TEST(test_timeline)
 // the gradients of qkv and of SwiGLU's two are rewritten in place.
 TEST(test_block)
 {
-    use("draw");
+    part = "draw";
     DRAWS("block tiny", {"rotate(-90)", 19}, {"opacity=\"0.28\"", 1 + 1 + 12 + 7 + 3}, {"l6 11h-12z", 6 + 1},
           {">3 C</text>", 2}, {">4 C</text>", 3}, {">forward</text>", 1}, {">backward</text>", 1});
     DRAWS("block tiny-llama", {"rotate(-90)", 23}, {">rope_backward</text>", 1}, {">swiglu_forward</text>", 1},
@@ -143,7 +139,7 @@ TEST(test_block)
 // norms, four matrices and the embedding: 8 columns, and the legend.
 TEST(test_casts)
 {
-    use("draw");
+    part = "draw";
     DRAWS("casts tiny --numerics.dtype=bf16", {">bf16</text>", 5 + 1}, {">fp32</text>", 6 + 1}, {">adamw</text>", 1},
           {"l6 11h-12z", 1 + 1 + 2 + 4 + 1 + 1});
     DRAWS("casts tiny --numerics.dtype=fp16", {">fp16</text>", 5 + 1}, {">bf16</text>", 0});
@@ -152,7 +148,7 @@ TEST(test_casts)
 // 4 weights, 4 gradients, 8 of AdamW; in 16 bits 2 weights more. 8-bit AdamW: 10 + 2 and two scales for 2048.
 TEST(test_state)
 {
-    use("draw");
+    part = "draw";
     DRAWS("state gpt2-124m", {">16 bytes</text>", 1}, {">18 bytes</text>", 2}, {">12.01 bytes</text>", 1},
           {">14 bytes</text>", 1}, {">10 bytes</text>", 1}, {">master weights</text>", 7}, {">exp_avg</text>", 4});
 }
@@ -162,7 +158,7 @@ TEST(test_state)
 // cheap in one. Each has a box in the legend, which has no white edge.
 TEST(test_recompute)
 {
-    use("draw");
+    part = "draw";
     DRAWS("recompute gpt2-124m", {"#1f2933\" stroke=\"#ffffff\"", 12 * 4 + 6 + 3}, {"#2f7d4f\" stroke=\"#ffffff\"", 48},
           {"#2563a8\" stroke=\"#ffffff\"", 72}, {"#d1571b\" stroke=\"#ffffff\"", 36}, {">2444 MB, 100%</text>", 1},
           {">+15.2% operations</text>", 1}, {">2 sets of buffers</text>", 1}, {">4 sets of buffers</text>", 1});
@@ -172,7 +168,7 @@ TEST(test_recompute)
 // (300 301 / 2 + 724 300) / T^2; documents of 380, 320 and 324 tokens.
 TEST(test_tiles)
 {
-    use("draw");
+    part = "draw";
     DRAWS("tiles", {">48 tiles, 52.9% of T x T computed, 50.0% needed</text>", 1},
           {" computed, 25.0% needed</text>", 1}, {" computed, 16.8% needed</text>", 1});
 }
@@ -180,7 +176,7 @@ TEST(test_tiles)
 // 32 slots of 16 tokens: each is a row or dropped, and with a capacity of 1 an expert has at most 4 rows.
 TEST(test_experts)
 {
-    use("draw");
+    part = "draw";
     for (int capacity = 0; capacity < 2; capacity++) {
         char *text = picture(capacity ? "experts tiny-moe --moe.capacity=1" : "experts tiny-moe --moe.capacity=0");
         int dropped = count_of(text, ">x</text>"), rows = count_of(text, "width=\"26.0\"");
@@ -200,7 +196,7 @@ TEST(test_experts)
 // it, and of their replicas each a part.
 TEST(test_slices)
 {
-    use("draw");
+    part = "draw";
     DRAWS("slices tiny", {">1848 elements</text>", 1}, {">6248 elements</text>", 2}, {">2040 elements</text>", 1},
           {">model_00000: 3984 elements</text>", 1}, {">model_00001: 3984 elements</text>", 1},
           {">model_00002: 4208 elements</text>", 1}, {">model_00003: 4208 elements</text>", 1});
@@ -230,7 +226,7 @@ TEST(test_refused)
         {"draw", "slices tiny --to tp x.svg", 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        use(rows[i].program);
+        part = rows[i].program;
         expect_run(rows[i].arguments, rows[i].status, "");
     }
 }

@@ -59,12 +59,12 @@ each_program_under() { # KB...
     for kb; do
         limit="-v $kb"
         works_or_says 'memory|threads: ' "$BUILD/bench" demo --steps 1 --threads 2
-        works_or_says 'memory|threads: ' "$BUILD/offload" need
-        works_or_says 'memory|threads: ' "$BUILD/optimizers" --help
-        works_or_says 'memory|threads: ' "$BUILD/parity" --list
-        works_or_says 'memory|threads: ' "$BUILD/tp" "$work/gpt.toml" 2
-        works_or_says 'memory|threads: ' "$BUILD/zero" --help
-        works_or_says 'memory|threads: ' "$BUILD/collectives" --help
+        works_or_says 'memory|threads: ' "$BUILD/show" offload need
+        works_or_says 'memory|threads: ' "$BUILD/show" optimizers --help
+        works_or_says 'memory|threads: ' "$BUILD/test/parity" --list
+        works_or_says 'memory|threads: ' "$BUILD/show" tp "$work/gpt.toml" 2
+        works_or_says 'memory|threads: ' "$BUILD/show" zero --help
+        works_or_says 'memory|threads: ' "$BUILD/show" collectives --help
     done
 }
 

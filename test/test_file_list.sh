@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 n=5000
 [ -z "${TEST_LONG:-}" ] || n=100000
 
-filter() { "$BUILD/filter" --rules guide.words --set guide.words.min=0 "$@"; }
+filter() { "$BUILD/prepare" filter --rules guide.words --set guide.words.min=0 "$@"; }
 tokens() { "$BUILD/prepare" tokens --vocab 300 "$@"; }
 refused() { # WORDS COMMAND...: one line that has them
     local words=$1 status=0

@@ -175,7 +175,7 @@ G9-1 Right
   guide 65504
   run   mpiexec -n 4 build/train tiny --parallel.tp=2 --parallel.pp=2
   needs data
-  run   build/loader
+  run   build/show loader
   rows  a c
   needs time
   run   make scaling SMALL=1
@@ -198,7 +198,7 @@ done <<'END'
   run   build/plan formats;  says  65505
   run   build/train tiny --optim.gone=1;  needs data
   run   mpiexec -n 3 build/train tiny --parallel.tp=2;  needs data
-  run   build/loader --gone;  needs time
+  run   build/show loader --gone;  needs time
   run   build/gone;  needs time
   run   make gone;  needs time
   gone  because;  run   build/plan formats

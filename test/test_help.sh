@@ -8,38 +8,45 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/help.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0 n=0
 
-ask() { # PROGRAM WORD: sets status; what it says is in $work/out and $work/err
+ask() { # COMMAND...: sets status; what it says is in $work/out and $work/err
     status=0
-    timeout 60 "$1" "$2" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    timeout 60 "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
 }
-helps() { # PROGRAM
+helps() { # PROGRAM [PART]
     local word
     for word in --help -h; do
-        ask "$1" $word
-        [ $status = 0 ] && [ ! -s "$work/err" ] && head -n 1 "$work/out" | grep -q "^usage: .*${1##*/}" || return 1
+        ask "$@" $word
+        [ $status = 0 ] && [ ! -s "$work/err" ] && head -n 1 "$work/out" | grep -q "^usage: .*${1##*/}${2:+ $2}" || return 1
         [ "$(wc -l <"$work/out")" -ge 2 ] || return 1
     done
 }
-refuses() { # PROGRAM: a word that is no option
-    ask "$1" --nonsense
+refuses() { # PROGRAM [PART]: a word that is no option
+    ask "$@" --nonsense
     [ $status = 2 ] && [ ! -s "$work/out" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q '^error: ' "$work/err"
 }
-misses_its_output() { # PROGRAM
+misses_its_output() { # PROGRAM [PART]
     status=0
-    timeout 60 "$1" --help >/dev/full 2>"$work/err" </dev/null || status=$?
+    timeout 60 "$@" --help >/dev/full 2>"$work/err" </dev/null || status=$?
     [ $status = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q '^error: standard output: ' "$work/err"
 }
 
-for source in train.c data/*.c dev/*.c; do
-    program=$BUILD/$(basename "$source" .c)
+checked() { # PROGRAM [PART]
     n=$((n + 1))
     for what in helps refuses misses_its_output; do
-        if $what "$program"; then continue; fi
-        echo "not ok ${program##*/} $what"
+        if $what "$@"; then continue; fi
+        echo "not ok ${*##*/} $what"
         head -n 5 "$work/out" "$work/err" | sed 's/^/  /'
         failed=1
     done
+}
+for source in train.c data/*.c dev/*.c; do checked "$BUILD/$(basename "$source" .c)"; done
+for source in dev/show/show_*.c data/commands/prepare_*.c; do
+    name=$(basename "$source" .c)
+    checked "$BUILD/${name%%_*}" "${name#*_}"
 done
+checked "$BUILD/grades"
+"$BUILD/zero" holds >"$work/out" 2>&1
+[ $? = 2 ] && [ "$(cat "$work/out")" = "error: zero: it is a command of another program now: $BUILD/show zero holds" ] || { echo 'not ok an earlier name'; failed=1; }
 launcher=$(command -v mpiexec.hydra || command -v mpiexec)
 if ! "$launcher" -n 2 "$BUILD/train" --help >"$work/out" 2>"$work/err" </dev/null || [ -s "$work/err" ]; then
     echo 'not ok ranks that are asked for help'

@@ -62,7 +62,7 @@ at_random() { # N SEED: a table
 {
     "$BUILD/stories" --bytes 200000 --seed 3 --out "$work/text" &&
         "$BUILD/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 509 --out "$work/data" &&
-        uneven_corpus && "$BUILD/pipeline" 1f1b --stages 2 --micro 4 --csv "$work/data/mine.csv"
+        uneven_corpus && "$BUILD/show" pipeline 1f1b --stages 2 --micro 4 --csv "$work/data/mine.csv"
 } >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 circle=core random=0 tab=$'\t'
 [ -z "${TEST_LONG:-}" ] || circle=long random=8

@@ -168,7 +168,7 @@ compressed() {
 # ---- gradients of fp16 against fp32, through dumps
 
 # doc/precision.md bounds the error of a matrix's gradient: |dg| <= eps |g| with 3 eps^2 = K 2^-22, K = 25 L
-# + 9 stored arrays and L = 2 blocks. build/gradients has the largest of these errors. A dump that kept the loss scale is
+# + 9 stored arrays and L = 2 blocks. build/show gradients has the largest of these errors. A dump that kept the loss scale is
 # 65536 times too large, which build/diff's bound would see as well.
 fp16_dump_is_near() {
     local eps
@@ -177,7 +177,7 @@ fp16_dump_is_near() {
     eps=$(awk 'BEGIN { print sqrt((25 * 2 + 9) * 2 ^ -22 / 3) }')
     "$BUILD/diff" "$runs/grad16" "$runs/grad32" >"$work/diff"
     tail -n 1 "$work/diff" | grep -q '^rounding: '
-    "$BUILD/gradients" "$runs/grad16" "$runs/grad32" >"$work/gradients"
+    "$BUILD/show" gradients "$runs/grad16" "$runs/grad32" >"$work/gradients"
     less "$(sed -n 's/^worst matrix \([^,]*\),.*/\1/p' "$work/gradients")" "$eps"
     less 0 "$(sed -n 's/^worst matrix \([^,]*\),.*/\1/p' "$work/gradients")"
     if "$BUILD/diff" "$runs/grad16" "$runs/grad32" --exact >"$work/diff"; then return 1; fi # they do differ

@@ -8,7 +8,8 @@
 
 #include "packing_fill.h"
 #include "base/rng.h"
-#define PROGRAM "packing"
+#define PROGRAM "show"
+#define PART "packing"
 #include "program.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-// pipeline_draw and build/pipeline: the grid, letter by letter; every mark of the picture is at its time;
+// pipeline_draw and build/show pipeline: the grid, letter by letter; every mark of the picture is at its time;
 // the trace has the shape that Perfetto opens; the program's summary, files and refusals.
 #include "dev/draw/pipeline_draw.h"
 
@@ -10,7 +10,8 @@
 
 #include "test/test.h"
 
-#define PROGRAM "pipeline"
+#define PROGRAM "show"
+#define PART "pipeline"
 #include "program.h"
 
 static PipelineTimeline play(PipelineSchedule schedule, int p, int m, int v, const PipelineTimes *times)

@@ -1,8 +1,9 @@
-// Tests of build/tokenize: every command once, and what it refuses.
+// Tests of build/prepare tokenizer: every command once, and what it refuses.
 
 #include "test/test.h"
 
-#define PROGRAM "tokenize"
+#define PROGRAM "prepare"
+#define PART "tokenizer"
 #include "program.h"
 
 static const char sample[] = "aaabd aaabac<|endoftext|>\nit's aaab, caf\xC3\xA9 \xFF 123";

@@ -31,7 +31,7 @@ page_of_a_run() {
     last=$(value end val_loss "$runs/gpt/metrics.jsonl")
     grep -q 'class="state finished"' "$page"
     grep -q ">$(printf '%.4f' "$last")<" "$page"
-    "$BUILD/plot" "$runs/gpt" --html "$work/again.html" | grep -qx "$work/again.html"
+    "$BUILD/show" plot "$runs/gpt" --html "$work/again.html" | grep -qx "$work/again.html"
     cmp <(sed '/data-now=/d; /<footer>/d' "$page") <(sed '/data-now=/d; /<footer>/d' "$work/again.html")
 }
 

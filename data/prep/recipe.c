@@ -23,7 +23,7 @@
 //
 // Rejected: a graph of stages that the user wires together (there is one sensible order: cheap before expensive, whole
 // pages before pairs of pages, text before tokens), and an independent program for each stage (the user would have to
-// keep track of them; build/filter and build/dedup exist for inspection).
+// keep track of them; build/prepare filter and build/prepare dedup exist for inspection).
 //
 // Before any work recipe_run checks the inputs: after that no stage will refuse a value of the recipe or a file that it
 // names, and none of these files is a pipe or lies where a stage empties folders. A stage whose settings changed
@@ -59,7 +59,7 @@ static const ConfigKey rows[] = {
     ROW(recipe, max_document, INTEGER, "64", "[1, 4095]", "MiB",
         "a longer line of JSONL or row of Parquet is left out, a longer text is an error"),
     ROW(recipe, memory, INTEGER, "256", "[1, 1048576]", "MiB", "for sorting in [dedup]; changes no byte"),
-    ROW(filter, rules, STRING, "", "", "", "rules and sets of build/filter --list; none: no filter"),
+    ROW(filter, rules, STRING, "", "", "", "rules and sets of build/prepare filter --list; none: no filter"),
     ROW(filter, set, STRING, "", "", "", "thresholds: \"gopher.words.min=60, gopher.words.max=1e5\""),
     ROW(filter, bad_words, STRING, "", "", "", "the list of c4.bad_words"),
     ROW(dedup, exact, BOOL, "false", "", "", "remove documents with the same normalized text"),

@@ -12,7 +12,7 @@
 // small part of the work; so the counts and the hash of a file come from one reading of the whole file.
 //
 // Every thread has a filter of its own: rules judge each document independently, and counts are added up. Examples
-// are not kept, because which came first would depend on threads: build/filter --report shows them.
+// are not kept, because which came first would depend on threads: build/prepare filter --report shows them.
 //
 // Rejected: threads that read (one unpacks and parses faster than the rules judge on several), a position in the
 // packed file at which to resume (gzip has none), and one file for several ranks (each would unpack and cut all of it

@@ -1,4 +1,4 @@
-// pictures: ideas of the chapters, drawn from the functions and tables that training itself uses (build/draw).
+// pictures: ideas of the chapters, drawn from the functions and tables that training itself uses (build/show draw).
 #ifndef PICTURES_H
 #define PICTURES_H
 #include "base/config.h"

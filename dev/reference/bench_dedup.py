@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times build/dedup and datasketch 2 on the same documents, side by side: signatures, bands and candidates.
+"""Times build/prepare dedup and datasketch 2 on the same documents, side by side: signatures, bands and candidates.
 
 datasketch is used in its fastest way, one batch of n-grams a document, both with its default hash function sha1 and
 with xxhash. Both sides read, normalize and cut into n-grams what they hash; ours also compares the candidates.
@@ -52,7 +52,7 @@ def ours(path, threads):
     """Documents a second of processor time, including the program's start; and of wall-clock time."""
     begun = resource.getrusage(resource.RUSAGE_CHILDREN)
     env = dict(os.environ, OMP_WAIT_POLICY="passive")  # a waiting thread takes no time from the others
-    text = subprocess.run([os.path.join(BUILD, "dedup"), "--bench", "--threads", str(threads), path], check=True,
+    text = subprocess.run([os.path.join(BUILD, "prepare"), "dedup", "--bench", "--threads", str(threads), path], check=True,
                           capture_output=True, text=True, env=env).stdout
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
     work = end.ru_utime + end.ru_stime - begun.ru_utime - begun.ru_stime
@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory() as folder:
         theirs = [datasketch(small, sha1_hash32), datasketch(small, lambda b: xxhash.xxh3_64_intdigest(b) & 0xFFFFFFFF)]
         (one, one_wall), (two, two_wall) = ours(large, 1), ours(large, 2)
         rounds.append(theirs + [one, two, one_wall, two_wall])
-    names = ["datasketch, sha1", "datasketch, xxh3", "build/dedup, 1 thread", "build/dedup, 2 threads"]
+    names = ["datasketch, sha1", "datasketch, xxh3", "build/prepare dedup, 1 thread", "build/prepare dedup, 2 threads"]
     print("| near-duplicates | documents a second of the processor | of the faster datasketch | by the clock |")
     print("|---|---|---|---|")
     for k, name in enumerate(names):

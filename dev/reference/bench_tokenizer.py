@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times build/tokenize, Hugging Face tokenizers and tiktoken on the same text: MB/s and ratios, as a table.
+"""Times build/prepare tokenizer, Hugging Face tokenizers and tiktoken on the same text: MB/s and ratios, as a table.
 
 Training: from text in memory to a vocabulary, on 2 threads, in wall-clock and in processor time. Encoding: from
 documents in memory to ids, with GPT-2's expression and the vocabulary just trained, on one thread, in processor time,
@@ -35,12 +35,12 @@ args.add_argument("--train", action="store_true")  # for the process in which th
 args.add_argument("file", nargs="?")
 args = args.parse_args()
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-TOKENIZE = os.path.join(args.build, "tokenize")
+TOKENIZE = [os.path.join(args.build, "prepare"), "tokenizer"]
 
 
 def tokenize(*arguments):
     room = [] if arguments[0] == "convert" else ["--max-document", "4095"]  # texts of any size
-    return subprocess.run([TOKENIZE, *map(str, arguments), *room], check=True, capture_output=True).stdout
+    return subprocess.run([*TOKENIZE, *map(str, arguments), *room], check=True, capture_output=True).stdout
 
 
 def read(path):
@@ -61,7 +61,7 @@ def train(path):
     print(time.perf_counter() - start, time.process_time() - work)
 
 
-def speed(line):  # of a row of build/tokenize bench: training MB/s, its MB/CPU s, encoding MB/s, its MB/CPU s
+def speed(line):  # of a row of build/prepare tokenizer bench: training MB/s, its MB/CPU s, encoding MB/s, its MB/CPU s
     return [float(x) if x != "-" else None for x in line.split()[1:]]
 
 

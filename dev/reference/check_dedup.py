@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares build/dedup with datasketch 2 on the same permutations: candidates, clusters, and the choice of bands.
+"""Compares build/prepare dedup with datasketch 2 on the same permutations: candidates, clusters, and the choice of bands.
 
 datasketch's "affine32" mixes a hash (MurmurHash3's finalizer) before it permutes it. Ours is mixed already, so it is
 handed over unmixed: the hash function here undoes what datasketch will do. The permutations are ours, drawn by a second
@@ -20,7 +20,7 @@ import xxhash
 from datasketch import MinHash, MinHashLSH
 from datasketch.lsh import _optimal_param
 
-DEDUP = os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build", "dedup")
+DEDUP = [os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build", "prepare"), "dedup"]
 NGRAM, PERMUTATIONS, THRESHOLD, SEED = 13, 128, 0.8, 7
 MASK = 0xFFFFFFFF
 
@@ -93,7 +93,7 @@ def clusters(n, pairs):
 
 def ours(folder, n, *options):
     out = os.path.join(folder, "clusters")
-    subprocess.run([DEDUP, "--seed", str(SEED), "--clusters", out, *options, os.path.join(folder, "corpus.jsonl")],
+    subprocess.run([*DEDUP, "--seed", str(SEED), "--clusters", out, *options, os.path.join(folder, "corpus.jsonl")],
                    check=True, stdout=subprocess.DEVNULL)
     keep = list(range(n))
     for line in open(out):
@@ -108,7 +108,7 @@ def check_bands():
     with tempfile.TemporaryDirectory() as folder:
         for n_perm in (16, 64, 100, 128, 256):
             for threshold in (0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95):
-                text = subprocess.run([DEDUP, "--permutations", str(n_perm), "--threshold", str(threshold), "--curve",
+                text = subprocess.run([*DEDUP, "--permutations", str(n_perm), "--threshold", str(threshold), "--curve",
                                        os.path.join(folder, "curve.svg")], check=True, capture_output=True, text=True).stdout
                 found = tuple(map(int, re.search(r"(\d+) bands of (\d+) rows", text).groups()))
                 assert found == _optimal_param(threshold, n_perm, 0.5, 0.5), (n_perm, threshold, found)

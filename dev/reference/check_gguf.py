@@ -3,7 +3,7 @@
 
 Part 1, models of ours: trains a few steps of a small GPT-2, of LLaMAs with each way of stretching rotary positions and
 with biases, of one with QK-norm, and of each kind with experts; exports each as F32 and opens it in llama.cpp. For
-each: the ids of 200 strange texts are those of `build/tokenize`; the greedy continuation of some prompts is that of
+each: the ids of 200 strange texts are those of `build/prepare tokenizer`; the greedy continuation of some prompts is that of
 `build/sample`, token by token; and so are the log-probabilities of these tokens within 2e-4: each of the some 30 sums of a layer rounds by about 1e-7
 of logits of about 10; and llama.cpp takes GPT-2's GELU from a table of 16-bit numbers.
 
@@ -174,9 +174,9 @@ def transformers_agree(folder, model, server, prompts, n, bound):
 
 
 def check_ids(name, tokenizer, there):
-    """The ids of strange texts, as build/tokenize has them with that tokenizer and as there(text) gives them."""
+    """The ids of strange texts, as build/prepare tokenizer has them with that tokenizer and as there(text) gives them."""
     texts = strange_texts(200)
-    wrong = [t for t in texts if there(t) != [int(i) for i in program("tokenize", "encode", "--tokenizer", tokenizer, "-",
+    wrong = [t for t in texts if there(t) != [int(i) for i in program("prepare", "tokenizer", "encode", "--tokenizer", tokenizer, "-",
                                                                       input=t).split()]]
     print(f"  {len(texts)} texts, {len(wrong)} with other ids", flush=True)
     if wrong:

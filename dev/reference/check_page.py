@@ -191,7 +191,7 @@ def main():
         check_real(folder, f"{folder}/piped")
         going_on(folder, train)
         hostile(f"{folder}/hostile")
-        program(["build/plot", f"{folder}/hostile", "--html"])
+        program(["build/show", "plot", f"{folder}/hostile", "--html"])
         check_charts(look(folder, f"{folder}/hostile"))
         print("hostile: nothing ran, nothing was loaded")
         if "--shots" in sys.argv:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes Parquet files with pyarrow in many variations and compares what build/filter reads with what pyarrow reads.
+"""Writes Parquet files with pyarrow in many variations and compares what build/prepare filter reads with what pyarrow reads.
 
-build/filter is told to keep every document. It leaves out nulls and documents of white space, as for JSONL; so they are
+build/prepare filter is told to keep every document. It leaves out nulls and documents of white space, as for JSONL; so they are
 left out of pyarrow's texts too; the others must be the same, in the same order. Then come files of other writers, where
 they are installed, and files that must be refused, each in one line with the given words.
 
@@ -18,7 +18,7 @@ import tempfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-FILTER = os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build", "filter")
+FILTER = [os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build", "prepare"), "filter"]
 ALL = ["--rules", "guide.words", "--set", "guide.words.min=0", "--set", "guide.words.max=1e12"]
 
 
@@ -150,9 +150,9 @@ def leaf(t, path):
 
 
 def read(path, column, folder):
-    """What build/filter reads, its status and its messages."""
+    """What build/prepare filter reads, its status and its messages."""
     out = os.path.join(folder, "out.jsonl")
-    done = subprocess.run([FILTER, path, "--field", column, "--out", out, *ALL], capture_output=True, text=True)
+    done = subprocess.run([*FILTER, path, "--field", column, "--out", out, *ALL], capture_output=True, text=True)
     if done.returncode:
         return None, done
     with open(out) as file:

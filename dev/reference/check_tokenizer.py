@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares build/tokenize with Hugging Face tokenizers and tiktoken on the same texts: merges, ids, files.
+"""Compares build/prepare tokenizer with Hugging Face tokenizers and tiktoken on the same texts: merges, ids, files.
 
 For every text and pattern, BpeTrainer must find our merges. Our tokenizer.json must load there, give the same
 ids, and be unchanged by loading and saving it. Our rank file must give the same ids in tiktoken, and when it is read
@@ -50,7 +50,7 @@ def verdict(what, same):
 
 def tokenize(*arguments):
     room = [] if arguments[0] == "convert" else ["--max-document", "4095"]  # texts of any size
-    command = [os.path.join(args.build, "tokenize"), *map(str, arguments), *room]
+    command = [os.path.join(args.build, "prepare"), "tokenizer", *map(str, arguments), *room]
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares build/tokenize with other tokenizers' libraries on vocabularies that were made there, on strange texts.
+"""Compares build/prepare tokenizer with other tokenizers' libraries on vocabularies that were made there, on strange texts.
 
 Made with Hugging Face tokenizers: byte-level BPE with unknown tokens, partial alphabets, added tokens, a least frequency,
 ignore_merges, form C; the vocabulary of Qwen, as a tokenizer.json of Qwen2's form, where the package dashscope is
@@ -65,7 +65,7 @@ def verdict(what, same):
 
 
 def tokenize(*arguments):
-    done = subprocess.run([os.path.join(args.build, "tokenize"), *map(str, arguments)], capture_output=True)
+    done = subprocess.run([os.path.join(args.build, "prepare"), "tokenizer", *map(str, arguments)], capture_output=True)
     if done.returncode:
         raise SystemExit(f"tokenize {' '.join(map(str, arguments[:3]))}: {done.stderr.decode()}")
     return done.stdout
@@ -324,7 +324,7 @@ def check_user_defined():
         theirs = [sp.encode(t) for t in TEXTS]
         what = f"sentencepiece, user-defined{', squeezed' * squeeze}{', prefix' * prefix}"
         if prefix or squeeze:
-            done = subprocess.run([os.path.join(args.build, "tokenize"), "encode", "--tokenizer", path, folder + "/text1"],
+            done = subprocess.run([os.path.join(args.build, "prepare"), "tokenizer", "encode", "--tokenizer", path, folder + "/text1"],
                                   capture_output=True, text=True)
             verdict(f"{what}: refused", done.returncode == 1 and "user-defined" in done.stderr and done.stderr.count("\n") == 1)
             continue

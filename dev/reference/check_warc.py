@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what build/filter reads of WET files with what warcio reads, on files that warcio writes: versions, gzip or
+"""Compares what build/prepare filter reads of WET files with what warcio reads, on files that warcio writes: versions, gzip or
 not, records of every type but responses; and on files written by hand.
 
 Run: python3 dev/reference/check_warc.py [--build BUILD]
@@ -21,11 +21,11 @@ BODIES = ["one", "zwei – drei\n", "x" * 70000, "WARC/1.0\r\n\r\nin a page", "a
 
 
 def read(build, data, folder):
-    """The texts that build/filter reads."""
+    """The texts that build/prepare filter reads."""
     path, out = os.path.join(folder, "x.warc"), os.path.join(folder, "out.jsonl")
     with open(path, "wb") as file:
         file.write(data)
-    done = subprocess.run([os.path.join(build, "filter"), path, "--out", out, *ALL], capture_output=True, text=True)
+    done = subprocess.run([os.path.join(build, "prepare"), "filter", path, "--out", out, *ALL], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with open(out) as file:
         return [json.loads(line)["text"] for line in file]

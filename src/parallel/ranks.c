@@ -112,7 +112,7 @@ static PipelineTable *make_table(const Config *cfg, int m)
     bool user = cfg->parallel.schedule == PIPELINE_USER;
     const char *schedule = user ? cfg->parallel.table : pipeline_table_name(cfg->parallel.schedule);
     if (user && !*schedule)
-        die("parallel.schedule = user: parallel.table names no file (build/pipeline writes one to begin with)");
+        die("parallel.schedule = user: parallel.table names no file (build/show pipeline writes one to begin with)");
     return pipeline_choose(schedule, (int)cfg->parallel.pp, m, (int)cfg->parallel.chunks, (size_t)cfg->model.layers,
                            cfg->numerics.deterministic);
 }

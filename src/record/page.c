@@ -725,7 +725,7 @@ static void put_foot(FILE *f, const Page *p)
 {
     fputs("</main>\n<footer>written ", f), put_date(f, p->now);
     fputs(" from the files in <code>", f), page_text(f, p->dir);
-    fputs("</code>; again by <code>build/plot ", f), page_text(f, p->dir);
+    fputs("</code>; again by <code>build/show plot ", f), page_text(f, p->dir);
     fputs(" --html</code></footer>\n", f);
 }
 

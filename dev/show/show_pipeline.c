@@ -1,4 +1,5 @@
-// pipeline: draws a pipeline's schedule, proves it, and sets what it costs beside the papers' formulas.
+// show_pipeline: draws a pipeline's schedule, proves it, and sets what it costs beside the papers' formulas.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "parallel/pipeline_check.h"
 #include "dev/draw/pipeline_draw.h"
@@ -13,11 +14,11 @@
 enum { WIDEST = 400 }; // the widest grid that is printed
 
 static const char help[] =
-    "usage: pipeline SCHEDULE --stages P --micro M [--chunks V] [--times F,B,W,P2P] [--check] [--csv F] [--svg F]\n"
+    "usage: show pipeline SCHEDULE --stages P --micro M [--chunks V] [--times F,B,W,P2P] [--check] [--csv F] [--svg F]\n"
     "                [--trace F]\n"
-    "       pipeline FILE.csv [--times ...] [--check] [--csv F] [--svg F] [--trace F]   a table of your own\n"
-    "       pipeline compare --stages P --micro M [--svg F]                             all published schedules\n"
-    "       pipeline exchange --stages P --micro M --exchange E      how far all_to_alls inside F and B are hidden\n"
+    "       show pipeline FILE.csv [--times ...] [--check] [--csv F] [--svg F] [--trace F]   a table of your own\n"
+    "       show pipeline compare --stages P --micro M [--svg F]                             all published schedules\n"
+    "       show pipeline exchange --stages P --micro M --exchange E      how far all_to_alls inside F and B are hidden\n"
     "  SCHEDULE     gpipe, 1f1b, interleaved (with --chunks V), zb-h1, zb-v, v-half, v-min: the grid, and a summary\n"
     "  --times T    F,B,W,P2P of a whole stage (1,1,1,0); an action on one of v chunks takes 1/v of it; a\n"
     "               B that is not split takes B + W\n"
@@ -333,7 +334,7 @@ static void exchange(const Options *o)
     }
 }
 
-int main(int argc, char **argv)
+int show_pipeline(int argc, char **argv)
 {
     check_help(argc, argv, help);
     Options o = read_options(argc, argv);

@@ -1,10 +1,10 @@
-// tokenize: trains, tries, converts and times tokenizers.
+// prepare_tokenizer: trains, tries, converts and times tokenizers.
 //
-//     build/tokenize train --vocab 8192 --out runs/tok book.txt more.txt.gz
-//     build/tokenize encode --tokenizer runs/tok book.txt > ids          decode turns them back
-//     build/tokenize count --tokenizer runs/tok book.txt                 documents, bytes, tokens
-//     build/tokenize convert --tokenizer runs/tok --to ranks --out tok.tiktoken
-//     build/tokenize bench --vocab 8192 book.txt                         MB/s of training and encoding; --tokenizer: of
+//     build/prepare tokenizer train --vocab 8192 --out runs/tok book.txt more.txt.gz
+//     build/prepare tokenizer encode --tokenizer runs/tok book.txt > ids          decode turns them back
+//     build/prepare tokenizer count --tokenizer runs/tok book.txt                 documents, bytes, tokens
+//     build/prepare tokenizer convert --tokenizer runs/tok --to ranks --out tok.tiktoken
+//     build/prepare tokenizer bench --vocab 8192 book.txt                         MB/s of training and encoding; --tokenizer: of
 //                                                                        encoding only; --train-only: of training
 //
 // --tokenizer is a folder (tokenizer.json, tokenizer.model, or vocab.json and merges.txt), one of the first two files
@@ -13,6 +13,7 @@
 // are read as everywhere else (corpus.h), and each document is a text. Everything is held in memory. With --special the
 // string <|endoftext|> is that token; training leaves it out and starts a new text after it.
 #define _GNU_SOURCE // memmem
+#include "data/commands/prepare.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "data/prep/corpus.h"
@@ -36,7 +37,7 @@ typedef struct {
 } Options;
 
 static const char help[] =
-    "usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n"
+    "usage: prepare tokenizer train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n"
     "FILE: text, JSONL, WARC (gzip, zstd) or Parquet, a folder, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
@@ -72,14 +73,14 @@ static Options parse(int argc, char **argv)
         OPTION(SWITCH, "--raw", NULL, "encode decode: ids as int32, not as text", &o.raw, .where = SOME),
         OPTION(SWITCH, "--train-only", NULL, "bench: only training, and only with --threads", &o.train_only,
                .where = SOME)};
-    OptionSet set = {"tokenize", help, row, sizeof row / sizeof *row, .quote = "'"};
+    OptionSet set = {"prepare tokenizer", help, row, sizeof row / sizeof *row, .quote = "'"};
     o.n_inputs = options_read(&set, argc, argv);
     if (o.n_inputs) o.input = (const char *const *)argv + 2, o.n_inputs--; // after the command
     for (size_t i = 0; i < set.n; i++) {
         int n = (int)strcspn(row[i].help, ":");
         const char *found = strstr(row[i].help, command);
         if (row[i].given && row[i].where && *command && !(found && found < row[i].help + n))
-            die_usage("tokenize %s: '%s': does nothing here (%.*s)", command, row[i].name, n, row[i].help);
+            die_usage("prepare tokenizer %s: '%s': does nothing here (%.*s)", command, row[i].name, n, row[i].help);
     }
     return o;
 }
@@ -124,13 +125,13 @@ static void add_documents(Input *in, const char *path, const Options *o, SourceF
     CorpusRecord doc;
     while (corpus_next(r, &doc)) {
         char *text = malloc(doc.n_bytes + 1);
-        if (!text) die("tokenize: no memory for a text of %zu bytes", doc.n_bytes);
+        if (!text) die("prepare tokenizer: no memory for a text of %zu bytes", doc.n_bytes);
         memcpy(text, doc.text, doc.n_bytes);
         add_buffer(in, text, doc.n_bytes, o->special);
     }
     CorpusCounts c = corpus_counts(r);
     corpus_print(&c, stderr);
-    if (!c.documents) die("tokenize: %s: no document in it (is '%s' its field? --field)", path,
+    if (!c.documents) die("prepare tokenizer: %s: no document in it (is '%s' its field? --field)", path,
                           o->field ? o->field : "text");
     corpus_close(r);
 }
@@ -140,9 +141,9 @@ static Input read_input(const Options *o)
 {
     Input in = {0};
     SourceFormat format = sources_format(o->format);
-    if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
+    if (!o->n_inputs) die_usage("prepare tokenizer: no input (give files, or - for standard input)");
     if (o->field && !corpus_any_fields(o->input, o->n_inputs, (CorpusOptions){.format = format}))
-        die_usage("tokenize: --field: no input is JSONL or Parquet (by its name, or --format)");
+        die_usage("prepare tokenizer: --field: no input is JSONL or Parquet (by its name, or --format)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         struct stat st;
         const char *path = o->input[i];
@@ -168,7 +169,7 @@ static void free_input(Input *in)
 static Tokenizer *load(const Options *o)
 {
     struct stat st;
-    if (!o->tokenizer) die_usage("tokenize: which tokenizer? (--tokenizer, a folder or a file)");
+    if (!o->tokenizer) die_usage("prepare tokenizer: which tokenizer? (--tokenizer, a folder or a file)");
     const char *dot = strrchr(o->tokenizer, '.');
     bool named = dot && (strcmp(dot, ".json") == 0 || strcmp(dot, ".model") == 0);
     bool ranks = stat(o->tokenizer, &st) == 0 && S_ISREG(st.st_mode) && !named;
@@ -189,12 +190,12 @@ static Tokenizer *train(const Options *o, const Input *in, int threads)
     TokenizerTrainer *trainer = tokenizer_trainer_new(o->pattern);
     tokenizer_trainer_min_frequency(trainer, (int64_t)o->least);
     tokenizer_trainer_add_texts(trainer, in->text, in->n, threads);
-    return tokenizer_trainer_finish(trainer, (int)options_count("tokenize", "vocab", o->vocab, 257, 1 << 24));
+    return tokenizer_trainer_finish(trainer, (int)options_count("prepare tokenizer", "vocab", o->vocab, 257, 1 << 24));
 }
 
 static void do_train(const Options *o, int threads)
 {
-    if (!o->out) die_usage("tokenize train: where to? (--out, a folder)");
+    if (!o->out) die_usage("prepare tokenizer train: where to? (--out, a folder)");
     Input in = read_input(o);
     make_folder(o->out);
     Tokenizer *t = train(o, &in, threads);
@@ -218,7 +219,7 @@ static void do_encode(const Options *o, int threads)
     TokenIds ids = {0};
     int32_t eot = tokenizer_eot(t);
     size_t *end = malloc((in.n + 1) * sizeof *end);
-    if (!end) die("tokenize: no memory for %zu texts", in.n);
+    if (!end) die("prepare tokenizer: no memory for %zu texts", in.n);
     if (o->special) tokenizer_need_eot(t, o->tokenizer);
     tokenizer_encode_texts(t, in.text, in.n, threads, &ids, end);
     for (size_t i = 0; i < in.n; i++) {
@@ -247,7 +248,7 @@ static void decode_one(const Tokenizer *t, long id, bool *first, const char *pat
 static void do_decode(const Options *o)
 {
     Tokenizer *t = load(o);
-    if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
+    if (!o->n_inputs) die_usage("prepare tokenizer: no input (give files, or - for standard input)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         size_t n;
         bool first = true;
@@ -287,9 +288,9 @@ static void do_count(const Options *o, int threads)
 
 static void do_convert(const Options *o)
 {
-    if (!o->out || !o->to) die_usage("tokenize convert: give --to json, gpt2 or ranks, and --out");
+    if (!o->out || !o->to) die_usage("prepare tokenizer convert: give --to json, gpt2 or ranks, and --out");
     bool json = strcmp(o->to, "json") == 0, gpt2 = strcmp(o->to, "gpt2") == 0;
-    if (!json && !gpt2 && strcmp(o->to, "ranks") != 0) die("tokenize: --to: '%s' (json, gpt2 or ranks)", o->to);
+    if (!json && !gpt2 && strcmp(o->to, "ranks") != 0) die("prepare tokenizer: --to: '%s' (json, gpt2 or ranks)", o->to);
     Tokenizer *t = load(o);
     if (json || gpt2) make_folder(o->out);
     (json ? tokenizer_save : gpt2 ? tokenizer_save_gpt2 : tokenizer_save_ranks)(t, o->out);
@@ -328,17 +329,17 @@ static void do_bench(const Options *o, int threads)
     free_input(&in);
 }
 
-int main(int argc, char **argv)
+int prepare_tokenizer(int argc, char **argv)
 {
     char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     Options o = parse(argc, argv);
-    int threads = (int)options_count("tokenize", "threads", o.threads, 1, 1024);
+    int threads = (int)options_count("prepare tokenizer", "threads", o.threads, 1, 1024);
     if (strcmp(command, "train") == 0) do_train(&o, threads);
     else if (strcmp(command, "encode") == 0) do_encode(&o, threads);
     else if (strcmp(command, "decode") == 0) do_decode(&o);
     else if (strcmp(command, "count") == 0) do_count(&o, threads);
     else if (strcmp(command, "convert") == 0) do_convert(&o);
     else if (strcmp(command, "bench") == 0) do_bench(&o, threads);
-    else die_usage("tokenize: '%s': not a command (train, encode, decode, count, convert, bench; --help)", command);
+    else die_usage("prepare tokenizer: '%s': not a command (train, encode, decode, count, convert, bench; --help)", command);
     return 0;
 }

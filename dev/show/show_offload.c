@@ -1,6 +1,7 @@
-// offload: what an offload store moves, how fast it is here, and a picture of who waits for whom.
+// show_offload: what an offload store moves, how fast it is here, and a picture of who waits for whom.
 //
 // measure and draw create the store's file in DIRECTORY, which must exist; the file has no name while they run.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "net/model.h"
@@ -293,13 +294,12 @@ static void draw(const char *out, const char *dir)
 }
 
 static const char help[] =
-    "usage: offload need                    bytes a step by optimizer, and the bandwidth that they ask for (formula)\n"
-    "       offload measure DIRECTORY       AdamW's state in memory, in a host store and in a file there, as a table\n"
-    "       offload draw OUT.svg DIRECTORY  reads, writes and work of one step over time, with 1 slot and with 2\n";
+    "usage: show offload need                    bytes a step by optimizer, and the bandwidth that they ask for (formula)\n"
+    "       show offload measure DIRECTORY       AdamW's state in memory, in a host store and in a file there, as a table\n"
+    "       show offload draw OUT.svg DIRECTORY  reads, writes and work of one step over time, with 1 slot and with 2\n";
 
-int main(int argc, char **argv)
+int show_offload(int argc, char **argv)
 {
-    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     if (argc == 2 && !strcmp(argv[1], "need")) need();
     else if (argc == 3 && !strcmp(argv[1], "measure")) measure(argv[2]);

@@ -1,10 +1,10 @@
-// dedup: finds exact and near duplicates among the documents of text and JSONL files, or pieces of an evaluation set.
+// prepare_dedup: finds exact and near duplicates among the documents of text and JSONL files, or pieces of an evaluation set.
 //
-//     build/dedup corpus.jsonl                                 how much is duplicate, and a report
-//     build/dedup --write clean.jsonl --clusters c.jsonl --removed r.txt a.jsonl b.jsonl
-//     build/dedup --evaluation test.jsonl --write clean.jsonl corpus.jsonl     leaves out what holds pieces of it
-//     build/dedup --threshold 0.7 --curve curve.svg            bands, rows and the S-curve of a threshold
-//     build/dedup --show 17 corpus.jsonl                       the text of document 17
+//     build/prepare dedup corpus.jsonl                                 how much is duplicate, and a report
+//     build/prepare dedup --write clean.jsonl --clusters c.jsonl --removed r.txt a.jsonl b.jsonl
+//     build/prepare dedup --evaluation test.jsonl --write clean.jsonl corpus.jsonl     leaves out what holds pieces of it
+//     build/prepare dedup --threshold 0.7 --curve curve.svg            bands, rows and the S-curve of a threshold
+//     build/prepare dedup --show 17 corpus.jsonl                       the text of document 17
 //
 // Documents are numbered from 0 in the order of the input, which is whatever corpus_open reads: text and JSONL, packed
 // or not, folders, standard input. The input is read once. But documents are compared several times and in any order,
@@ -12,6 +12,7 @@
 // with --write FILE.jsonl the whole JSON lines in a second one. Memory holds no texts, only 16 bytes a document for its
 // place (24 with FILE.jsonl), and what --memory says.
 #define _GNU_SOURCE // memmem
+#include "data/commands/prepare.h"
 #include "base/check.h"
 #include "data/prep/contamination.h"
 #include "data/prep/corpus.h"
@@ -59,7 +60,7 @@ static const char *file_name(const Documents *d, size_t i)
 static void fail_doc(void *arg, size_t i)
 {
     const Documents *d = arg;
-    die("dedup: %s:%" PRIu64 ": cannot be read back from the temporary file", file_name(d, i),
+    die("prepare dedup: %s:%" PRIu64 ": cannot be read back from the temporary file", file_name(d, i),
         (uint64_t)d->place[i].line);
 }
 
@@ -74,7 +75,7 @@ static DedupSource open_documents(Documents *d, const char *const *path, size_t 
     while (corpus_next(d->reader, &doc)) {
         size_t file;
         corpus_files(d->reader, &file);
-        if (file >> 24 || doc.line >> 40) die("dedup: %s: too many files, or lines in one", doc.path);
+        if (file >> 24 || doc.line >> 40) die("prepare dedup: %s: too many files, or lines in one", doc.path);
         d->place = words_grow(d->place, &d->cap, d->n + 1, sizeof *d->place);
         d->place[d->n++] = (Place){doc.line & 0xffffffffff, file & 0xffffff};
         corpus_store_add(d->text, doc.text, doc.n_bytes);
@@ -102,7 +103,7 @@ static DiskOut *open_output(const char *path, const char *const *input, size_t n
 {
     if (!path) return NULL;
     if (sources_is_packed(path))
-        die("dedup: %s: what is written is not packed (leave .gz or .zst off, and pack it later)", path);
+        die("prepare dedup: %s: what is written is not packed (leave .gz or .zst off, and pack it later)", path);
     for (size_t i = 0; i < n_inputs; i++) disk_out_apart(path, input[i]);
     return disk_out_open(path);
 }
@@ -158,7 +159,7 @@ static void write_documents(const Documents *d, const bool *removed, DiskOut *ke
             fputs(separator, keep->f);
             if (line) fputc('\n', keep->f);
         }
-        if (!ok) die("dedup: cannot write %s: %s (is the disk full?)", keep->path, strerror(errno));
+        if (!ok) die("prepare dedup: cannot write %s: %s (is the disk full?)", keep->path, strerror(errno));
         if (cut)
             fprintf(stderr, "%s: %zu documents hold the separator '%s' themselves and will be read as several (write "
                             ".jsonl instead)\n", keep->path, cut, separator);
@@ -216,8 +217,8 @@ typedef struct {
 } Options;
 
 static const char help[] =
-    "usage: dedup [options] INPUT...       find duplicates\n"
-    "       dedup --curve FILE.svg [options]   bands, rows and the S-curve; draws it\n"
+    "usage: prepare dedup [options] INPUT...       find duplicates\n"
+    "       prepare dedup --curve FILE.svg [options]   bands, rows and the S-curve; draws it\n"
     "INPUT: text, JSONL, WARC (.gz, .zst) or Parquet files, folders, or - (standard input)\n";
 
 static const double ANY = SIZE_MAX >> 21;
@@ -241,13 +242,13 @@ static void check_effect(const Options *o, const OptionSet *set)
     if (o->curve) run |= CURVE;
     for (size_t i = 0; i < set->n; i++)
         if (set->row[i].given && set->row[i].where && !(set->row[i].where & run))
-            die_usage("dedup: %s: does nothing %s", set->row[i].name, with);
+            die_usage("prepare dedup: %s: does nothing %s", set->row[i].name, with);
     CorpusOptions c = o->corpus.options;
     bool other = o->evaluation && corpus_any_fields(&o->evaluation, 1, c);
     if (o->evaluation_field && !other)
-        die_usage("dedup: --evaluation-field: %s is not JSONL or Parquet", o->evaluation);
+        die_usage("prepare dedup: --evaluation-field: %s is not JSONL or Parquet", o->evaluation);
     if (c.field && o->n_paths && !(other && !o->evaluation_field) && !corpus_any_fields(o->path, o->n_paths, c))
-        die_usage("dedup: --field: no input is JSONL or Parquet (by its name, or --format)");
+        die_usage("prepare dedup: --field: no input is JSONL or Parquet (by its name, or --format)");
 }
 
 static void check_values(Options *o, const char *threshold, const char *format)
@@ -257,17 +258,17 @@ static void check_values(Options *o, const char *threshold, const char *format)
     char *end;
     if (threshold) d->threshold = strtod(threshold, &end);
     if (threshold && (end == threshold || *end || !(d->threshold > 0 && d->threshold <= 1)))
-        die_usage("dedup: --threshold: %s: not above 0 and up to 1", threshold);
+        die_usage("prepare dedup: --threshold: %s: not above 0 and up to 1", threshold);
     c->format = sources_format(format);
     if (!c->separator && !c->line) c->separator = TOKENIZER_EOT;
-    if (c->separator && !*c->separator) die_usage("dedup: --separator: empty");
-    if (c->separator && c->line) die_usage("dedup: --separator and --separator-line (choose one)");
-    if (!d->bands.bands != !d->bands.rows) die_usage("dedup: --bands and --rows go together");
+    if (c->separator && !*c->separator) die_usage("prepare dedup: --separator: empty");
+    if (c->separator && c->line) die_usage("prepare dedup: --separator and --separator-line (choose one)");
+    if (!d->bands.bands != !d->bands.rows) die_usage("prepare dedup: --bands and --rows go together");
     if (d->bands.bands * d->bands.rows > d->n_perm)
-        die_usage("dedup: %zu bands of %zu rows: more than the %zu permutations (try --permutations)", d->bands.bands,
+        die_usage("prepare dedup: %zu bands of %zu rows: more than the %zu permutations (try --permutations)", d->bands.bands,
                   d->bands.rows, d->n_perm);
-    if (o->evaluation && o->clusters) die_usage("dedup: --clusters does not go with --evaluation");
-    if (!o->n_paths && !o->curve) die_usage("dedup: name at least one file (try --help)");
+    if (o->evaluation && o->clusters) die_usage("prepare dedup: --clusters does not go with --evaluation");
+    if (!o->n_paths && !o->curve) die_usage("prepare dedup: name at least one file (try --help)");
 }
 
 static Options parse(int argc, char **argv)
@@ -330,7 +331,7 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--folder", "DIR", "of these files (default $TMPDIR, else /tmp); they have no names", &d->folder),
         OPTION(INT, "--threads", "N", "1 to 1024 (default: OpenMP's)", &d->threads, .least = 1, .most = 1024),
         OPTION(SWITCH, "--bench", NULL, "seconds and documents a second, per stage", &o.bench, .where = NEAR | EXACT)};
-    OptionSet set = {"dedup", help, row, sizeof row / sizeof *row,
+    OptionSet set = {"prepare dedup", help, row, sizeof row / sizeof *row,
                      .missing = "no such option, or its value is missing"};
     o.n_paths = options_read(&set, argc, argv);
     o.path = (const char *const *)argv + 1;
@@ -375,7 +376,7 @@ static DedupSource open_examples(const Options *o, Documents *evaluation)
     DedupSource examples = open_documents(evaluation, &o->evaluation, 1, o->dedup.folder, false, false);
     CorpusCounts c = corpus_counts(evaluation->reader);
     if (!examples.n_docs)
-        die("dedup: %s: no example in it: %" PRIu64 " bad lines, %" PRIu64 " empty (is '%s' its field? "
+        die("prepare dedup: %s: no example in it: %" PRIu64 " bad lines, %" PRIu64 " empty (is '%s' its field? "
             "--evaluation-field)", o->evaluation, c.bad_lines, c.empty,
             evaluation->options.field ? evaluation->options.field : "text");
     return examples;
@@ -386,7 +387,7 @@ static void find_contamination(const Options *o, const DedupSource *source, cons
     ContaminationOptions options = {.ngram = o->dedup.ngram, .min_grams = o->min_grams, .threads = o->dedup.threads};
     Contamination c = contamination_find(source, examples, options);
     if (c.n_short == c.n_examples)
-        die("dedup: %s: no example to look for: all %zu have fewer than %zu words (try a smaller --ngram)",
+        die("prepare dedup: %s: no example to look for: all %zu have fewer than %zu words (try a smaller --ngram)",
             o->evaluation, c.n_short, options.ngram);
     contamination_print(&c, options, stdout);
     for (size_t i = 0; i < c.n_hits; i++) removed[c.hit[i].doc] = true;
@@ -396,14 +397,14 @@ static void find_contamination(const Options *o, const DedupSource *source, cons
 static void show(Options *o, const DedupSource *source)
 {
     DedupText text = {0};
-    if (o->show >= source->n_docs) die("dedup: --show %zu: there are %zu documents", o->show, source->n_docs);
+    if (o->show >= source->n_docs) die("prepare dedup: --show %zu: there are %zu documents", o->show, source->n_docs);
     if (!source->read(source->arg, o->show, &text)) source->fail(source->arg, o->show);
     fwrite(text.bytes, 1, text.n_bytes, stdout);
     putchar('\n');
     free(text.bytes);
 }
 
-int main(int argc, char **argv)
+int prepare_dedup(int argc, char **argv)
 {
     Options o = parse(argc, argv);
     if (o.curve) {
@@ -419,7 +420,7 @@ int main(int argc, char **argv)
     DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
                                         o.write && sources_is_jsonl(o.write), !o.showing);
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
-    if (!removed) die("dedup: no memory for %zu documents", source.n_docs);
+    if (!removed) die("prepare dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);
     else if (o.evaluation) find_contamination(&o, &source, &examples, removed);
     else find_duplicates(&o, &source, removed, clusters);
@@ -427,6 +428,6 @@ int main(int argc, char **argv)
     free(removed);
     close_documents(&o.corpus);
     close_documents(&evaluation);
-    if (fflush(stdout) || ferror(stdout)) die("dedup: cannot write to the screen: %s", strerror(errno));
+    if (fflush(stdout) || ferror(stdout)) die("prepare dedup: cannot write to the screen: %s", strerror(errno));
     return 0;
 }

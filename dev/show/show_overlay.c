@@ -1,4 +1,5 @@
-// overlay: the training losses of several runs in one picture.
+// show_overlay: the training losses of several runs in one picture.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "record/metrics.h"
 
@@ -8,11 +9,11 @@
 enum { RUNS = 8 };
 
 static const char help[] =
-    "usage: overlay OUT.svg TITLE RUN_DIRECTORY...\n"
+    "usage: show overlay OUT.svg TITLE RUN_DIRECTORY...\n"
     "  RUN_DIRECTORY  1 to 8 of them; each curve is named after its directory. A run that is still in\n"
     "                 progress, or stopped early, has a shorter curve\n";
 
-int main(int argc, char **argv)
+int show_overlay(int argc, char **argv)
 {
     check_help(argc, argv, help);
     static char file[RUNS][4096];

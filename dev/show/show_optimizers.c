@@ -1,7 +1,7 @@
-// optimizers: one small model trained by every optimizer, and what weight decay does in Adam and in AdamW.
+// show_optimizers: one small model trained by every optimizer, and what weight decay does in Adam and in AdamW.
 //
-//   build/optimizers race  [--steps N] [--threads N]
-//   build/optimizers decay [--steps N] [--threads N]
+//   build/show optimizers race  [--steps N] [--threads N]
+//   build/show optimizers decay [--steps N] [--threads N]
 //
 // race trains the same model from the same weights on the same batches with each optimizer at several learning rates
 // (warm-up, then cosine to a tenth) and prints the validation losses: how far apart the optimizers are at this size,
@@ -13,6 +13,7 @@
 //
 // The model is of the GPT family, on characters of the stories corpus: no files are needed, and what is printed is the
 // same each time on one machine. Exit status: 0, 1 for an error, 2 for a wrong command line.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/options.h"
 #include "net/model.h"
@@ -216,17 +217,16 @@ static void decay(const Job *job)
 }
 
 static const char help[] =
-    "usage: optimizers race|decay [--steps N] [--threads N]\n"
+    "usage: show optimizers race|decay [--steps N] [--threads N]\n"
     "race: validation loss of each optimizer at several learning rates; decay: what AdamW's decay and Adam's L2 leave\n"
     "of each kind of matrix\n";
 
-int main(int argc, char **argv)
+int show_optimizers(int argc, char **argv)
 {
     Job job = {.steps = 200};
     Option row[] = {OPTION(INT, "--steps", "N", "of each (200)", &job.steps, .least = 1, .most = 1000000),
                     OPTION(INT, "--threads", "N", "(all cores)", &job.threads, .least = 1, .most = 1024)};
     OptionSet set = {"optimizers", help, row, sizeof row / sizeof *row, .where = 0};
-    dev_cpu_choose_blas(argv);
     bool one = options_read(&set, argc, argv) == 1, is_race = one && !strcmp(argv[1], "race");
     if (!is_race && !(one && !strcmp(argv[1], "decay"))) die_usage("optimizers: race or decay (try --help)");
     job.train = write_stories(0, STORIES);

@@ -1,4 +1,5 @@
-// draw: the pictures of the chapters that show one idea each, from the functions and tables that training uses.
+// show_draw: the pictures of the chapters that show one idea each, from the functions and tables that training uses.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/config.h"
 #include "dev/draw/pictures.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 
 static const char help[] =
-    "usage: draw PICTURE [CONFIG [--section.key=value ...]] FILE.svg\n"
+    "usage: show draw PICTURE [CONFIG [--section.key=value ...]] FILE.svg\n"
     "  block CONFIG       a block forward and backward, op by op: what each op reads and writes, what has to be kept\n"
     "  casts CONFIG       a step with 16-bit numbers: which arrays are 16 bits, which are fp32\n"
     "  state CONFIG       bytes of a parameter, by precision and optimizer\n"
@@ -50,11 +51,10 @@ static void set_layout(Config *cfg, const char *layout)
     }
 }
 
-int main(int argc, char **argv)
+int show_draw(int argc, char **argv)
 {
     static Config cfg, other;
     const char *tensor = "layers.0.ffn.up.weight", *from = "ranks=4,tp=2,zero=1", *to = "ranks=8,zero=3";
-    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     const char *what = argc > 1 ? argv[1] : "", *path = argc > 2 ? argv[argc - 1] : "";
     static const char *const name[] = {"block", "casts", "state", "recompute", "experts", "slices", "tiles"};

@@ -1,7 +1,8 @@
-// plot: draws the loss picture of a run again, or makes its page: of one that is running, was killed, or came from
+// show_plot: draws the loss picture of a run again, or makes its page: of one that is running, was killed, or came from
 // elsewhere.
 //
 // The trainer does the same at every evaluation, by the same functions.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "record/page.h"
 #include "record/metrics.h"
@@ -12,8 +13,8 @@
 #include <sys/stat.h>
 
 static const char help[] =
-    "usage: plot RUN_DIRECTORY [OUT.svg]\n"
-    "       plot RUN_DIRECTORY --html [OUT.html]\n"
+    "usage: show plot RUN_DIRECTORY [OUT.svg]\n"
+    "       show plot RUN_DIRECTORY --html [OUT.html]\n"
     "  reads RUN_DIRECTORY/metrics.jsonl, writes RUN_DIRECTORY/loss.svg or OUT.svg\n"
     "  --html: reads config.toml and trace.json too, writes RUN_DIRECTORY/report.html or OUT.html\n";
 
@@ -28,7 +29,7 @@ static int page(const char *dir, const char *out)
     return 0;
 }
 
-int main(int argc, char **argv)
+int show_plot(int argc, char **argv)
 {
     check_help(argc, argv, help);
     char metrics[4096], svg[4096];

@@ -1,10 +1,11 @@
-// gradients: how far the gradients of one dump are from those of another, in norm.
+// show_gradients: how far the gradients of one dump are from those of another, in norm.
 //
 // build/diff tests whether each element is within a bound. But a rounded gradient may have elements near 0 that
 // are off by many times their size, and still be as good as any: what counts is the norm of the error relative
 // to the norm of the gradient. The last line has the largest error of a matrix (vectors do not count, because a
 // bias on which the loss does not depend has a gradient of rounding error alone), the share of all elements that
 // became 0, and the error of the mean loss in nats.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "dev/check/diff.h"
 
@@ -46,13 +47,13 @@ static const SafeTensor *same_tensor(const DiffSide *side, const SafeTensor *a)
 }
 
 static const char help[] =
-    "usage: gradients A B\n"
+    "usage: show gradients A B\n"
     "  A B    two runs that have dumped the same update (run.dump), or the dumps; B is the reference\n"
     "  error  |a - b| / |b| of each gradient\n"
     "  zero   share of its elements that are 0 in A and not in B: too small for A's number format\n"
     "  exit   0, or 1 when they cannot be compared (a tensor missing in one, different shapes)\n";
 
-int main(int argc, char **argv)
+int show_gradients(int argc, char **argv)
 {
     check_help(argc, argv, help);
     if (argc != 3 || argv[1][0] == '-') die_usage("gradients: name two dumps (gradients A B; try --help)");

@@ -1,8 +1,9 @@
-// mesh: draws the mesh of a job: which rank stands where, and in which groups.
+// show_mesh: draws the mesh of a job: which rank stands where, and in which groups.
 //
 // In the picture a frame is a replica, a row a stage, and a column a tp rank of a cp rank. Each rank's box shows the
 // model, with the part that the rank holds in blue (rows: stages; columns: tp slices), the experts (--ep), with the
 // rank's in green, and a sequence, with the part that it sees in orange.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/options.h"
 #include "parallel/cp.h"
@@ -182,10 +183,10 @@ static void draw(FILE *f, void *arg)
 }
 
 static const char help[] =
-    "usage: mesh RANKS [--option VALUE]...\n"
+    "usage: show mesh RANKS [--option VALUE]...\n"
     "RANKS: of the job; dp is RANKS / (pp cp tp): mesh 16 --pp 2 --tp 2 --cp 2 --ep 2\n";
 
-int main(int argc, char **argv)
+int show_mesh(int argc, char **argv)
 {
     int pp = 1, cp = 1, ep = 1, tp = 1;
     const char *svg = NULL;

@@ -1,6 +1,6 @@
-// filter: what quality rules would remove from a corpus, and why; with --out, the documents that they keep.
+// prepare_filter: what quality rules would remove from a corpus, and why; with --out, the documents that they keep.
 //
-//     build/filter INPUT... [--rules guide,gopher] [--report F.html] [--out kept.jsonl]
+//     build/prepare filter INPUT... [--rules guide,gopher] [--report F.html] [--out kept.jsonl]
 //
 // Without --out it is a dry run. Inputs are files, folders and "-" (see corpus.h), or the sources of a manifest. The
 // output is JSONL with the fields text, source and index, and appears under its name when it is complete.
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/commands/prepare.h"
 #include "base/check.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
@@ -25,7 +26,7 @@ typedef struct {
     CorpusOptions corpus;
 } Options;
 
-static const char help[] = "usage: filter INPUT... [--option VALUE]...\n\n"
+static const char help[] = "usage: prepare filter INPUT... [--option VALUE]...\n\n"
                            "INPUT: text, JSONL, WARC (.gz, .zst) or Parquet files, folders, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
@@ -53,15 +54,15 @@ static Options parse(int argc, char **argv)
                &max_document, .least = 1, .most = CORPUS_MOST_MIB),
         OPTION(SWITCH, "--list", NULL, "print all rules", &list),
         OPTION_HEAD("\nexample: filter corpus.jsonl.gz --rules c4,gopher --report filter.html")};
-    OptionSet set = {"filter", help, row, sizeof row / sizeof *row, .quote = "'", .missing = "takes a value"};
+    OptionSet set = {"prepare filter", help, row, sizeof row / sizeof *row, .quote = "'", .missing = "takes a value"};
     o.n_inputs = options_read(&set, argc, argv);
     o.input = (const char *const *)argv + 1;
     if (list) {
         filter_print_rules(stdout);
         exit(0);
     }
-    if (!o.n_inputs && !o.manifest) die_usage("filter: no input (files, folders, - or --manifest; see --help)");
-    if (o.corpus.separator && o.corpus.line) die_usage("filter: --separator and --separator-line (choose one)");
+    if (!o.n_inputs && !o.manifest) die_usage("prepare filter: no input (files, folders, - or --manifest; see --help)");
+    if (o.corpus.separator && o.corpus.line) die_usage("prepare filter: --separator and --separator-line (choose one)");
     if (!o.corpus.separator && !o.corpus.line) o.corpus.separator = TOKENIZER_EOT; // as build/prepare
     o.corpus.format = sources_format(format);
     o.corpus.max_bytes = max_document << 20;
@@ -75,10 +76,10 @@ static void check_effect(const Filter *f, const Options *o)
         const char *rule = filter_rules[i].name;
         const FilterState *s = filter_state(f, i);
         if (s->on && s->min > s->max)
-            die_usage("filter: --set: %s.min is %g, above its max %g: nothing passes", rule, s->min, s->max);
+            die_usage("prepare filter: --set: %s.min is %g, above its max %g: nothing passes", rule, s->min, s->max);
     }
     if (o->corpus.field && !o->manifest && !corpus_any_fields(o->input, o->n_inputs, o->corpus))
-        die_usage("filter: --field: no input is JSONL or Parquet (by its name, or --format)");
+        die_usage("prepare filter: --field: no input is JSONL or Parquet (by its name, or --format)");
 }
 
 static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, DiskOut *out)
@@ -126,16 +127,16 @@ static DiskOut *open_output(const Options *o, const char *path)
     return disk_out_open(path);
 }
 
-int main(int argc, char **argv)
+int prepare_filter(int argc, char **argv)
 {
     Options o = parse(argc, argv);
-    int examples = (int)options_count("filter", "examples", o.examples, 0, 1000);
+    int examples = (int)options_count("prepare filter", "examples", o.examples, 0, 1000);
     Filter *f = filter_new(o.rules, examples);
     for (size_t i = 0; i < o.set.n; i++) filter_set(f, o.set.word[i]);
     check_effect(f, &o);
     if (o.bad_words) filter_bad_words(f, o.bad_words);
     if (o.out && (!sources_is_jsonl(o.out) || sources_is_packed(o.out)) && !disk_is_special(o.out))
-        die("filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
+        die("prepare filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
     DiskOut *out = open_output(&o, o.out), *report = open_output(&o, o.report);
     if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out);
     if (o.manifest) run_manifest(f, &o, out);

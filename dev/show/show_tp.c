@@ -1,8 +1,9 @@
-// tp: what each rank of a tensor-parallel group has of a layer, and what a layer sends.
+// show_tp: what each rank of a tensor-parallel group has of a layer, and what a layer sends.
 //
 // Everything is read from the parameter tables that the trainer itself uses (tp_shape, model_describe). In the drawing
 // a row is a rank and a box a matrix as it is stored (outputs down, inputs across); its coloured part is what the rank
 // holds. f and g between the boxes are the points of communication. It is drawn without and with sequence parallelism.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/config.h"
 #include "train/run.h"
@@ -154,15 +155,14 @@ static void draw(FILE *f, void *arg)
 }
 
 static const char help[] =
-    "usage: tp CONFIG RANKS [--sp] [--svg FILE]\n"
+    "usage: show tp CONFIG RANKS [--sp] [--svg FILE]\n"
     "  CONFIG RANKS  a configuration or preset, and the number of ranks that share its layers:\n"
     "                presets/tiny.toml 4\n"
     "  --sp          with sequence parallelism\n"
     "  --svg FILE    draws the matrices and who holds what of them\n";
 
-int main(int argc, char **argv)
+int show_tp(int argc, char **argv)
 {
-    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     static Config cfg;
     static Layer l;

@@ -1,13 +1,14 @@
-// curve: a run's loss in numbers: means by windows, progress, spikes, standstill.
+// show_curve: a run's loss in numbers: means by windows, progress, spikes, standstill.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/options.h"
 #include "dev/draw/curve.h"
 
 static const char help[] =
-    "usage: curve METRICS.jsonl [--window N] [--z Z] [--plateau P]\n"
+    "usage: show curve METRICS.jsonl [--window N] [--z Z] [--plateau P]\n"
     "METRICS.jsonl: of any run, even one still in progress: runs/stories/metrics.jsonl\n";
 
-int main(int argc, char **argv)
+int show_curve(int argc, char **argv)
 {
     CurveSettings set = {.spike_z = 3, .plateau = 0.01};
     Option row[] = {

@@ -1,10 +1,11 @@
-// zero: who holds what of a sharded run, and how much of its communication hides behind its work.
+// show_zero: who holds what of a sharded run, and how much of its communication hides behind its work.
 //
 // overlap: a step of stage 0 is timed first on the network as it is. Then the network is made so slow that an
 // all_reduce of the gradients takes half that time, and steps of every stage run with and without overlap. The link
 // carries one message after the other (comm_set_slow). "hidden" is the share of the link's time during which no rank
 // waited. timeline: the last of the steps of one stage, as rank 0 saw it: the naive twin above, the overlapped step
 // below.
+#include "dev/show/show.h"
 #include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -286,7 +287,7 @@ static Bench bench(void)
                .set = {.stage = 0, .overlap = true, .bucket_bytes = 1 << 20, .reshard = true, .prefetch = 1}};
     b.dp = comm_split(b.world, 0, b.world->rank, "dp"), b.control = comm_split(b.world, 0, b.world->rank, "control");
     b.threads = comm_mpi_threads(b.world);
-    if (b.world->size < 2) die("zero: one rank sends nothing (try mpiexec -n 2 build/zero ...)");
+    if (b.world->size < 2) die("zero: one rank sends nothing (try mpiexec -n 2 build/show zero ...)");
     for (int kind = 0; kind <= COMM_REDUCE_SCATTER; kind++) comm_set_algorithm(b.dp, (CommKind)kind, COMM_RING);
     b.work = measure(b.dp, b.control, b.threads, b.set, 0, NULL);
     b.beta = 0.5 * highest(b.control, b.work.step) / (double)b.work.sent;
@@ -425,13 +426,12 @@ static void timeline(const char *stage, const char *path)
 }
 
 static const char help[] =
-    "usage: zero holds CONFIG [--ranks N] [--svg FILE]   bytes by rank and stage, and a drawing (4 ranks)\n"
-    "       mpiexec -n N zero overlap                    with a slow network in front of every rank\n"
-    "       mpiexec -n N zero timeline STAGE FILE.svg    a step of that stage: units and network, over time\n";
+    "usage: show zero holds CONFIG [--ranks N] [--svg FILE]   bytes by rank and stage, and a drawing (4 ranks)\n"
+    "       mpiexec -n N show zero overlap                    with a slow network in front of every rank\n"
+    "       mpiexec -n N show zero timeline STAGE FILE.svg    a step of that stage: units and network, over time\n";
 
-int main(int argc, char **argv)
+int show_zero(int argc, char **argv)
 {
-    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     if (argc >= 2 && !strcmp(argv[1], "holds")) holds(argc - 2, argv + 2);
     else if (argc == 2 && !strcmp(argv[1], "overlap")) overlap();

@@ -1,6 +1,7 @@
-// collectives: the steps of a collective, what it costs by formula, and what it does over real ranks.
+// show_collectives: the steps of a collective, what it costs by formula, and what it does over real ranks.
 //
 // `run` ends by timing two ways to wait: sleeping between tests (what comm does where ranks share cores) and spinning.
+#include "dev/show/show.h"
 #include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "comm/collectives.h"
@@ -15,10 +16,10 @@
 #include <time.h>
 
 static const char help[] =
-    "usage: collectives steps ALGORITHM RANKS                       what every rank sends and adds, step by step\n"
-    "       collectives draw ALGORITHM[,ALGORITHM] RANKS FILE.svg   who holds how much of each shard, step by step\n"
-    "       collectives cost RANKS ALPHA BETA                       seconds by formula, for a range of sizes\n"
-    "       mpiexec -n N collectives run BYTES                      bytes sent and milliseconds, a call\n"
+    "usage: show collectives steps ALGORITHM RANKS                       what every rank sends and adds, step by step\n"
+    "       show collectives draw ALGORITHM[,ALGORITHM] RANKS FILE.svg   who holds how much of each shard, step by step\n"
+    "       show collectives cost RANKS ALPHA BETA                       seconds by formula, for a range of sizes\n"
+    "       mpiexec -n N show collectives run BYTES                      bytes sent and milliseconds, a call\n"
     "ALGORITHM: ring, tree, halving, direct, hierarchical (nodes of 2). ALPHA: seconds a message; BETA: a byte\n";
 
 static long number(const char *text, long low, long high)
@@ -369,9 +370,8 @@ static void print_run(Comm *world, size_t n_bytes)
     free(in), free(out);
 }
 
-int main(int argc, char **argv)
+int show_collectives(int argc, char **argv)
 {
-    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     if (argc == 4 && !strcmp(argv[1], "steps")) {
         int ranks = (int)number(argv[3], 1, 64);

@@ -1,8 +1,9 @@
-// cp: which chunks of a sequence each rank has, who computes what in each step of the ring, and what is sent.
+// show_cp: which chunks of a sequence each rank has, who computes what in each step of the ring, and what is sent.
 //
 // Work is counted in query-key pairs of causal attention, for one head. The ranks of a ring wait for each other, so a
 // step takes as long as its busiest rank; "ring" is the sum of these over the steps. In the drawing a cell is one chunk
 // of queries (down) with one chunk of keys (across); its colour is the rank and its number the step.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/options.h"
 #include "parallel/cp.h"
@@ -123,10 +124,10 @@ static void draw(FILE *f, void *arg)
 }
 
 static const char help[] =
-    "usage: cp TOKENS RANKS [--option VALUE]...\n"
+    "usage: show cp TOKENS RANKS [--option VALUE]...\n"
     "TOKENS RANKS: the length of a sequence and the number of ranks that share it, e.g. 8192 4\n";
 
-int main(int argc, char **argv)
+int show_cp(int argc, char **argv)
 {
     size_t H = 32, G = 8, D = 128, x_bytes = 2;
     const char *svg = NULL;

@@ -1,10 +1,11 @@
-// loader: how many tokens a second the dataset gives, beside how many training takes.
+// show_loader: how many tokens a second the dataset gives, beside how many training takes.
 //
 // One thread reads windows in training's random order, as a rank does between two steps. Three cases are timed: with
 // the file's pages dropped from the page cache (where the system does that); the same with 64 windows prefetched at a
 // time, as a rank prefetches the next step's (here nothing runs meanwhile, so this is the disk's own speed); and from
 // the cache. Training takes FLOP/s / 6N tokens a second with N parameters (plan.md); a rank is a GPU, and reads only
 // its own samples.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "text/dataset.h"
@@ -68,11 +69,11 @@ static double read_windows(const Dataset *ds, int T, int64_t n, bool ahead, bool
 }
 
 static const char help[] =
-    "usage: loader [PATH [T]]\n"
+    "usage: show loader [PATH [T]]\n"
     "  PATH  a dataset: a file, a pattern, a mixture (64 Mi random tokens in a file that is made under TMPDIR)\n"
     "  T     tokens of a window (1024)\n";
 
-int main(int argc, char **argv)
+int show_loader(int argc, char **argv)
 {
     check_help(argc, argv, help);
     char own[PATH_MAX] = "";

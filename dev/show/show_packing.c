@@ -1,8 +1,9 @@
-// packing: what packing whole documents into rows saves and costs on a token file, beside cutting the stream of tokens.
+// show_packing: what packing whole documents into rows saves and costs on a token file, beside cutting the stream of tokens.
 //
 // For each way to make rows of T tokens: how many rows, how much of them is text, how many documents are cut, and how
 // many keys a query attends to on average, which is what attention costs. Or, for several T, how much of padded rows (a
 // document in each) is text, and of packed ones.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "text/dataset.h"
 #include "text/packing.h"
@@ -109,14 +110,14 @@ static void compare_padded(const Documents *d, int n_T, char **T)
 }
 
 static const char help[] =
-    "usage: packing FILE.bin T [WINDOW...]\n"
-    "       packing FILE.bin padded T...\n"
+    "usage: show packing FILE.bin T [WINDOW...]\n"
+    "       show packing FILE.bin padded T...\n"
     "  FILE.bin  a token file: runs/stories/data/train_000000.bin\n"
     "  T         tokens of a row\n"
     "  WINDOW    documents packed at a time; 0: all (0)\n"
     "  padded    how much more text a step of packed rows has than one of padded rows, with a document in each\n";
 
-int main(int argc, char **argv)
+int show_packing(int argc, char **argv)
 {
     check_help(argc, argv, help);
     if (argc < 3 || argv[1][0] == '-') die_usage("packing: FILE.bin T [WINDOW...] (try --help)");

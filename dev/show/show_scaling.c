@@ -1,6 +1,7 @@
-// scaling: fits a scaling law to a ladder of trained runs, and says what it makes of a larger one.
+// show_scaling: fits a scaling law to a ladder of trained runs, and says what it makes of a larger one.
 //
 // The intervals hold 90% of the fits to bootstrap samples: runs drawn with replacement.
+#include "dev/show/show.h"
 #include "base/check.h"
 #include "dev/plan/scaling.h"
 #include "base/svg.h"
@@ -25,7 +26,7 @@ typedef struct {
 } Scaling;
 
 static const char help[] =
-    "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE]\n"
+    "usage: show scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE]\n"
     "               [--below X] [--delta X] [--resamples N] [--seed S]\n"
     "  LADDER           a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it)\n"
     "  --floor L        the entropy of the validation text, to compare with the fitted E\n"
@@ -247,7 +248,7 @@ static void draw(FILE *f, void *arg)
     svg_text(f, p.x, 18, "start", 15, SVG_INK, true, "Loss over parameters at equal FLOPs: the law and its runs");
 }
 
-int main(int argc, char **argv)
+int show_scaling(int argc, char **argv)
 {
     check_help(argc, argv, help);
     static Scaling s = {.delta = SCALING_FIT_DELTA, .resamples = 200, .seed = 1};
