@@ -95,7 +95,7 @@ answer_of() { # COMMAND: sets answer (a file) and status
 
 # Says what is wrong with the words of a command that is not run.
 words_wrong() { # COMMAND
-    local words word program ranks=1 why
+    local words word program ranks=1 part why
     read -ra words <<<"${1%% && *}"
     if [ "${words[0]}" = mpiexec ]; then
         [ "${words[1]}" = -n ] || { echo 'mpiexec without -n'; return; }
@@ -112,7 +112,8 @@ words_wrong() { # COMMAND
         why=$("$BUILD/plan" memory "${words[@]:1}" --model.vocab=4096 --ranks "$ranks" 2>&1 >/dev/null) || echo "$why" ;;
     build/*)
         [ -x "$BUILD/${program#build/}" ] || { echo "no $program"; return; }
-        "$BUILD/${program#build/}" --help >"$work/help" 2>&1
+        case $program in build/show | build/prepare) part=${words[1]} ;; *) part='' ;; esac # a part has options of its own
+        "$BUILD/${program#build/}" ${part:+"$part"} --help >"$work/help" 2>&1
         for word in "${words[@]:1}"; do
             case $word in --*) grep -qe "$word" "$work/help" || echo "no option $word" ;; esac
         done ;;

@@ -677,11 +677,21 @@ bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *neede
 
 // ---- output for people: --help, the reference, the first lines of a run
 
+// The bytes of the first word: to a space that stands between no two quotation marks, so that a path stays whole.
+static int first_word(const char *text)
+{
+    bool quoted = false;
+    int n = 0;
+    for (; text[n] && (quoted || text[n] != ' '); n++)
+        if (text[n] == '"') quoted = !quoted && strchr(text + n + 1, '"');
+    return n;
+}
+
 // Prints text from column `indent` on, broken between words so that no line is longer than `width`.
 static void print_wrapped(FILE *out, int column, int indent, int width, const char *text)
 {
     while (*text) {
-        int word = (int)strcspn(text, " ");
+        int word = first_word(text);
         if (column > indent && column + 1 + word > width) {
             fprintf(out, "\n%*s", indent, "");
             column = indent;
