@@ -77,11 +77,11 @@ on_ranks() { # [OPTION...]
 
 # The start-up table, the run's config.toml; and a run without numerics.check takes the library's results.
 on_record() {
-    local library=$work/'a folder with spaces in its name, longer than a line of the table is wide'/mine.so
+    local library=$work/'a folder with spaces in its name and longer than a line of the table is wide'/mine.so
     mkdir -p "${library%/*}" && cp "$work/mine.so" "$library"
     train gpt record --run.steps=1 --numerics.override="norm_forward:$library"
     grep -qF "override=\"norm_forward:$library\"" "$work/record.out" # in one piece
-    grep -qxF "override = \"norm_forward:$library\"" "$runs/record/config.toml"
+    grep -qF "override = \"norm_forward:$library\"" "$runs/record/config.toml"
     train gpt record-bug --run.steps=1 --numerics.override="norm_forward:$work/bug.so"
     train gpt record-none --run.steps=1
     [ "$(history record | head -n 1)" != "$(history record-bug | head -n 1)" ]
