@@ -263,11 +263,14 @@ TEST(test_the_rank_dies_with_its_supervisor)
     close(ends[0]);
 }
 
+// Boards of the ranks that this process started, their launcher; other tests have theirs.
 static int count_boards(void)
 {
     int n = 0;
+    char name[40];
+    int length = snprintf(name, sizeof name, "pretrain.%ld.", (long)getpid());
     DIR *shm = opendir("/dev/shm");
-    for (struct dirent *e; shm && (e = readdir(shm));) n += !strncmp(e->d_name, "pretrain.", 9);
+    for (struct dirent *e; shm && (e = readdir(shm));) n += !strncmp(e->d_name, name, (size_t)length);
     if (shm) closedir(shm);
     return n;
 }
@@ -276,7 +279,7 @@ static int count_boards(void)
 // launcher does. The board has no name any more once both are there.
 TEST(test_a_machine_speaks_once)
 {
-    int ends[2], status[2], boards = count_boards();
+    int ends[2], status[2];
     char text[1000] = "", *path = in_dir("failure.jsonl");
     setenv("TEST_RECORD", path, 1);
     pid_t rank[2];
@@ -302,7 +305,7 @@ TEST(test_a_machine_speaks_once)
     assert_non_null(first);
     assert_null(strstr(first + 1, "error: "));
     assert_non_null(strstr(text, "rank 0: error: process "));
-    assert_int_equal(count_boards(), boards);
+    assert_int_equal(count_boards(), 0);
     char *record = disk_read_file(path, &n, 1000); // one report, of the rank that failed
     assert_non_null(record);
     assert_non_null(strstr(record, "{\"rank\":0,"));
