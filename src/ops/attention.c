@@ -1,7 +1,6 @@
 // attention: causal attention with grouped queries, on the CPU, without the T x T matrix.
 //
-// For a block of queries the keys come in tiles. With m the running maximum and l the running
-// denominator of a row,
+// For a block of queries the keys come in tiles. With m the running maximum and l the running denominator of a row,
 //
 //   S = scale Q K^T,  m' = max(m, rowmax S),  P = exp(S - m'),  l' = l e^(m - m') + rowsum P,  O' = O e^(m - m') + P V
 //
@@ -10,6 +9,41 @@
 //
 //   delta = rowsum(dO * O),  dV += P^T dO,  dP = dO V^T,  dS = scale P (dP - delta),  dQ += dS K,  dK += dS^T Q
 //
+// The invariant: scratch is one or two (ATTN_QUERIES, ATTN_KEYS) tiles a thread, whatever T is (with blocks also some
+// leaves). A tile ends at the last key that the block may see, so of the causal half that is not needed only the
+// triangle on the diagonal is computed. A forward task is a (batch, head, run of ATTN_QUERIES queries) and computes the
+// blocks that start in it. A backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed across
+// threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole matrix, in double;
+// tests compare the two. Pieces of a sequence and orders of sums stand behind the forward pass of a range.
+#include "ops/attn.h"
+#include "ops/gemm.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- a call
+
+// The arrays of one call: forward writes out and lse, backward reads them.
+typedef struct {
+    Dev *dev;
+    AttnShape s;
+    Gemm *gemm;
+    const float *q, *k, *v, *dout;
+    float *out, *lse, *dq, *dk, *dv;
+    size_t lddq, lddkv; // elements from one row of dq, of dk and dv, to the next
+    float *scratch;     // of the trees
+    size_t n_scratch;   // floats, a thread
+} Pass;
+
+// Only the first thread of the team may drive messages: it is the caller's thread.
+static void let_messages_move(const Pass *p)
+{
+    if (p->dev->meanwhile && p->s.T && omp_get_thread_num() == 0) p->dev->meanwhile(p->dev->meanwhile_arg);
+}
+
+// ---- forward
+
 // Documents (AttnShape.first): a block of queries never crosses from one document into the next. Blocks and their key
 // tiles are counted from the start of the document. So a block computes the same products of the same numbers wherever
 // its document lies in the row: a packed row gives, bit for bit, what its documents give alone, and keys of other
@@ -24,37 +58,48 @@
 // not depend on K. Backward: dV += (P * K)^T dO and dP = (dO V^T) * K. The softmax's own term is
 // rowsum(P * dP) = rowsum((P * K) * dO V^T) = rowsum(dO * O), so delta does not change. K is drawn again from the
 // counter RNG.
-//
-// Pieces (attention_part_*): queries and keys are rows of a longer sequence, two runs of neighbours each, and the mask
-// follows from their positions in that sequence. Results over two sets of keys, a and b, merge by
-//
-//   top = max(lse_a, lse_b),  w = exp(lse - top),  O = (w_a O_a + w_b O_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
-//
-// No exponent is above 0, so nothing overflows, and w_a + w_b is at least 1. Merging with a set without keys (lse =
-// -inf) does not change the other's bits; a NaN spreads. Gradients are plain sums.
+
+// out (rows, D), ldo apart, and lse (rows) of keys lo .. hi - 1 of the piece.
+static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, float *out, size_t ldo, float *lse)
+{
+    AttnShape s = p->s;
+    size_t D = s.D, rows = blk.rows, kv = attn_kv_offset(s, blk.b, blk.h);
+    float tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64))), m[ATTN_QUERIES], l[ATTN_QUERIES];
+    float keep[ATTN_KEYS], scale = attn_scale_of(s);
+    const float *q = p->q + attn_q_offset(s, blk), *k = p->k + kv, *v = p->v + kv;
+    for (size_t r = 0; r < rows; r++) m[r] = -INFINITY, l[r] = 0;
+    for (size_t k0 = lo; k0 < hi; k0 += ATTN_KEYS) {
+        size_t w = attn_min(ATTN_KEYS, hi - k0);
+        p->gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, ATTN_KEYS);
+        for (size_t r = 0; r < rows; r++) {
+            size_t from, n = attn_visible(s, blk, r, k0, w, &from);
+            float *row = tile + r * ATTN_KEYS, shrink = 1;
+            if (n) shrink = attn_softmax_row(row + from, n - from, 1, &m[r], &l[r]);
+            memset(row, 0, from * sizeof *row), memset(row + n, 0, (w - n) * sizeof *row);
+            if (s.drop.p > 0) {
+                attn_keep_row(keep, s, blk, r, k0, n);
+                for (size_t j = 0; j < n; j++) row[j] *= keep[j];
+            }
+            if (k0 == lo) continue; // no sum yet: the product below writes
+            for (size_t d = 0; d < D; d++) out[r * ldo + d] *= shrink;
+        }
+        p->gemm(false, false, rows, D, w, 1, tile, ATTN_KEYS, v + k0 * s.ldkv, s.ldkv, k0 == lo ? 0 : 1, out, ldo);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        float inverse = 1 / l[r];
+        if (m[r] == -INFINITY && l[r] == 0) memset(out + r * ldo, 0, D * sizeof *out); // sees none of the keys
+        else
+            for (size_t d = 0; d < D; d++) out[r * ldo + d] *= inverse;
+        if (lse) lse[r] = m[r] + logf(l[r]);
+    }
+}
+
+// ---- the tree of sums: the order in which partial results are joined, and how two are joined
 //
 // Blocks (AttnShape.blocks, C): the sequence is cut into C blocks, and sums over keys (O, dQ) and over queries (dK, dV)
 // get an order that does not depend on how the sequence is divided over ranks. Leaf i of C / 2 is block i and then
 // block C - 1 - i, and leaves are joined in a binary tree. A rank of a zig-zag ring (cp.h) holds neighbouring leaves,
 // so its sum is a branch of the tree. The products are gemm.c's, whose bits do not depend on the shape.
-//
-// Rejected: running sums in the order of arrival (they differ from rank to rank); O kept unnormalised with its maximum
-// (backward needs lse, not the maximum, and two numbers a row would be sent).
-//
-// The invariant: scratch is one or two (ATTN_QUERIES, ATTN_KEYS) tiles a thread, whatever T is (with blocks also some
-// leaves). A tile ends at the last key that the block may see, so of the causal half that is not needed only the
-// triangle on the diagonal is computed. A forward task is a (batch, head, run of ATTN_QUERIES queries) and computes the
-// blocks that start in it. A backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed across
-// threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole matrix, in double;
-// tests compare the two.
-#include "ops/attn.h"
-#include "ops/gemm.h"
-
-#include <omp.h>
-#include <stdlib.h>
-#include <string.h>
-
-// ---- the tree of sums: the order in which partial results are joined, and how two are joined
 //
 // Leaves are joined as a binary counter counts: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). 2^k neighbours that begin at
 // a multiple of 2^k are a branch. So ranks that each join their own branch, and then join the branches, get the bits of
@@ -104,6 +149,14 @@ static void tree_sum(float *a, const float *b, size_t rows, size_t D)
 }
 
 // One row: merges out (D) and lse over keys b into those over keys a. lse = -inf: no keys.
+//
+//   top = max(lse_a, lse_b),  w = exp(lse - top),  O = (w_a O_a + w_b O_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
+//
+// No exponent is above 0, so nothing overflows, and w_a + w_b is at least 1. Merging with a set without keys does not
+// change the other's bits; a NaN spreads. Gradients are plain sums.
+//
+// Rejected: running sums in the order of arrival (they differ from rank to rank); O kept unnormalised with its maximum
+// (backward needs lse, not the maximum, and two numbers a row would be sent).
 static void tree_merge(float *a, float *lse_a, const float *b, float lse_b, size_t D)
 {
     if (lse_b == -INFINITY) return;
@@ -125,27 +178,8 @@ static void tree_softmax(float *a, const float *b, size_t rows, size_t D)
     for (size_t r = 0; r < rows; r++) tree_merge(a + r * D, a + rows * D + r, b + r * D, b[rows * D + r], D);
 }
 
-// ---- a call
-
-// The arrays of one call: forward writes out and lse, backward reads them.
-typedef struct {
-    Dev *dev;
-    AttnShape s;
-    Gemm *gemm;
-    const float *q, *k, *v, *dout;
-    float *out, *lse, *dq, *dk, *dv;
-    size_t lddq, lddkv; // elements from one row of dq, of dk and dv, to the next
-    float *scratch;     // of the trees
-    size_t n_scratch;   // floats, a thread
-} Pass;
-
-// Only the first thread of the team may drive messages: it is the caller's thread.
-static void let_messages_move(const Pass *p)
-{
-    if (p->dev->meanwhile && p->s.T && omp_get_thread_num() == 0) p->dev->meanwhile(p->dev->meanwhile_arg);
-}
-
-// ---- merging, and the leaves of a tree
+// ---- pieces (attention_part_*): queries and keys are rows of a longer sequence, two runs of neighbours each, and the
+// mask follows from their positions in that sequence
 
 static void attention_merge(Dev *dev, float *out, float *lse, const float *part_out, const float *part_lse, size_t B,
                             size_t T, size_t H, size_t D)
@@ -169,43 +203,6 @@ static void keys_of_block(AttnShape s, size_t c, size_t first, size_t end, size_
     *lo = attn_keys_before(s, attn_block_start(s, c));
     *hi = attn_min(attn_keys_before(s, attn_block_start(s, c + 1)), end);
     if (*lo < first) *lo = first;
-}
-
-// ---- forward
-
-// out (rows, D), ldo apart, and lse (rows) of keys lo .. hi - 1 of the piece.
-static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, float *out, size_t ldo, float *lse)
-{
-    AttnShape s = p->s;
-    size_t D = s.D, rows = blk.rows, kv = attn_kv_offset(s, blk.b, blk.h);
-    float tile[ATTN_QUERIES * ATTN_KEYS] __attribute__((aligned(64))), m[ATTN_QUERIES], l[ATTN_QUERIES];
-    float keep[ATTN_KEYS], scale = attn_scale_of(s);
-    const float *q = p->q + attn_q_offset(s, blk), *k = p->k + kv, *v = p->v + kv;
-    for (size_t r = 0; r < rows; r++) m[r] = -INFINITY, l[r] = 0;
-    for (size_t k0 = lo; k0 < hi; k0 += ATTN_KEYS) {
-        size_t w = attn_min(ATTN_KEYS, hi - k0);
-        p->gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, ATTN_KEYS);
-        for (size_t r = 0; r < rows; r++) {
-            size_t from, n = attn_visible(s, blk, r, k0, w, &from);
-            float *row = tile + r * ATTN_KEYS, shrink = 1;
-            if (n) shrink = attn_softmax_row(row + from, n - from, 1, &m[r], &l[r]);
-            memset(row, 0, from * sizeof *row), memset(row + n, 0, (w - n) * sizeof *row);
-            if (s.drop.p > 0) {
-                attn_keep_row(keep, s, blk, r, k0, n);
-                for (size_t j = 0; j < n; j++) row[j] *= keep[j];
-            }
-            if (k0 == lo) continue; // no sum yet: the product below writes
-            for (size_t d = 0; d < D; d++) out[r * ldo + d] *= shrink;
-        }
-        p->gemm(false, false, rows, D, w, 1, tile, ATTN_KEYS, v + k0 * s.ldkv, s.ldkv, k0 == lo ? 0 : 1, out, ldo);
-    }
-    for (size_t r = 0; r < rows; r++) {
-        float inverse = 1 / l[r];
-        if (m[r] == -INFINITY && l[r] == 0) memset(out + r * ldo, 0, D * sizeof *out); // sees none of the keys
-        else
-            for (size_t d = 0; d < D; d++) out[r * ldo + d] *= inverse;
-        if (lse) lse[r] = m[r] + logf(l[r]);
-    }
 }
 
 static void forward_block(const void *arg, AttnBlock blk)

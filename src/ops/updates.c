@@ -1,121 +1,29 @@
 // updates: optimizers that update element by element or block by block, the squared norm of a gradient, and the
-// clipping of rows, on the CPU. The updates of whole matrices are in updates_matrix.c.
+// clipping of rows, on the CPU. The updates of whole matrices are in updates_matrix.c. Each formula stands above its
+// loop, and its source with it.
 //
-// SGD. The decay is added to the gradient (L2), as in PyTorch's SGD. Nothing divides it afterwards, so here L2 is
-// weight decay, which it is not in Adam. The step is proportional to the gradient: a tensor whose gradients are a
-// hundred times smaller moves a hundred times less. Tensors of a transformer differ by that much, so SGD does not suit
-// it.
-//
-//   d = g + decay w;    w -= lr d                                    (no momentum)
-//   d = g + decay w;    m = b1 m + d;    w -= lr m                   (momentum; PyTorch's, dampening 0)
-//
-// AdamW (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form). The decay acts on the weight itself (decoupled weight
-// decay). With l2, g + decay w replaces g and there is no other decay (Adam with L2, Kingma & Ba, arXiv 1412.6980).
-// Then the decay is divided by sqrt(vhat) like the gradient, and a weight with large gradients hardly decays.
-//
-//   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
-//   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)
-//
-// Cautious (arXiv 2510.12402): the decay is left out where m w < 0, that is, where the update makes |w| larger. Where
-// both pull towards zero, they add as before; nowhere do they work against each other.
-//
-// AdamW in 8 bits (Dettmers et al., arXiv 2110.02861): the same on m, v = code[m8] m_scale[block], code[v8]
-// v_scale[block], where a block is 2048 elements of one tensor; then m_scale = max |m|, m8 = the code nearest to m /
-// m_scale; v likewise. 2 bytes and 8/2048 a parameter instead of 8. The 256 codes are a dynamic tree: seven decades
-// from 1e-7 to 1, each with twice as many codes as the one below, so that the relative error is about 1% near the
-// block's maximum and grows for elements far below it. Both code books hold 0 and 1. That of m holds both signs (but
-// not -1); that of v has twice as many codes a decade instead. An outlier affects only the scale of its own block. The
-// nearest code is stored; the weight is updated with the unrounded m and v of the step. One exception: a v above 0 is
-// never stored as 0. Rounded to 0 it would give an update of m / eps at the next small gradient, thousands of times too
-// large; rounded up to the smallest code it only shortens the update.
-//
-// Lion (Chen et al., arXiv 2302.06675, algorithm 2; sign(0) = 0): one moment instead of two. The update uses a mean
-// with more weight on the newest gradient (b1 = 0.9); the stored mean decays more slowly (b2 = 0.99). Every element
-// moves by exactly lr, so lr is 3 to 10 times smaller than AdamW's and decay as much larger, for the same lr * decay.
-//
-//   c = b1 m + (1 - b1) g;    w -= lr (sign(c) + decay w);    m = b2 m + (1 - b2) g
-//
-// Clipping of units (Brock et al., arXiv 2102.06171, equation 3). grads.c decides what a unit is and which tensors are
-// clipped; here a unit is a row, and a whole tensor is a matrix of one row. A row within the limit is not written.
-//
-//   grad_i *= min(1, limit max(|weight_i|, least) / |grad_i|)
-//
-// The invariant: updates are element-wise, or by fixed blocks, so ZeRO may split a range at their borders. An update is
-// one pass over memory, which also zeroes g for the next step. Squares are added in spans of fixed length, in double: a
-// row by one thread, a whole array in fixed ranges in a fixed order. The shape decides which, so the bits of the norm
-// do not depend on threads. fmaf says which product of a b - c d is fused into the difference: gcc on AArch64 fuses
-// one in vectors and the other in what is left over, and the bits would depend on where a range is cut.
-//
-// Rejected: SGD with Nesterov's variant (Muon has it), and with momentum as a mean, m = b1 m + (1 - b1) d: it only
-// rescales lr, and quoted learning rates are for PyTorch's form. In 8 bits: linear codes (most of v lies below 1/128
-// of its block's maximum, so it would be 0), quantiles of the data as codes (a sort each step), stochastic rounding.
-// For Lion: the sign of m itself (signSGD with momentum; the paper's search found that two betas matter). For clipping:
-// a separate pass for the norms, into an array of R (the second read of a row comes from the cache anyway).
+// The invariant: updates are element-wise, or by fixed blocks, so ZeRO may split a range at their borders. An update
+// is one pass over memory, which also zeroes g for the next step. Squares are added in spans of fixed length, in
+// double: a row by one thread, a whole array in fixed ranges in a fixed order. The shape decides which, so the bits
+// of the norm do not depend on threads. fmaf says which product of a b - c d is fused into the difference: gcc on
+// AArch64 fuses one in vectors and the other in what is left over, and the bits would depend on where a range is cut.
 #include "ops/dev_cpu.h"
 
 #include "base/formats.h"
 #include <math.h>
 #include <stdlib.h>
 
-// ---- sums of squares
-
-// Squares of x in spans of a fixed length, which are added in double.
-static double squares_of(const float *x, size_t n)
-{
-    enum { SPAN = 1024 };
-    double sum = 0;
-    for (size_t begin = 0; begin < n; begin += SPAN) {
-        size_t stop = begin + SPAN < n ? begin + SPAN : n;
-        float part = 0;
-#pragma omp simd reduction(+ : part)
-        for (size_t j = begin; j < stop; j++) part += x[j] * x[j];
-        sum += part;
-    }
-    return sum;
-}
-
-static double sum_squares(Dev *dev, const float *x, size_t n)
-{
-    enum { RANGES = 256 };
-    double partial[RANGES], total = 0;
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < RANGES; i++) {
-        size_t begin = i * n / RANGES, end = (i + 1) * n / RANGES;
-        partial[i] = squares_of(x + begin, end - begin);
-    }
-    for (size_t i = 0; i < RANGES; i++) total += partial[i];
-    return total;
-}
-
-static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
-{
-    (void)dev;
-    formats_sum_squares(sum, x, n);
-}
-
-// ---- SGD
-
-static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
-{
-    if (!m) {
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-        for (size_t i = 0; i < n; i++) {
-            weight[i] -= u.lr * (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
-            grad[i] = 0;
-        }
-        return;
-    }
-    float b1 = (float)u.beta1;
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) {
-        float mi = b1 * m[i] + (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
-        m[i] = mi;
-        weight[i] -= u.lr * mi;
-        grad[i] = 0;
-    }
-}
-
-// ---- AdamW
+// ---- AdamW (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form)
+//
+//   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
+//   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)
+//
+// The decay acts on the weight itself (decoupled weight decay). With l2, g + decay w replaces g and there is no other
+// decay (Adam with L2, Kingma & Ba, arXiv 1412.6980). Then the decay is divided by sqrt(vhat) like the gradient, and
+// a weight with large gradients hardly decays.
+//
+// Cautious (arXiv 2510.12402): the decay is left out where m w < 0, that is, where the update makes |w| larger. Where
+// both pull towards zero, they add as before; nowhere do they work against each other.
 
 static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
@@ -143,7 +51,71 @@ static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size
     }
 }
 
-// ---- AdamW in 8 bits
+// ---- SGD
+//
+//   d = g + decay w;    w -= lr d                                    (no momentum)
+//   d = g + decay w;    m = b1 m + d;    w -= lr m                   (momentum; PyTorch's, dampening 0)
+//
+// The decay is added to the gradient (L2), as in PyTorch's SGD. Nothing divides it afterwards, so here L2 is weight
+// decay, which it is not in Adam. The step is proportional to the gradient: a tensor whose gradients are a hundred
+// times smaller moves a hundred times less. Tensors of a transformer differ by that much, so SGD does not suit it.
+
+static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+{
+    if (!m) {
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+        for (size_t i = 0; i < n; i++) {
+            weight[i] -= u.lr * (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
+            grad[i] = 0;
+        }
+        return;
+    }
+    float b1 = (float)u.beta1;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        float mi = b1 * m[i] + (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
+        m[i] = mi;
+        weight[i] -= u.lr * mi;
+        grad[i] = 0;
+    }
+}
+
+// ---- Lion (Chen et al., arXiv 2302.06675, algorithm 2; sign(0) = 0): one moment instead of two
+//
+//   c = b1 m + (1 - b1) g;    w -= lr (sign(c) + decay w);    m = b2 m + (1 - b2) g
+//
+// The update uses a mean with more weight on the newest gradient (b1 = 0.9); the stored mean decays more slowly (b2 =
+// 0.99). Every element moves by exactly lr, so lr is 3 to 10 times smaller than AdamW's and decay as much larger, for
+// the same lr * decay. Rejected: the sign of m itself (signSGD with momentum; the paper's search found that two betas
+// matter).
+
+static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+{
+    const UpdateFactors f = update_factors(u);
+    float shrink = 1 - u.lr * u.weight_decay;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * u.grad_scale;
+        float c = f.beta1 * m[i] + f.rest1 * g;
+        float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
+        m[i] = f.beta2 * m[i] + f.rest2 * g;
+        weight[i] = fmaf(weight[i], shrink, -(u.lr * sign));
+        grad[i] = 0;
+    }
+}
+
+// ---- AdamW in 8 bits (Dettmers et al., arXiv 2110.02861): the same on m, v = code[m8] m_scale[block], code[v8]
+// v_scale[block], where a block is 2048 elements of one tensor; then m_scale = max |m|, m8 = the code nearest to m /
+// m_scale; v likewise. 2 bytes and 8/2048 a parameter instead of 8.
+//
+// The 256 codes are a dynamic tree: seven decades from 1e-7 to 1, each with twice as many codes as the one below, so
+// that the relative error is about 1% near the block's maximum and grows for elements far below it. Both code books
+// hold 0 and 1. That of m holds both signs (but not -1); that of v has twice as many codes a decade instead. An
+// outlier affects only the scale of its own block. The nearest code is stored; the weight is updated with the
+// unrounded m and v of the step. One exception: a v above 0 is never stored as 0. Rounded to 0 it would give an
+// update of m / eps at the next small gradient, thousands of times too large; rounded up to the smallest code it only
+// shortens the update. Rejected: linear codes (most of v lies below 1/128 of its block's maximum, so it would be 0),
+// quantiles of the data (a sort each step).
 
 static int ascending(const void *a, const void *b)
 {
@@ -227,24 +199,48 @@ static void adamw8bit(Dev *dev, float *weight, uint8_t *m8, float *m_scale, uint
     }
 }
 
-// ---- Lion
+// ---- sums of squares
 
-static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+// Squares of x in spans of a fixed length, which are added in double.
+static double squares_of(const float *x, size_t n)
 {
-    const UpdateFactors f = update_factors(u);
-    float shrink = 1 - u.lr * u.weight_decay;
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) {
-        float g = grad[i] * u.grad_scale;
-        float c = f.beta1 * m[i] + f.rest1 * g;
-        float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
-        m[i] = f.beta2 * m[i] + f.rest2 * g;
-        weight[i] = fmaf(weight[i], shrink, -(u.lr * sign));
-        grad[i] = 0;
+    enum { SPAN = 1024 };
+    double sum = 0;
+    for (size_t begin = 0; begin < n; begin += SPAN) {
+        size_t stop = begin + SPAN < n ? begin + SPAN : n;
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (size_t j = begin; j < stop; j++) part += x[j] * x[j];
+        sum += part;
     }
+    return sum;
 }
 
-// ---- clipping of rows
+static double sum_squares(Dev *dev, const float *x, size_t n)
+{
+    enum { RANGES = 256 };
+    double partial[RANGES], total = 0;
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < RANGES; i++) {
+        size_t begin = i * n / RANGES, end = (i + 1) * n / RANGES;
+        partial[i] = squares_of(x + begin, end - begin);
+    }
+    for (size_t i = 0; i < RANGES; i++) total += partial[i];
+    return total;
+}
+
+static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
+{
+    (void)dev;
+    formats_sum_squares(sum, x, n);
+}
+
+// ---- clipping of units (Brock et al., arXiv 2102.06171, equation 3)
+//
+//   grad_i *= min(1, limit max(|weight_i|, least) / |grad_i|)
+//
+// grads.c decides what a unit is and which tensors are clipped; here a unit is a row, and a whole tensor is a matrix
+// of one row. A row within the limit is not written.
 
 // The factor of a row's gradient; 1 when it is within the limit, or zero.
 static float factor(double grad_squares, double weight_squares, float limit, float least)

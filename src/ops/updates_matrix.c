@@ -1,54 +1,5 @@
-// updates_matrix: optimizers that update a matrix as a whole, Adafactor and Muon, on the CPU.
-//
-// Adafactor (Shazeer & Stern, arXiv 1804.04235; the constants and the order are those of Transformers' Adafactor) is
-// Adam's division by the root of the mean square, with that mean kept for rows and columns only:
-//
-//   s_ij = g_ij^2 + 1e-30;    b = 1 - t^-0.8
-//   row_i = b row_i + (1 - b) mean_j s_ij;    col_j = b col_j + (1 - b) mean_i s_ij
-//   u_ij = g_ij / sqrt(row_i col_j / mean(row));     u /= max(1, rms(u))
-//   w -= a (u + decay w),    a = lr max(1e-3, rms(w))
-//
-// A (R, C) matrix keeps R + C numbers: row_i col_j / mean(row) is the best rank-one guess, in the sense of the
-// I-divergence, of the R C means that Adam would keep. A vector keeps one number per element. There is no first moment.
-// For stability, an update whose rms is above 1 is scaled down to 1, and its size is relative to the rms of the
-// tensor's weights. b grows with t and is 0 at t = 1, so no bias correction is needed. grad holds u between the passes,
-// so no scratch is needed.
-//
-// Muon (Jordan 2024, kellerjordan.github.io/posts/muon; scale and decay of Liu et al., arXiv 2502.16982) is momentum,
-// made orthogonal:
-//
-//   m = b m + (1 - b) g;    O = orthogonal((1 - b) g + b m);    w -= lr (0.2 sqrt(max(R, C)) O + decay w)
-//
-// orthogonal(U S V^T) is about U V^T: all singular values of the update become about equal, so rare directions of the
-// gradient are learnt as fast as frequent ones. It is computed without a decomposition, by five steps of an odd
-// polynomial that moves every singular value in (0, 1] to between 0.7 and 1.2:
-//
-//   X = G / (|G| + 1e-7);    five times:  A = X X^T,  X = 3.4445 X - 4.7750 A X + 2.0315 A A X
-//
-// (1 - b) g + b m is Nesterov's look-ahead. Entries of O have an rms of about 1 / sqrt(max(R, C)); with the factor it
-// is 0.2, about that of AdamW's update, so that AdamW's lr and decay may be kept. The method is for matrices that map
-// one hidden space to another; embeddings, head and vectors are left to AdamW (optim.c). q, k and v are separate
-// matrices here, although one matmul uses all three. A is square with side min(R, C): for a tall matrix it is X^T X,
-// and multiplies from the right.
-//
-// A and B = -4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2) flops a
-// step instead of 4 k n + 2 k^3, for n elements and k = min(R, C). X = 3.4445 X + B X is added in place.
-//
-// Where training stores bf16, the products read operands rounded to bf16 (X, A and B), and sums stay fp32 (Jordan's
-// choice on GPUs is bf16 throughout). The term 3.4445 X is not rounded: it carries the small singular values, for which
-// B X, of third order, is nothing yet. The last X is fp32. On a processor with the bf16 instruction the operands are
-// bf16 arrays (gemm_bf16.h); on others fp32 arrays of the same numbers, with the same bits as long as no sum is a
-// denormal number and gemm.c has vectors.
-//
-// NorMuon (Li et al., arXiv 2510.05491) divides each row of O, which is what one neuron gets, by the root of a running
-// mean of its square, so that no neuron moves much more than others:
-//
-//   row_i = b2 row_i + (1 - b2) mean_j O_ij^2;    O'_ij = O_ij / (sqrt(row_i) + eps);    O = O' |O| / |O'|
-//
-// The rows of a wide O are already of about equal length, those of a tall one are not. The last step gives the update the
-// norm that Muon's has; the paper sets it to 0.2 sqrt(R C) instead, that of an O whose singular values are all 1. row
-// begins at 0 without bias correction: 1 - b2^t would be the same factor for all rows, which the last step cancels.
-// Decay may be cautious, as in updates.c.
+// updates_matrix: optimizers that update a matrix as a whole, Adafactor, Muon and NorMuon, on the CPU. Each formula
+// stands above its code.
 //
 // The invariant: a whole tensor at a time; no bit of a sum or a product depends on threads.
 //
@@ -64,6 +15,20 @@
 #include <string.h>
 
 // ---- Adafactor
+//
+// Adafactor (Shazeer & Stern, arXiv 1804.04235; the constants and the order are those of Transformers' Adafactor) is
+// Adam's division by the root of the mean square, with that mean kept for rows and columns only:
+//
+//   s_ij = g_ij^2 + 1e-30;    b = 1 - t^-0.8
+//   row_i = b row_i + (1 - b) mean_j s_ij;    col_j = b col_j + (1 - b) mean_i s_ij
+//   u_ij = g_ij / sqrt(row_i col_j / mean(row));     u /= max(1, rms(u))
+//   w -= a (u + decay w),    a = lr max(1e-3, rms(w))
+//
+// A (R, C) matrix keeps R + C numbers: row_i col_j / mean(row) is the best rank-one guess, in the sense of the
+// I-divergence, of the R C means that Adam would keep. A vector keeps one number per element. There is no first
+// moment. For stability, an update whose rms is above 1 is scaled down to 1, and its size is relative to the rms of
+// the tensor's weights. b grows with t and is 0 at t = 1, so no bias correction is needed. grad holds u between the
+// passes, so no scratch is needed.
 
 static const double EPS_SQUARE = 1e-30, EPS_SIZE = 1e-3;
 
@@ -134,6 +99,32 @@ static void adafactor(Dev *dev, float *weight, float *row, float *col, float *gr
 }
 
 // ---- Muon
+//
+// Muon (Jordan 2024, kellerjordan.github.io/posts/muon; scale and decay of Liu et al., arXiv 2502.16982) is momentum,
+// made orthogonal:
+//
+//   m = b m + (1 - b) g;    O = orthogonal((1 - b) g + b m);    w -= lr (0.2 sqrt(max(R, C)) O + decay w)
+//
+// orthogonal(U S V^T) is about U V^T: all singular values of the update become about equal, so rare directions of the
+// gradient are learnt as fast as frequent ones. It is computed without a decomposition, by five steps of an odd
+// polynomial that moves every singular value in (0, 1] to between 0.7 and 1.2:
+//
+//   X = G / (|G| + 1e-7);    five times:  A = X X^T,  X = 3.4445 X - 4.7750 A X + 2.0315 A A X
+//
+// (1 - b) g + b m is Nesterov's look-ahead. Entries of O have an rms of about 1 / sqrt(max(R, C)); with the factor it
+// is 0.2, about that of AdamW's update, so that AdamW's lr and decay may be kept. The method is for matrices that map
+// one hidden space to another; embeddings, head and vectors are left to AdamW (optim.c). q, k and v are separate
+// matrices here, although one matmul uses all three. A is square with side min(R, C): for a tall matrix it is X^T X,
+// and multiplies from the right.
+//
+// A and B = -4.7750 A + 2.0315 A A are symmetric, so half of their products is enough: 3 k n + k^3 + O(k^2) flops a
+// step instead of 4 k n + 2 k^3, for n elements and k = min(R, C). X = 3.4445 X + B X is added in place.
+//
+// Where training stores bf16, the products read operands rounded to bf16 (X, A and B), and sums stay fp32 (Jordan's
+// choice on GPUs is bf16 throughout). The term 3.4445 X is not rounded: it carries the small singular values, for
+// which B X, of third order, is nothing yet. The last X is fp32. On a processor with the bf16 instruction the
+// operands are bf16 arrays (gemm_bf16.h); on others fp32 arrays of the same numbers, with the same bits as long as no
+// sum is a denormal number and gemm.c has vectors.
 
 enum { STEPS = 5, TILE = 64 };
 static const float COEF_1 = 3.4445f, COEF_3 = -4.7750f, COEF_5 = 2.0315f;
@@ -250,6 +241,16 @@ static void iterate(const Iteration *it, float *x, float factor)
     }
 }
 
+// NorMuon (Li et al., arXiv 2510.05491) divides each row of O, which is what one neuron gets, by the root of a
+// running mean of its square, so that no neuron moves much more than others:
+//
+//   row_i = b2 row_i + (1 - b2) mean_j O_ij^2;    O'_ij = O_ij / (sqrt(row_i) + eps);    O = O' |O| / |O'|
+//
+// The rows of a wide O are already of about equal length, those of a tall one are not. The last step gives the update
+// the norm that Muon's has; the paper sets it to 0.2 sqrt(R C) instead, that of an O whose singular values are all 1.
+// row begins at 0 without bias correction: 1 - b2^t would be the same factor for all rows, which the last step
+// cancels. Decay may be cautious, as in updates.c.
+//
 // x (R, C) is divided, row by row, by the root of the row's mean square over all steps. Returns the factor that would
 // give x its norm back.
 static float normalize_rows(Dev *dev, float *x, float *row, size_t R, size_t C, Update u)

@@ -40,6 +40,8 @@ int cp_rank(CpAssign assign, size_t T, int size, size_t position, size_t *i);
 void cp_cut(void *out, const void *in, size_t n_bytes, size_t B, CpAssign assign, size_t T, int rank, int size);
 // Query-key pairs of causal attention between the rank's queries and the owner's keys, of one sequence and head.
 uint64_t cp_work(CpAssign assign, size_t T, int rank, int size, int owner);
+// Whether there are any, with a window of so many positions (0: none).
+bool cp_has_work(CpSettings set, size_t T, int rank, int size, int owner, size_t window);
 
 // ---- attention
 

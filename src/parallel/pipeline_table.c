@@ -14,21 +14,6 @@
 // B runs in rising order of micro-batches everywhere. GPipe's own figure runs it backwards; the idle time is
 // the same, and rising order is the order in which one rank alone adds the gradients.
 //
-// In a file, reading what was written gives the same table, and every line that is not understood is
-// refused with its number. A line is
-//
-//   stage,slot,action,micro,chunk      or, with a header that says so,      stage,slot,action,micro,chunk,piece
-//
-// whole numbers and F, B or W. The sizes are not stated: they are one more than the largest stage,
-// micro-batch and chunk. So a file cannot contradict itself there, and what it leaves out (a stage, a B) the
-// checker misses by name.
-//
-// A slot says which action comes first, not when: 0, 1, 2 and 10, 20, 30 are the same order. Two actions of a
-// stage in one slot are refused, for neither the first line nor the last should win silently.
-//
-// Rejected for files: a quoted CSV dialect (no field can hold a comma), and a header with the sizes (two places that
-// can disagree).
-//
 // Rejected: schedules as loops inside the engine (each would be an engine of its own, and none could be
 // checked before it hangs), and a solver that searches for an order by measured times (the zero-bubble papers have
 // one): the schedules here are those for F = B = W, which follow from a few numbers.
@@ -373,6 +358,21 @@ int *pipeline_table_index(const PipelineTable *t)
 }
 
 // ---- in a file
+//
+// In a file, reading what was written gives the same table, and every line that is not understood is
+// refused with its number. A line is
+//
+//   stage,slot,action,micro,chunk      or, with a header that says so,      stage,slot,action,micro,chunk,piece
+//
+// whole numbers and F, B or W. The sizes are not stated: they are one more than the largest stage,
+// micro-batch and chunk. So a file cannot contradict itself there, and what it leaves out (a stage, a B) the
+// checker misses by name.
+//
+// A slot says which action comes first, not when: 0, 1, 2 and 10, 20, 30 are the same order. Two actions of a
+// stage in one slot are refused, for neither the first line nor the last should win silently.
+//
+// Rejected for files: a quoted CSV dialect (no field can hold a comma), and a header with the sizes (two places that
+// can disagree).
 
 enum { FIELDS = 5, MAX_BYTES = 256 << 20, MAX_SLOT = 1000000000 };
 static const char HEADER[] = "stage,slot,action,micro,chunk";

@@ -21,76 +21,12 @@
 // all ranks: summing those would count them tp times.
 //
 // On a deterministic device the ranks' sums are the branches of a tree whose leaves are the parts of linear.c, so any
-// number of ranks gives the same bits.
-//
-// Rejected: padding the vocabulary to a multiple of tp (the padding must then be excluded from every softmax); reducing
-// shared gradients once a step, which sends less, but all code that uses gradients would have to handle it; gathering
-// the logits for the softmax (N V numbers are sent instead of 3 N).
+// number of ranks gives the same bits. Rejected: padding the vocabulary to a multiple of tp (every softmax must then
+// leave the padding out).
 #include "parallel/parts.h"
 
 #include "base/check.h"
 #include "comm/mesh.h"
-
-// ---- which rank has which part
-
-void tp_check(const ModelShape *s, int size, bool sequence, size_t T)
-{
-    size_t tp = (size_t)size;
-    mesh_must_divide("model.heads", s->heads, "parallel.tp", size);
-    mesh_must_divide("model.ffn", s->ffn, "parallel.tp", size);
-    if (s->experts.n) {
-        mesh_must_divide("model.experts_ffn", s->experts.ffn, "parallel.tp", size);
-        mesh_must_divide("model.experts_shared", s->experts.shared, "parallel.tp", size);
-    }
-    if (s->kv_heads % tp && tp % s->kv_heads)
-        die("model.kv_heads = %zu, parallel.tp = %zu: neither divides the other, so the ranks cannot share the heads "
-            "evenly (try a tp that divides %zu, or a multiple of it)", s->kv_heads, tp, s->kv_heads);
-    if (s->vocab < tp)
-        die("model.vocab = %zu, parallel.tp = %zu: every rank needs a token (try a smaller tp)", s->vocab, tp);
-    if (sequence && T % tp)
-        die("parallel.sp: rows of %zu tokens cannot be shared by parallel.tp = %zu ranks (try a length that %zu "
-            "divides, or sp = false)", T, tp, tp);
-}
-
-ModelShape tp_shape(const ModelShape *whole, int rank, int size, bool sequence)
-{
-    ModelShape s = *whole;
-    if (size <= 1) return s;
-    size_t tp = (size_t)size;
-    s.cut = (ModelCut){.rank = rank, .size = size, .rows = sequence ? tp : 1, .heads = whole->heads,
-                       .kv_heads = whole->kv_heads, .ffn = whole->ffn, .vocab = whole->vocab,
-                       .expert = whole->experts.ffn, .shared = whole->experts.shared};
-    s.heads = whole->heads / tp;
-    s.kv_heads = whole->kv_heads > tp ? whole->kv_heads / tp : 1;
-    s.ffn = whole->ffn / tp;
-    s.experts.ffn = whole->experts.ffn / tp;
-    s.experts.shared = whole->experts.shared / tp;
-    s.vocab = unit_cut_first(whole->vocab, rank + 1, size) - unit_cut_first(whole->vocab, rank, size);
-    return s;
-}
-
-Tp tp_create(Comm *group, const ModelShape *part)
-{
-    int copies = unit_cut_copies(part);
-    check(group->size == part->cut.size && group->rank == part->cut.rank && group->size > 1);
-    Tp tp = {.group = group};
-    if (copies > 1 && group->ops) tp.neighbours = comm_split(group, group->rank / copies, group->rank, "tp kv");
-    return tp;
-}
-
-void tp_localise(const ModelShape *s, int32_t *token, int32_t *target, size_t n)
-{
-    if (s->cut.size <= 1) return;
-    int32_t first = (int32_t)unit_cut_first(s->cut.vocab, s->cut.rank, s->cut.size), count = (int32_t)s->vocab;
-    for (size_t i = 0; token && i < n; i++) {
-        int32_t own = token[i] - first;
-        token[i] = own >= 0 && own < count ? own : -1;
-    }
-    for (size_t i = 0; target && i < n; i++) {
-        int32_t own = target[i] - first;
-        if (target[i] >= 0) target[i] = own >= 0 && own < count ? own : count;
-    }
-}
 
 // ---- f and g of Shoeybi et al. (arXiv 1909.08053), in place on whole (N, C). Before a column-parallel matmul f does
 // nothing forward, and adds the ranks' gradients in backward; after a row-parallel one g adds the ranks' sums
@@ -375,4 +311,65 @@ void tp_gather_logits(const Tp *tp, const ModelShape *s, float *row)
     float *own = row + unit_cut_first(s->cut.vocab, s->cut.rank, size);
     CommRequest request = comm_all_gather(comm_host(tp->group), row, own, counts, COMM_FP32);
     comm_wait(comm_host(tp->group), &request);
+}
+
+// ---- which rank has which part
+
+void tp_check(const ModelShape *s, int size, bool sequence, size_t T)
+{
+    size_t tp = (size_t)size;
+    mesh_must_divide("model.heads", s->heads, "parallel.tp", size);
+    mesh_must_divide("model.ffn", s->ffn, "parallel.tp", size);
+    if (s->experts.n) {
+        mesh_must_divide("model.experts_ffn", s->experts.ffn, "parallel.tp", size);
+        mesh_must_divide("model.experts_shared", s->experts.shared, "parallel.tp", size);
+    }
+    if (s->kv_heads % tp && tp % s->kv_heads)
+        die("model.kv_heads = %zu, parallel.tp = %zu: neither divides the other, so the ranks cannot share the heads "
+            "evenly (try a tp that divides %zu, or a multiple of it)", s->kv_heads, tp, s->kv_heads);
+    if (s->vocab < tp)
+        die("model.vocab = %zu, parallel.tp = %zu: every rank needs a token (try a smaller tp)", s->vocab, tp);
+    if (sequence && T % tp)
+        die("parallel.sp: rows of %zu tokens cannot be shared by parallel.tp = %zu ranks (try a length that %zu "
+            "divides, or sp = false)", T, tp, tp);
+}
+
+ModelShape tp_shape(const ModelShape *whole, int rank, int size, bool sequence)
+{
+    ModelShape s = *whole;
+    if (size <= 1) return s;
+    size_t tp = (size_t)size;
+    s.cut = (ModelCut){.rank = rank, .size = size, .rows = sequence ? tp : 1, .heads = whole->heads,
+                       .kv_heads = whole->kv_heads, .ffn = whole->ffn, .vocab = whole->vocab,
+                       .expert = whole->experts.ffn, .shared = whole->experts.shared};
+    s.heads = whole->heads / tp;
+    s.kv_heads = whole->kv_heads > tp ? whole->kv_heads / tp : 1;
+    s.ffn = whole->ffn / tp;
+    s.experts.ffn = whole->experts.ffn / tp;
+    s.experts.shared = whole->experts.shared / tp;
+    s.vocab = unit_cut_first(whole->vocab, rank + 1, size) - unit_cut_first(whole->vocab, rank, size);
+    return s;
+}
+
+Tp tp_create(Comm *group, const ModelShape *part)
+{
+    int copies = unit_cut_copies(part);
+    check(group->size == part->cut.size && group->rank == part->cut.rank && group->size > 1);
+    Tp tp = {.group = group};
+    if (copies > 1 && group->ops) tp.neighbours = comm_split(group, group->rank / copies, group->rank, "tp kv");
+    return tp;
+}
+
+void tp_localise(const ModelShape *s, int32_t *token, int32_t *target, size_t n)
+{
+    if (s->cut.size <= 1) return;
+    int32_t first = (int32_t)unit_cut_first(s->cut.vocab, s->cut.rank, s->cut.size), count = (int32_t)s->vocab;
+    for (size_t i = 0; token && i < n; i++) {
+        int32_t own = token[i] - first;
+        token[i] = own >= 0 && own < count ? own : -1;
+    }
+    for (size_t i = 0; target && i < n; i++) {
+        int32_t own = target[i] - first;
+        if (target[i] >= 0) target[i] = own >= 0 && own < count ? own : count;
+    }
 }

@@ -5,9 +5,8 @@
 //   when gathered     1, 2: after the update, all units. 3: a unit before its forward, and again before its backward
 //   when reduced      1: after the last micro-batch's backward of a unit. 2, 3: after each micro-batch's
 //
-// The cut. Each unit's elements, in flat order, are cut into N ranges, one a rank, so one all_gather gathers a unit and
-// one reduce_scatter reduces it. A rank's shard is its ranges back to back. Each border is moved to the nearest place
-// where the optimizer allows one, so ranges may be uneven, or empty; the last one ends where the unit ends.
+// Each unit's elements, in flat order, are cut into N ranges, one a rank (zero_cut.c), so one all_gather gathers a unit
+// and one reduce_scatter reduces it. A rank's shard is its ranges back to back.
 //
 // Gathered weights are in slots: one for the embedding, one for the head, D + 1 in which blocks take turns, block i in
 // slot i modulo D + 1, where D is `prefetch`. A unit that stays gathered until the update has a slot of its own.
@@ -26,106 +25,9 @@
 
 #include "base/check.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-// ---- the cut
-
-// The border between tensors of a unit nearest to element `at` of the unit's whole tensors; the lower of two as near.
-static size_t between_tensors(const Params *params, size_t at, size_t begin, size_t end)
-{
-    size_t best = begin, nearest = at, whole = 0;
-    for (int r = 0; r < params->n_rows; r++) {
-        const Param *row = &params->row[r];
-        if (row->offset < begin || row->offset >= end) continue;
-        whole += row->whole[0] * row->whole[1];
-        size_t distance = whole > at ? whole - at : at - whole;
-        if (distance < nearest) nearest = distance, best = row->offset + row->n_elems;
-    }
-    return best;
-}
-
-// The same for blocks: the legal border nearest to element `at` of the flat range, of those in [begin, end].
-static size_t between_blocks(const Params *params, size_t at, size_t begin, size_t end)
-{
-    size_t best = begin;
-    for (int r = 0; r < params->n_rows; r++) {
-        const Param *row = &params->row[r];
-        size_t last = row->offset + row->n_elems;
-        if (row->offset < begin || row->offset >= end) continue;
-        size_t candidate[3] = {row->offset, last, last};
-        if (at > row->offset && at < last) {
-            candidate[0] = row->offset + (at - row->offset) / UPDATE_BLOCK * UPDATE_BLOCK;
-            candidate[1] = candidate[0] + UPDATE_BLOCK < last ? candidate[0] + UPDATE_BLOCK : last;
-        }
-        for (int i = 0; i < 3; i++) {
-            size_t distance = candidate[i] > at ? candidate[i] - at : at - candidate[i];
-            if (distance < (best > at ? best - at : at - best)) best = candidate[i];
-        }
-    }
-    return best;
-}
-
-static size_t whole_of_unit(const Params *params, int unit)
-{
-    size_t n = 0;
-    for (int r = 0; r < params->n_rows; r++)
-        if (params->row[r].unit == unit) n += params->row[r].whole[0] * params->row[r].whole[1];
-    return n;
-}
-
-OptimCut zero_where(const OptimKind *kind, bool agc, int tp)
-{
-    return agc || (tp > 1 && kind->cut != OPTIM_ELEMENT) ? OPTIM_TENSOR : kind->cut;
-}
-
-ZeroCut zero_cut(const Params *params, OptimCut where, int stage, int rank, int size)
-{
-    if (stage == 0) rank = 0, size = 1;
-    size_t n = (size_t)params->n_units, N = (size_t)size;
-    ZeroCut cut = {.rank = rank, .size = size, .n_units = params->n_units, .count = calloc(n * N, sizeof *cut.count),
-                   .begin = calloc(n, sizeof *cut.begin), .at = calloc(n + 1, sizeof *cut.at)};
-    if (!cut.count || !cut.begin || !cut.at) die("zero: no memory for the cut of %zu units over %d ranks", n, size);
-    for (size_t u = 0; u < n; u++) {
-        size_t begin, end, *count = cut.count + u * N;
-        int divide = params_unit_expert(params, (int)u) && size > 1 ? params->ep : 1, ranks = size / divide;
-        params_unit_range(params, (int)u, &begin, &end);
-        comm_even(count, where == OPTIM_TENSOR ? whole_of_unit(params, (int)u) : end - begin, ranks);
-        size_t even = 0, from = begin; // where rank r would end, within the unit; where it begins
-        for (int r = 0; r < ranks; r++) {
-            even += count[r];
-            size_t to = begin + even;
-            if (where == OPTIM_BLOCK) to = between_blocks(params, to, begin, end);
-            if (where == OPTIM_TENSOR) to = between_tensors(params, even, begin, end);
-            if (r == ranks - 1) to = end;
-            if (to < from) to = from;
-            count[r] = to - from;
-            if (r == rank / divide) cut.begin[u] = from;
-            from = to;
-        }
-        cut.at[u + 1] = cut.at[u] + count[rank / divide];
-    }
-    return cut;
-}
-
-void zero_cut_free(ZeroCut *cut)
-{
-    free(cut->count);
-    free(cut->begin);
-    free(cut->at);
-    *cut = (ZeroCut){0};
-}
-
-ModelShard zero_shard(const ZeroCut *cut, const Dev *dev, int stage, bool store)
-{
-    if (cut->size == 1) stage = 0;
-    bool narrow = dev->x_type != X_FP32;
-    return (ModelShard){.weights = stage >= (narrow ? 1 : 3), .x_weights = stage >= 3,
-                        .grads = stage >= 2 && !dev->deterministic, .n = cut->at[cut->n_units],
-                        .stored = store && (narrow || stage >= 3), .x_stored = store && stage >= 3};
-}
-
-// ---- what is sharded
+// ---- units, and this rank's part of each
 
 static size_t unit_elems(const Zero *z, int unit)
 {
@@ -160,22 +62,6 @@ static int head_of(const Zero *z)
     return z->model->n_units - 1;
 }
 
-// Each unit of the table: its slot, and the ranks with the same tensors.
-static void place_units(Zero *z, Comm *experts)
-{
-    const Model *m = z->model;
-    z->n_slots = ZERO_SLOTS - 2; // of gradients
-    for (int i = 0; i < m->n_units; i++) {
-        const Unit *unit = &m->unit[i];
-        z->slot[unit->home] = i == 0 ? 0 : i == head_of(z) ? 3 : 1 + i % 2;
-        z->group[unit->home] = z->dp;
-        if (!unit->apart) continue;
-        z->n_slots = ZERO_SLOTS;
-        z->slot[unit->home + 1] = 4 + i % 2;
-        z->group[unit->home + 1] = experts;
-    }
-}
-
 // The units of the table that a unit of the list has.
 static int tensors_of(const Zero *z, int unit, int own[2])
 {
@@ -193,96 +79,6 @@ static ZeroSlot *weight_slot(const Zero *z, int unit)
 static bool stays(const Zero *z, int unit)
 {
     return !z->set.reshard || unit_elems(z, unit) < z->set.keep;
-}
-
-// The slot of each unit's gathered weights: one of its own for the embedding, the head and what stays; blocks take
-// turns in prefetch + 1, and their experts, where ranks divide them, in as many others.
-static void place_weights(Zero *z)
-{
-    int turns = z->set.prefetch + 1, shared[2 * turns];
-    for (int i = 0; i < 2 * turns; i++) shared[i] = -1;
-    for (int i = 0; i < z->model->n_units; i++) {
-        int own[2], n = tensors_of(z, i, own);
-        bool end = i == 0 || i == head_of(z);
-        for (int k = 0; k < n; k++) {
-            int alone = -1, *slot = (end && !k) || stays(z, own[k]) ? &alone : &shared[k * turns + i % turns];
-            if (*slot < 0) *slot = z->n_weights++;
-            z->place[own[k]] = *slot;
-        }
-    }
-}
-
-// This rank's ranges, and where their weights and gradients stand. Weights that the host updates are in the store, also
-// in fp32: what the device has of them is the copy that units read.
-static void make_ranges(Zero *z)
-{
-    Model *m = z->model;
-    for (int u = 0; u < m->params.n_units; u++) {
-        size_t begin = z->cut.begin[u], at = z->cut.at[u], n = own_elems(z, u);
-        z->range[u] = (OptimRange){
-            .begin = begin, .end = begin + n,
-            .weight = m->weights && !z->set.host ? m->weights + (m->shard.weights ? at : begin) : NULL,
-            .grad = m->grads + (m->shard.grads ? at : begin),
-            .x_weight = m->x_weights ? x_at(z, m->x_weights, m->shard.x_weights ? at : begin) : NULL};
-    }
-}
-
-// The largest unit that uses a slot; of_unit: slot or place.
-static size_t slot_elems(const Zero *z, const int *of_unit, int slot)
-{
-    size_t most = 0;
-    for (int u = 0; u < z->model->params.n_units; u++)
-        if (of_unit[u] == slot && unit_elems(z, u) > most) most = unit_elems(z, u);
-    return most;
-}
-
-static X *narrow_room(const Zero *z, size_t n)
-{
-    if (!z->set.narrow) return NULL;
-    return (X *)mem_alloc(z->model->mem, MEM_COMM, n * z->model->dev->x_bytes, "gradients in 16 bits");
-}
-
-static void allocate_slots(Zero *z)
-{
-    Model *m = z->model;
-    if (m->dev->embed_fp32 && m->shard.weights && !m->params.no_embedding)
-        m->table = mem_alloc(m->mem, MEM_COMM, unit_elems(z, 0) * sizeof(float), "embedding in fp32");
-    if (m->shard.x_weights) place_weights(z);
-    z->weights = calloc((size_t)z->n_weights + 1, sizeof *z->weights);
-    if (!z->weights) die("zero: no memory for %d units", m->params.n_units);
-    for (int i = 0; i < z->n_weights; i++) {
-        size_t n = slot_elems(z, z->place, i);
-        z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false,
-                                   NULL, {0, 0}, false};
-    }
-    for (int i = 0; m->shard.grads && i < z->n_slots; i++) {
-        size_t n = slot_elems(z, z->slot, i);
-        z->grads[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * sizeof(float), "a unit's gradients"), -1, false,
-                                 narrow_room(z, n), {0, 0}, false};
-    }
-    if (!m->shard.grads) z->narrow = narrow_room(z, m->params.n_elems);
-}
-
-// A store with an item for each unit: optim NULL: what this rank owns of the weights; else what it keeps of them.
-static Offload *open_store(const Zero *z, const Optim *optim)
-{
-    OffloadSettings set = *z->set.store;
-    Model *m = z->model;
-    int n = m->params.n_units;
-    size_t *sizes = calloc((size_t)n, sizeof *sizes);
-    if (!sizes) die("zero: no memory for %d units", n);
-    for (int u = 0; u < n; u++)
-        sizes[u] = optim ? optim_item_bytes(optim, u) : own_elems(z, u) * m->dev->x_bytes;
-    set.sizes = sizes, set.n_items = n;
-    int both = z->n_slots > 4 ? 2 : 1; // ranges of a block: its own and its experts'
-    _Static_assert((ZERO_PREFETCH + 1) * 2 + 1 <= OFFLOAD_MAX_SLOTS, "as many as are gathered, and on their way");
-    if (!optim) set.n_slots = (z->set.prefetch + 1) * both + 1; // being gathered; a tied embedding's; one on its way
-    else if (z->set.host) set.n_slots = 0;
-    set.mem = m->mem, set.tag = optim ? MEM_OPTIM : MEM_PARAMS;
-    set.what = optim ? "optimizer state" : "weights of the store";
-    Offload *store = offload_create(&set);
-    free(sizes);
-    return store;
 }
 
 // ---- when gathered
@@ -599,6 +395,114 @@ static double norm(void *self, double grad_scale)
     if (z->cut.size > 1) sum_over(z, &sum, z->control);
     if (z->parts) sum_over(z, &sum, z->parts);
     return grads_clip_root(z->model->dev, &sum, grad_scale);
+}
+
+// ---- slots, ranges and the store, made once
+
+// Each unit of the table: its slot, and the ranks with the same tensors.
+static void place_units(Zero *z, Comm *experts)
+{
+    const Model *m = z->model;
+    z->n_slots = ZERO_SLOTS - 2; // of gradients
+    for (int i = 0; i < m->n_units; i++) {
+        const Unit *unit = &m->unit[i];
+        z->slot[unit->home] = i == 0 ? 0 : i == head_of(z) ? 3 : 1 + i % 2;
+        z->group[unit->home] = z->dp;
+        if (!unit->apart) continue;
+        z->n_slots = ZERO_SLOTS;
+        z->slot[unit->home + 1] = 4 + i % 2;
+        z->group[unit->home + 1] = experts;
+    }
+}
+
+// The slot of each unit's gathered weights: one of its own for the embedding, the head and what stays; blocks take
+// turns in prefetch + 1, and their experts, where ranks divide them, in as many others.
+static void place_weights(Zero *z)
+{
+    int turns = z->set.prefetch + 1, shared[2 * turns];
+    for (int i = 0; i < 2 * turns; i++) shared[i] = -1;
+    for (int i = 0; i < z->model->n_units; i++) {
+        int own[2], n = tensors_of(z, i, own);
+        bool end = i == 0 || i == head_of(z);
+        for (int k = 0; k < n; k++) {
+            int alone = -1, *slot = (end && !k) || stays(z, own[k]) ? &alone : &shared[k * turns + i % turns];
+            if (*slot < 0) *slot = z->n_weights++;
+            z->place[own[k]] = *slot;
+        }
+    }
+}
+
+// This rank's ranges, and where their weights and gradients stand. Weights that the host updates are in the store, also
+// in fp32: what the device has of them is the copy that units read.
+static void make_ranges(Zero *z)
+{
+    Model *m = z->model;
+    for (int u = 0; u < m->params.n_units; u++) {
+        size_t begin = z->cut.begin[u], at = z->cut.at[u], n = own_elems(z, u);
+        z->range[u] = (OptimRange){
+            .begin = begin, .end = begin + n,
+            .weight = m->weights && !z->set.host ? m->weights + (m->shard.weights ? at : begin) : NULL,
+            .grad = m->grads + (m->shard.grads ? at : begin),
+            .x_weight = m->x_weights ? x_at(z, m->x_weights, m->shard.x_weights ? at : begin) : NULL};
+    }
+}
+
+// The largest unit that uses a slot; of_unit: slot or place.
+static size_t slot_elems(const Zero *z, const int *of_unit, int slot)
+{
+    size_t most = 0;
+    for (int u = 0; u < z->model->params.n_units; u++)
+        if (of_unit[u] == slot && unit_elems(z, u) > most) most = unit_elems(z, u);
+    return most;
+}
+
+static X *narrow_room(const Zero *z, size_t n)
+{
+    if (!z->set.narrow) return NULL;
+    return (X *)mem_alloc(z->model->mem, MEM_COMM, n * z->model->dev->x_bytes, "gradients in 16 bits");
+}
+
+static void allocate_slots(Zero *z)
+{
+    Model *m = z->model;
+    if (m->dev->embed_fp32 && m->shard.weights && !m->params.no_embedding)
+        m->table = mem_alloc(m->mem, MEM_COMM, unit_elems(z, 0) * sizeof(float), "embedding in fp32");
+    if (m->shard.x_weights) place_weights(z);
+    z->weights = calloc((size_t)z->n_weights + 1, sizeof *z->weights);
+    if (!z->weights) die("zero: no memory for %d units", m->params.n_units);
+    for (int i = 0; i < z->n_weights; i++) {
+        size_t n = slot_elems(z, z->place, i);
+        z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false,
+                                   NULL, {0, 0}, false};
+    }
+    for (int i = 0; m->shard.grads && i < z->n_slots; i++) {
+        size_t n = slot_elems(z, z->slot, i);
+        z->grads[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * sizeof(float), "a unit's gradients"), -1, false,
+                                 narrow_room(z, n), {0, 0}, false};
+    }
+    if (!m->shard.grads) z->narrow = narrow_room(z, m->params.n_elems);
+}
+
+// A store with an item for each unit: optim NULL: what this rank owns of the weights; else what it keeps of them.
+static Offload *open_store(const Zero *z, const Optim *optim)
+{
+    OffloadSettings set = *z->set.store;
+    Model *m = z->model;
+    int n = m->params.n_units;
+    size_t *sizes = calloc((size_t)n, sizeof *sizes);
+    if (!sizes) die("zero: no memory for %d units", n);
+    for (int u = 0; u < n; u++)
+        sizes[u] = optim ? optim_item_bytes(optim, u) : own_elems(z, u) * m->dev->x_bytes;
+    set.sizes = sizes, set.n_items = n;
+    int both = z->n_slots > 4 ? 2 : 1; // ranges of a block: its own and its experts'
+    _Static_assert((ZERO_PREFETCH + 1) * 2 + 1 <= OFFLOAD_MAX_SLOTS, "as many as are gathered, and on their way");
+    if (!optim) set.n_slots = (z->set.prefetch + 1) * both + 1; // being gathered; a tied embedding's; one on its way
+    else if (z->set.host) set.n_slots = 0;
+    set.mem = m->mem, set.tag = optim ? MEM_OPTIM : MEM_PARAMS;
+    set.what = optim ? "optimizer state" : "weights of the store";
+    Offload *store = offload_create(&set);
+    free(sizes);
+    return store;
 }
 
 // ---- from beginning to end

@@ -30,7 +30,7 @@
 enum { SHORT = 256 }; // a place fits a byte
 #define NO_KEY UINT32_MAX
 
-// ---- a binary heap, smallest (hi, lo) first ----
+// A binary heap, smallest (hi, lo) first.
 typedef struct {
     uint64_t hi, lo;
 } Item;
@@ -40,33 +40,8 @@ typedef struct {
     size_t n, cap;
 } Heap;
 
-static bool before(Item a, Item b)
-{
-    return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo;
-}
-
-static void push(Heap *heap, uint64_t hi, uint64_t lo)
-{
-    heap->item = words_grow(heap->item, &heap->cap, heap->n + 1, sizeof *heap->item);
-    Item new = {hi, lo};
-    size_t i = heap->n++;
-    for (; i > 0 && before(new, heap->item[(i - 1) / 2]); i = (i - 1) / 2)
-        heap->item[i] = heap->item[(i - 1) / 2];
-    heap->item[i] = new;
-}
-
-static Item pop(Heap *heap)
-{
-    Item top = heap->item[0], last = heap->item[--heap->n];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < heap->n; i = child) {
-        if (child + 1 < heap->n && before(heap->item[child + 1], heap->item[child])) child++;
-        if (!before(heap->item[child], last)) break;
-        heap->item[i] = heap->item[child];
-    }
-    heap->item[i] = last;
-    return top;
-}
+static void push(Heap *heap, uint64_t hi, uint64_t lo);
+static Item pop(Heap *heap);
 
 // ---- pairs as keys ----
 static uint64_t pair_key(int32_t left, int32_t right)
@@ -78,6 +53,156 @@ static size_t pair_hash(uint64_t key)
 {
     key *= 0x9E3779B97F4A7C15ull; // 2^64 / golden ratio: spreads neighbouring ids
     return key ^ key >> 29;
+}
+
+// ---- training ----
+typedef struct {
+    uint64_t key;
+    int64_t count;
+    uint32_t *word; // words in which it was seen
+    size_t n_words, cap_words;
+} Pair;
+
+typedef struct {
+    int32_t *symbols; // all words back to back, in tokens
+    size_t *start;    // (words.n)
+    uint32_t *length; // (words.n)
+    const int64_t *count;
+    Pair *pair;
+    size_t n_pairs, cap_pairs;
+    uint32_t *slot; // 0 empty, else 1 + index into pair
+    size_t n_slots;
+} Train;
+
+static size_t find_pair_slot(const Train *t, uint64_t key)
+{
+    size_t s = pair_hash(key) & (t->n_slots - 1);
+    while (t->slot[s] && t->pair[t->slot[s] - 1].key != key) s = (s + 1) & (t->n_slots - 1);
+    return s;
+}
+
+static Pair *find_pair(Train *t, int32_t left, int32_t right)
+{
+    uint64_t key = pair_key(left, right);
+    if (2 * (t->n_pairs + 1) > t->n_slots) {
+        t->n_slots = t->n_slots ? 2 * t->n_slots : 1 << 16;
+        free(t->slot);
+        t->slot = calloc(t->n_slots, sizeof *t->slot);
+        if (!t->slot) die("memory: no room for %zu pairs (train on less text)", t->n_slots);
+        for (size_t i = 0; i < t->n_pairs; i++) t->slot[find_pair_slot(t, t->pair[i].key)] = (uint32_t)i + 1;
+    }
+    size_t s = find_pair_slot(t, key);
+    if (!t->slot[s]) {
+        t->pair = words_grow(t->pair, &t->cap_pairs, t->n_pairs + 1, sizeof *t->pair);
+        t->pair[t->n_pairs] = (Pair){.key = key};
+        t->slot[s] = (uint32_t)++t->n_pairs;
+    }
+    return &t->pair[t->slot[s] - 1];
+}
+
+static void gain(Train *t, int32_t left, int32_t right, uint32_t word)
+{
+    Pair *pair = find_pair(t, left, right);
+    pair->count += t->count[word];
+    if (pair->n_words && pair->word[pair->n_words - 1] == word) return;
+    pair->word = words_grow(pair->word, &pair->cap_words, pair->n_words + 1, sizeof *pair->word);
+    pair->word[pair->n_words++] = word;
+}
+
+static void lose(Train *t, int32_t left, int32_t right, uint32_t word)
+{
+    find_pair(t, left, right)->count -= t->count[word];
+}
+
+// Replaces the pair in one word, left to right, and moves the counts of the pairs around it.
+static void merge_word(Train *t, uint32_t word, BpeMerge m)
+{
+    int32_t *s = t->symbols + t->start[word];
+    uint32_t n = t->length[word], n_left = 0;
+    for (uint32_t i = 0; i < n;) {
+        if (i + 1 >= n || s[i] != m.left || s[i + 1] != m.right) {
+            s[n_left++] = s[i++];
+            continue;
+        }
+        if (n_left > 0) {
+            lose(t, s[n_left - 1], m.left, word);
+            gain(t, s[n_left - 1], m.result, word);
+        }
+        if (i + 2 < n) {
+            lose(t, m.right, s[i + 2], word);
+            gain(t, m.result, s[i + 2], word);
+        }
+        s[n_left++] = m.result;
+        i += 2;
+    }
+    t->length[word] = n_left;
+}
+
+static Train train_start(const Words *words, const int64_t *count, const int32_t *byte_id)
+{
+    Train t = {.count = count};
+    size_t n = words->n ? words->n : 1;
+    t.symbols = malloc((words->n_bytes + 1) * sizeof *t.symbols);
+    t.start = malloc(n * sizeof *t.start);
+    t.length = malloc(n * sizeof *t.length);
+    if (!t.symbols || !t.start || !t.length)
+        die("memory: no room to train on %zu bytes of different words (train on less text)", words->n_bytes);
+    for (size_t i = 0; i < words->n_bytes; i++) t.symbols[i] = byte_id[(uint8_t)words->bytes[i]];
+    for (uint32_t w = 0; w < words->n; w++) {
+        t.start[w] = words->word[w].at;
+        t.length[w] = words->word[w].n;
+        const int32_t *s = t.symbols + t.start[w];
+        for (uint32_t i = 0; i + 1 < t.length[w]; i++) gain(&t, s[i], s[i + 1], w);
+    }
+    return t;
+}
+
+static void train_free(Train *t)
+{
+    for (size_t i = 0; i < t->n_pairs; i++) free(t->pair[i].word);
+    free(t->pair);
+    free(t->slot);
+    free(t->symbols);
+    free(t->start);
+    free(t->length);
+}
+
+// Pairs from number `from` on enter the heap: the highest count first, then the smallest key.
+static void push_pairs(const Train *t, Heap *heap, size_t from)
+{
+    for (size_t i = from; i < t->n_pairs; i++)
+        if (t->pair[i].count > 0) push(heap, ~(uint64_t)t->pair[i].count, t->pair[i].key);
+}
+
+size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_id, int32_t first_id,
+                 size_t n_merges, int64_t least, BpeMerge *merge)
+{
+    Train t = train_start(words, count, byte_id);
+    Heap heap = {0};
+    push_pairs(&t, &heap, 0);
+    size_t n = 0;
+    while (n < n_merges && heap.n) {
+        Item top = pop(&heap);
+        BpeMerge m = {(int32_t)(top.lo >> 32), (int32_t)(uint32_t)top.lo, first_id + (int32_t)n};
+        Pair *pair = find_pair(&t, m.left, m.right);
+        if (pair->count != (int64_t)~top.hi) { // the count fell after it was pushed
+            if (pair->count > 0) push(&heap, ~(uint64_t)pair->count, pair->key);
+            continue;
+        }
+        if (pair->count < least) break; // it is the most frequent one
+        merge[n++] = m;
+        uint32_t *seen = pair->word; // `pair` itself may move as new pairs come
+        size_t n_seen = pair->n_words, old_pairs = t.n_pairs;
+        pair->word = NULL;
+        pair->n_words = pair->cap_words = 0;
+        for (size_t i = 0; i < n_seen; i++) merge_word(&t, seen[i], m);
+        free(seen);
+        find_pair(&t, m.left, m.right)->count = 0;
+        push_pairs(&t, &heap, old_pairs);
+    }
+    train_free(&t);
+    free(heap.item);
+    return n;
 }
 
 // ---- applying ----
@@ -232,152 +357,31 @@ size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n)
     return n_left;
 }
 
-// ---- training ----
-typedef struct {
-    uint64_t key;
-    int64_t count;
-    uint32_t *word; // words in which it was seen
-    size_t n_words, cap_words;
-} Pair;
-
-typedef struct {
-    int32_t *symbols; // all words back to back, in tokens
-    size_t *start;    // (words.n)
-    uint32_t *length; // (words.n)
-    const int64_t *count;
-    Pair *pair;
-    size_t n_pairs, cap_pairs;
-    uint32_t *slot; // 0 empty, else 1 + index into pair
-    size_t n_slots;
-} Train;
-
-static size_t find_pair_slot(const Train *t, uint64_t key)
+// ---- the heap ----
+static bool before(Item a, Item b)
 {
-    size_t s = pair_hash(key) & (t->n_slots - 1);
-    while (t->slot[s] && t->pair[t->slot[s] - 1].key != key) s = (s + 1) & (t->n_slots - 1);
-    return s;
+    return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo;
 }
 
-static Pair *find_pair(Train *t, int32_t left, int32_t right)
+static void push(Heap *heap, uint64_t hi, uint64_t lo)
 {
-    uint64_t key = pair_key(left, right);
-    if (2 * (t->n_pairs + 1) > t->n_slots) {
-        t->n_slots = t->n_slots ? 2 * t->n_slots : 1 << 16;
-        free(t->slot);
-        t->slot = calloc(t->n_slots, sizeof *t->slot);
-        if (!t->slot) die("memory: no room for %zu pairs (train on less text)", t->n_slots);
-        for (size_t i = 0; i < t->n_pairs; i++) t->slot[find_pair_slot(t, t->pair[i].key)] = (uint32_t)i + 1;
+    heap->item = words_grow(heap->item, &heap->cap, heap->n + 1, sizeof *heap->item);
+    Item new = {hi, lo};
+    size_t i = heap->n++;
+    for (; i > 0 && before(new, heap->item[(i - 1) / 2]); i = (i - 1) / 2)
+        heap->item[i] = heap->item[(i - 1) / 2];
+    heap->item[i] = new;
+}
+
+static Item pop(Heap *heap)
+{
+    Item top = heap->item[0], last = heap->item[--heap->n];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < heap->n; i = child) {
+        if (child + 1 < heap->n && before(heap->item[child + 1], heap->item[child])) child++;
+        if (!before(heap->item[child], last)) break;
+        heap->item[i] = heap->item[child];
     }
-    size_t s = find_pair_slot(t, key);
-    if (!t->slot[s]) {
-        t->pair = words_grow(t->pair, &t->cap_pairs, t->n_pairs + 1, sizeof *t->pair);
-        t->pair[t->n_pairs] = (Pair){.key = key};
-        t->slot[s] = (uint32_t)++t->n_pairs;
-    }
-    return &t->pair[t->slot[s] - 1];
-}
-
-static void gain(Train *t, int32_t left, int32_t right, uint32_t word)
-{
-    Pair *pair = find_pair(t, left, right);
-    pair->count += t->count[word];
-    if (pair->n_words && pair->word[pair->n_words - 1] == word) return;
-    pair->word = words_grow(pair->word, &pair->cap_words, pair->n_words + 1, sizeof *pair->word);
-    pair->word[pair->n_words++] = word;
-}
-
-static void lose(Train *t, int32_t left, int32_t right, uint32_t word)
-{
-    find_pair(t, left, right)->count -= t->count[word];
-}
-
-// Replaces the pair in one word, left to right, and moves the counts of the pairs around it.
-static void merge_word(Train *t, uint32_t word, BpeMerge m)
-{
-    int32_t *s = t->symbols + t->start[word];
-    uint32_t n = t->length[word], n_left = 0;
-    for (uint32_t i = 0; i < n;) {
-        if (i + 1 >= n || s[i] != m.left || s[i + 1] != m.right) {
-            s[n_left++] = s[i++];
-            continue;
-        }
-        if (n_left > 0) {
-            lose(t, s[n_left - 1], m.left, word);
-            gain(t, s[n_left - 1], m.result, word);
-        }
-        if (i + 2 < n) {
-            lose(t, m.right, s[i + 2], word);
-            gain(t, m.result, s[i + 2], word);
-        }
-        s[n_left++] = m.result;
-        i += 2;
-    }
-    t->length[word] = n_left;
-}
-
-static Train train_start(const Words *words, const int64_t *count, const int32_t *byte_id)
-{
-    Train t = {.count = count};
-    size_t n = words->n ? words->n : 1;
-    t.symbols = malloc((words->n_bytes + 1) * sizeof *t.symbols);
-    t.start = malloc(n * sizeof *t.start);
-    t.length = malloc(n * sizeof *t.length);
-    if (!t.symbols || !t.start || !t.length)
-        die("memory: no room to train on %zu bytes of different words (train on less text)", words->n_bytes);
-    for (size_t i = 0; i < words->n_bytes; i++) t.symbols[i] = byte_id[(uint8_t)words->bytes[i]];
-    for (uint32_t w = 0; w < words->n; w++) {
-        t.start[w] = words->word[w].at;
-        t.length[w] = words->word[w].n;
-        const int32_t *s = t.symbols + t.start[w];
-        for (uint32_t i = 0; i + 1 < t.length[w]; i++) gain(&t, s[i], s[i + 1], w);
-    }
-    return t;
-}
-
-static void train_free(Train *t)
-{
-    for (size_t i = 0; i < t->n_pairs; i++) free(t->pair[i].word);
-    free(t->pair);
-    free(t->slot);
-    free(t->symbols);
-    free(t->start);
-    free(t->length);
-}
-
-// Pairs from number `from` on enter the heap: the highest count first, then the smallest key.
-static void push_pairs(const Train *t, Heap *heap, size_t from)
-{
-    for (size_t i = from; i < t->n_pairs; i++)
-        if (t->pair[i].count > 0) push(heap, ~(uint64_t)t->pair[i].count, t->pair[i].key);
-}
-
-size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_id, int32_t first_id,
-                 size_t n_merges, int64_t least, BpeMerge *merge)
-{
-    Train t = train_start(words, count, byte_id);
-    Heap heap = {0};
-    push_pairs(&t, &heap, 0);
-    size_t n = 0;
-    while (n < n_merges && heap.n) {
-        Item top = pop(&heap);
-        BpeMerge m = {(int32_t)(top.lo >> 32), (int32_t)(uint32_t)top.lo, first_id + (int32_t)n};
-        Pair *pair = find_pair(&t, m.left, m.right);
-        if (pair->count != (int64_t)~top.hi) { // the count fell after it was pushed
-            if (pair->count > 0) push(&heap, ~(uint64_t)pair->count, pair->key);
-            continue;
-        }
-        if (pair->count < least) break; // it is the most frequent one
-        merge[n++] = m;
-        uint32_t *seen = pair->word; // `pair` itself may move as new pairs come
-        size_t n_seen = pair->n_words, old_pairs = t.n_pairs;
-        pair->word = NULL;
-        pair->n_words = pair->cap_words = 0;
-        for (size_t i = 0; i < n_seen; i++) merge_word(&t, seen[i], m);
-        free(seen);
-        find_pair(&t, m.left, m.right)->count = 0;
-        push_pairs(&t, &heap, old_pairs);
-    }
-    train_free(&t);
-    free(heap.item);
-    return n;
+    heap->item[i] = last;
+    return top;
 }

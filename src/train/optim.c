@@ -19,365 +19,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-// ---- the table of optimizers
-//
-// The table of optimizers says which array has how many elements for a row of the parameter table, and which op of the
-// device updates them; the formulas stand in the files of the ops (updates.c, updates_matrix.c).
-//
-// An array is laid out in table order, back to back, with as many elements for a row as its
-// `shape` says. For an optimizer with OPTIM_ELEMENT that is the layout of the weights, so element i of the weights
-// has element i of each array.
-//
-// Names of arrays are PyTorch's (exp_avg, exp_avg_sq, momentum_buffer) or Transformers' (exp_avg_sq_row). An array
-// that has nothing for a row stores nothing for it, also in the checkpoint.
-//
-// Rejected: a state struct per optimizer with functions of its own to allocate, save and shard it, as in
-// most frameworks: eight times four functions that do the same.
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-// bitsandbytes keeps tensors below 4096 elements in fp32: there is little to save, and norms are delicate.
-enum { SMALLEST_IN_8BIT = 4096 };
-
-static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    (void)params;
-    for (int d = 0; d < row->ndim; d++) dim[d] = row->dim[d];
-    return row->ndim;
-}
-
-// The whole tensor decides, so that every layout decides alike.
-static bool large(const Param *row)
-{
-    return row->whole[0] * row->whole[1] >= SMALLEST_IN_8BIT;
-}
-
-static int shape_large(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    return large(row) ? shape_same(params, row, dim) : 0;
-}
-
-static int shape_small(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    return large(row) ? 0 : shape_same(params, row, dim);
-}
-
-static int shape_blocks(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    (void)params;
-    dim[0] = (row->dim[0] * row->dim[1] + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
-    return large(row) ? 1 : 0;
-}
-
-static int shape_rows(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    (void)params;
-    dim[0] = row->dim[0];
-    return row->ndim == 2 ? 1 : 0;
-}
-
-static int shape_cols(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    (void)params;
-    dim[0] = row->dim[row->ndim - 1];
-    return row->ndim == 2 ? 1 : 0;
-}
-
-static int shape_vector(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    return row->ndim == 2 ? 0 : shape_same(params, row, dim);
-}
-
-// Matrices of the blocks: not of the embedding, nor of the head.
-static bool hidden(const Params *params, const Param *row)
-{
-    return row->ndim == 2 && params_place(params, row) == PARAM_OF_BLOCK;
-}
-
-static int shape_hidden(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    return hidden(params, row) ? shape_same(params, row, dim) : 0;
-}
-
-static int shape_hidden_rows(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    return hidden(params, row) ? shape_rows(params, row, dim) : 0;
-}
-
-static int shape_not_hidden(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
-{
-    return hidden(params, row) ? 0 : shape_same(params, row, dim);
-}
-
-static void update_adamw(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    (void)o, (void)params;
-    dev->adamw(dev, p.weight, (float *)p.state[0] + p.first, (float *)p.state[1] + p.first, p.grad, p.n, u);
-}
-
-static void update_adam(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    u.l2 = true;
-    update_adamw(o, dev, params, p, u);
-}
-
-static void update_sgd(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    (void)params;
-    dev->sgd(dev, p.weight, o->kind->n_states ? (float *)p.state[0] + p.first : NULL, p.grad, p.n, u);
-}
-
-static void update_lion(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    (void)o, (void)params;
-    dev->lion(dev, p.weight, (float *)p.state[0] + p.first, p.grad, p.n, u);
-}
-
-static void update_adafactor(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    (void)params;
-    const Param *row = p.row;
-    if (o->set.relative_step) u.lr = (float)fmin(1e-2, 1 / sqrt(u.step));
-    if (row->ndim == 2)
-        dev->adafactor(dev, p.weight, p.state[0], p.state[1], p.grad, row->dim[0], row->dim[1], u);
-    else dev->adafactor(dev, p.weight, p.state[2], NULL, p.grad, 1, row->dim[0], u);
-}
-
-static void update_adamw8bit(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    (void)o, (void)params;
-    size_t block = p.first / UPDATE_BLOCK;
-    if (!large(p.row))
-        dev->adamw(dev, p.weight, (float *)p.state[4] + p.first, (float *)p.state[5] + p.first, p.grad, p.n, u);
-    else
-        dev->adamw8bit(dev, p.weight, (uint8_t *)p.state[0] + p.first, (float *)p.state[1] + block,
-                       (uint8_t *)p.state[2] + p.first, (float *)p.state[3] + block, p.grad, p.n, u);
-}
-
-static void update_muon(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    if (!hidden(params, p.row)) {
-        dev->adamw(dev, p.weight, p.state[1], p.state[2], p.grad, p.n, u);
-        return;
-    }
-    u.beta1 = o->set.momentum;
-    u.beta2 = o->set.row_beta2;
-    if (o->set.matrix_lr > 0) u.lr *= o->set.matrix_lr;
-    float *row = o->set.name == OPTIM_NORMUON ? p.state[3] : NULL;
-    dev->muon(dev, p.weight, p.state[0], row, p.grad, o->scratch, p.row->dim[0], p.row->dim[1], u);
-}
-
-#define EXP_AVG {.prefix = "exp_avg", .dtype = ST_F32, .shape = shape_same}
-#define EXP_AVG_SQ {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_same}
-#define MOMENTUM {.prefix = "momentum_buffer", .dtype = ST_F32, .shape = shape_same}
-#define MUON_STATES {.prefix = "momentum_buffer", .dtype = ST_F32, .shape = shape_hidden}, \
-                    {.prefix = "exp_avg", .dtype = ST_F32, .shape = shape_not_hidden}, \
-                    {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_not_hidden}
-
-static const OptimKind TABLE[OPTIM_NAMES] = {
-    [OPTIM_ADAMW] = {"adamw", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_adamw},
-    [OPTIM_ADAM] = {"adam", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_adam},
-    [OPTIM_SGD] = {"sgd", "0", OPTIM_ELEMENT, 0, {{0}}, update_sgd},
-    [OPTIM_MOMENTUM] = {"momentum", "4", OPTIM_ELEMENT, 1, {MOMENTUM}, update_sgd},
-    [OPTIM_ADAFACTOR] = {"adafactor", "4 (R + C) / (R C), about 0", OPTIM_TENSOR, 3,
-                         {{.prefix = "exp_avg_sq_row", .dtype = ST_F32, .shape = shape_rows},
-                          {.prefix = "exp_avg_sq_col", .dtype = ST_F32, .shape = shape_cols},
-                          {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_vector}},
-                         update_adafactor},
-    [OPTIM_LION] = {"lion", "4", OPTIM_ELEMENT, 1, {EXP_AVG}, update_lion},
-    [OPTIM_ADAMW8BIT] = {"adamw8bit", "2", OPTIM_BLOCK, 6,
-                         {{.prefix = "exp_avg_code", .dtype = ST_U8, .shape = shape_large},
-                          {.prefix = "exp_avg_scale", .dtype = ST_F32, .shape = shape_blocks},
-                          {.prefix = "exp_avg_sq_code", .dtype = ST_U8, .shape = shape_large},
-                          {.prefix = "exp_avg_sq_scale", .dtype = ST_F32, .shape = shape_blocks},
-                          {.prefix = "exp_avg", .dtype = ST_F32, .shape = shape_small},
-                          {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_small}},
-                         update_adamw8bit},
-    [OPTIM_MUON] = {"muon", "4 for hidden matrices, else 8", OPTIM_TENSOR, 3, {MUON_STATES}, update_muon},
-    [OPTIM_NORMUON] = {"normuon", "4 and 4 / C for hidden matrices, else 8", OPTIM_TENSOR, 4,
-                       {MUON_STATES, {.prefix = "exp_avg_sq_row", .dtype = ST_F32, .shape = shape_hidden_rows}},
-                       update_muon},
-};
-
-static bool is_muon(const OptimKind *kind)
-{
-    return kind->update == update_muon;
-}
-
-// Its op writes the weights in the storage type too.
-static bool is_adamw(const OptimKind *kind)
-{
-    return kind->update == update_adamw || kind->update == update_adam;
-}
-
-const OptimKind *optim_kind(OptimName name)
-{
-    return &TABLE[name];
-}
-
-// May stay in parts: what is updated element by element, and blocks of 8 bits where all ranks' rows begin with a block.
-bool optim_needs_whole(const OptimKind *kind, const Params *params, const Param *row, int ranks)
-{
-    if (row->cut < 0 || row->dim[row->cut] == row->whole[row->cut] || kind->cut == OPTIM_ELEMENT) return false;
-    bool even = row->whole[0] % (size_t)ranks == 0 && row->dim[0] * row->dim[1] % UPDATE_BLOCK == 0;
-    if (kind->cut == OPTIM_BLOCK)
-        return large(row) && (row->cut == 1 || !(even || row->dim[1] % UPDATE_BLOCK == 0));
-    return !is_muon(kind) || hidden(params, row);
-}
-
-double optim_cost(const OptimKind *kind, const Params *params, const Param *row)
-{
-    double n = (double)(row->whole[0] * row->whole[1]), k = (double)smaller(row->whole[0], row->whole[1]);
-    return is_muon(kind) && hidden(params, row) ? 5 * (4 * k * n + 2 * k * k * k) : n;
-}
-
-const Params *optim_table(const Optim *o, const Model *model)
-{
-    return o->whole.table ? o->whole.table : &model->params;
-}
-
-size_t optim_kind_elems(const CkptArray *array, const Params *params, const Param *row)
-{
-    size_t dim[PARAM_DIMS], n = 1;
-    int ndim = array->shape(params, row, dim);
-    for (int d = 0; d < ndim; d++) n *= dim[d];
-    return ndim ? n : 0;
-}
-
-// Elements of the array for n elements of a row from `first` on.
-static size_t piece_elems(const CkptArray *array, const Params *params, const Param *row, size_t first, size_t n)
-{
-    size_t whole = optim_kind_elems(array, params, row);
-    if (n == row->n_elems || whole == 0) return whole;
-    if (whole == row->n_elems) return n;
-    return (first + n + UPDATE_BLOCK - 1) / UPDATE_BLOCK - first / UPDATE_BLOCK; // one number a block
-}
-
-size_t optim_range_elems(const CkptArray *array, const Params *params, size_t begin, size_t end)
-{
-    size_t sum = 0;
-    for (int r = 0; r < params->n_rows; r++) {
-        const Param *row = &params->row[r];
-        size_t from = row->offset > begin ? row->offset : begin;
-        size_t to = row->offset + row->n_elems < end ? row->offset + row->n_elems : end;
-        if (from < to) sum += piece_elems(array, params, row, from - row->offset, to - from);
-    }
-    return sum;
-}
-
-size_t optim_state_bytes(OptimName name, const Params *params)
-{
-    const OptimKind *kind = optim_kind(name);
-    size_t n_bytes = 0;
-    for (int s = 0; s < kind->n_states; s++)
-        for (int r = 0; r < params->n_rows; r++)
-            n_bytes += optim_kind_elems(&kind->state[s], params, &params->row[r]) *
-                       safetensors_dtype_bytes(kind->state[s].dtype);
-    return n_bytes;
-}
-
-// The scratch of the op muon, for the largest row.
-size_t optim_scratch_bytes(OptimName name, const Params *params)
-{
-    size_t most = 0;
-    for (int r = 0; r < params->n_rows && is_muon(optim_kind(name)); r++) {
-        const Param *row = &params->row[r];
-        size_t side = smaller(row->dim[0], row->dim[1]), n = row->dim[0] * row->dim[1] + 2 * side * side;
-        if (hidden(params, row) && n > most) most = n;
-    }
-    return most * sizeof(float);
-}
-
-// ---- where state is kept
-
-enum { ALIGN = 16 }; // bytes, of the arrays in an item of the store
-
-// Bytes of array s of a range; s = n_states: of its weights, where the store holds them.
-static size_t part_bytes(const Optim *o, const Params *params, const OptimRange *range, int s)
-{
-    bool in_store = !range->weight && !(o->weights.lend && o->fp32);
-    if (s == o->kind->n_states) return in_store ? (range->end - range->begin) * sizeof(float) : 0;
-    return optim_range_elems(&o->state[s], params, range->begin, range->end) *
-           safetensors_dtype_bytes(o->state[s].dtype);
-}
-
-// Of each range: where its part of each array and of the weights starts, and after the last where it ends.
-static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum[OPTIM_STATES])
-{
-    int n_states = o->kind->n_states, width = n_states + 2;
-    o->at = calloc((size_t)(o->n_ranges * width + 1), sizeof *o->at);
-    if (!o->at) die("optim: no memory for %d ranges", o->n_ranges);
-    for (int k = 0; k < o->n_ranges; k++) {
-        const OptimRange *range = &o->range[k];
-        size_t *at = o->at + k * width, item = 0;
-        for (int s = 0; s <= n_states; s++) {
-            size_t n = part_bytes(o, params, range, s);
-            at[s] = stored ? item : s < n_states ? sum[s] : 0;
-            item += (n + ALIGN - 1) / ALIGN * ALIGN;
-            if (s < n_states) sum[s] += n;
-        }
-        at[n_states + 1] = item;
-    }
-}
-
-static void allocate_host(Optim *o, const Model *model, Dev *host)
-{
-    size_t most = 0;
-    for (int k = 0; k < o->n_ranges; k++)
-        if (o->range[k].end - o->range[k].begin > most) most = o->range[k].end - o->range[k].begin;
-    check(o->kind->cut == OPTIM_ELEMENT && o->set.agc <= 0);
-    o->host = (OptimHost){.dev = host, .grad = mem_alloc(model->mem, MEM_HOST, most * sizeof(float), "gradients")};
-    if (!o->fp32 && !o->weights.lend)
-        o->host.weight = (X *)mem_alloc(model->mem, MEM_HOST, most * model->dev->x_bytes, "new weights");
-}
-
-Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
-{
-    Optim o = {.set = set, .kind = optim_kind(set.name), .grad_scale = 1, .range = place.range,
-               .n_ranges = place.n_ranges, .weights = place.weights, .whole = place.whole, .agc = place.agc,
-               .fp32 = model->dev->x_type == X_FP32};
-    const Params *kept = optim_table(&o, model);
-    size_t sum[OPTIM_STATES] = {0};
-    for (int s = 0; s < o.kind->n_states; s++) o.state[s] = o.kind->state[s];
-    if (place.range) place_ranges(&o, kept, place.stored, sum);
-    for (int s = 0; s < o.kind->n_states && !place.stored; s++) {
-        CkptArray *array = &o.state[s];
-        array->n_bytes = place.range ? sum[s] : optim_range_elems(array, kept, 0, kept->n_elems) *
-                                                    safetensors_dtype_bytes(array->dtype);
-        if (array->n_bytes) array->data = mem_alloc(model->mem, MEM_OPTIM, array->n_bytes, array->prefix);
-    }
-    if (place.host) allocate_host(&o, model, place.host);
-    size_t n_scratch = optim_scratch_bytes(set.name, kept);
-    if (n_scratch) o.scratch = mem_alloc(model->mem, MEM_SCRATCH, n_scratch, "optimizer");
-    return o;
-}
-
-Optim optim_create(const Model *model, OptimSettings set)
-{
-    return optim_create_at(model, set, (OptimPlace){0});
-}
-
-void optim_free(Optim *o)
-{
-    free(o->at);
-    o->at = NULL;
-}
-
-size_t optim_place_of(const Optim *o, const Params *params, int k, int s, size_t *n_bytes)
-{
-    check(o->at && s <= o->kind->n_states);
-    *n_bytes = part_bytes(o, params, &o->range[k], s);
-    return o->at[k * (o->kind->n_states + 2) + s];
-}
-
-size_t optim_item_bytes(const Optim *o, int k)
-{
-    return o->at[(k + 1) * (o->kind->n_states + 2) - 1];
-}
-
 // ---- a range in memory: where it is, or lent by the store
 
 typedef struct {
@@ -448,6 +89,11 @@ static bool may_cut(OptimCut cut, const Param *row, size_t at)
 static bool alike(const Param *a, const Param *b)
 {
     return a->decay == b->decay && a->lr_scale == b->lr_scale;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
 }
 
 static size_t larger(size_t a, size_t b)
@@ -540,7 +186,7 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
             of_row(&u, o, row, lr);
             u.copy = dev->x_type == X_FP32 ? NULL : x_at(model, range, from);
             o->kind->update(o, dev, params, piece, u);
-            if (u.copy && !is_adamw(o->kind)) dev->to_x(dev, u.copy, piece.weight, piece.n);
+            if (u.copy && !o->kind->copies) dev->to_x(dev, u.copy, piece.weight, piece.n);
         }
         for (int s = 0; s < o->kind->n_states; s++)
             piece.state[s] = (char *)piece.state[s] + optim_range_elems(&o->state[s], kept, low, high) *
@@ -641,4 +287,91 @@ double optim_step(Optim *o, Model *model, double lr)
     if (isfinite(norm)) optim_apply(o, model, norm, lr);
     else optim_drop(model);
     return norm;
+}
+
+// ---- where state is kept
+
+enum { ALIGN = 16 }; // bytes, of the arrays in an item of the store
+
+// Bytes of array s of a range; s = n_states: of its weights, where the store holds them.
+static size_t part_bytes(const Optim *o, const Params *params, const OptimRange *range, int s)
+{
+    bool in_store = !range->weight && !(o->weights.lend && o->fp32);
+    if (s == o->kind->n_states) return in_store ? (range->end - range->begin) * sizeof(float) : 0;
+    return optim_range_elems(&o->state[s], params, range->begin, range->end) *
+           safetensors_dtype_bytes(o->state[s].dtype);
+}
+
+// Of each range: where its part of each array and of the weights starts, and after the last where it ends.
+static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum[OPTIM_STATES])
+{
+    int n_states = o->kind->n_states, width = n_states + 2;
+    o->at = calloc((size_t)(o->n_ranges * width + 1), sizeof *o->at);
+    if (!o->at) die("optim: no memory for %d ranges", o->n_ranges);
+    for (int k = 0; k < o->n_ranges; k++) {
+        const OptimRange *range = &o->range[k];
+        size_t *at = o->at + k * width, item = 0;
+        for (int s = 0; s <= n_states; s++) {
+            size_t n = part_bytes(o, params, range, s);
+            at[s] = stored ? item : s < n_states ? sum[s] : 0;
+            item += (n + ALIGN - 1) / ALIGN * ALIGN;
+            if (s < n_states) sum[s] += n;
+        }
+        at[n_states + 1] = item;
+    }
+}
+
+static void allocate_host(Optim *o, const Model *model, Dev *host)
+{
+    size_t most = 0;
+    for (int k = 0; k < o->n_ranges; k++)
+        if (o->range[k].end - o->range[k].begin > most) most = o->range[k].end - o->range[k].begin;
+    check(o->kind->cut == OPTIM_ELEMENT && o->set.agc <= 0);
+    o->host = (OptimHost){.dev = host, .grad = mem_alloc(model->mem, MEM_HOST, most * sizeof(float), "gradients")};
+    if (!o->fp32 && !o->weights.lend)
+        o->host.weight = (X *)mem_alloc(model->mem, MEM_HOST, most * model->dev->x_bytes, "new weights");
+}
+
+Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
+{
+    Optim o = {.set = set, .kind = optim_kind(set.name), .grad_scale = 1, .range = place.range,
+               .n_ranges = place.n_ranges, .weights = place.weights, .whole = place.whole, .agc = place.agc,
+               .fp32 = model->dev->x_type == X_FP32};
+    const Params *kept = optim_table(&o, model);
+    size_t sum[OPTIM_STATES] = {0};
+    for (int s = 0; s < o.kind->n_states; s++) o.state[s] = o.kind->state[s];
+    if (place.range) place_ranges(&o, kept, place.stored, sum);
+    for (int s = 0; s < o.kind->n_states && !place.stored; s++) {
+        CkptArray *array = &o.state[s];
+        array->n_bytes = place.range ? sum[s] : optim_range_elems(array, kept, 0, kept->n_elems) *
+                                                    safetensors_dtype_bytes(array->dtype);
+        if (array->n_bytes) array->data = mem_alloc(model->mem, MEM_OPTIM, array->n_bytes, array->prefix);
+    }
+    if (place.host) allocate_host(&o, model, place.host);
+    size_t n_scratch = optim_scratch_bytes(set.name, kept);
+    if (n_scratch) o.scratch = mem_alloc(model->mem, MEM_SCRATCH, n_scratch, "optimizer");
+    return o;
+}
+
+Optim optim_create(const Model *model, OptimSettings set)
+{
+    return optim_create_at(model, set, (OptimPlace){0});
+}
+
+void optim_free(Optim *o)
+{
+    free(o->at);
+    o->at = NULL;
+}
+
+size_t optim_place_of(const Optim *o, const Params *params, int k, int s, size_t *n_bytes)
+{
+    check(o->at && s <= o->kind->n_states);
+    *n_bytes = part_bytes(o, params, &o->range[k], s);
+    return o->at[k * (o->kind->n_states + 2) + s];
+}
+
+size_t optim_item_bytes(const Optim *o, int k)
+{
+    return o->at[(k + 1) * (o->kind->n_states + 2) - 1];
 }
