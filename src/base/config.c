@@ -8,25 +8,6 @@
 // positions is mistaken about the run. The one exception: the command line may switch off what a file's key depends on
 // (`tiny-llama --model.position=learned`).
 //
-// A file is a small part of TOML 1.0, read completely or not at all:
-//     # comment
-//     [section]
-//     key = 1_000          integers, numbers with exponents, true and false
-//     key = "text\n"       basic strings with \" \\ \b \t \n \f \r \uXXXX, or 'literal' ones
-//     key = rmsnorm        beyond TOML: quotes may be left out around one word
-// The first thing wrong ends the program with
-//     error: tiny.toml:7: unknown key 'optim.lrr' (did you mean optim.lr?)
-//         lrr = 3e-4
-//         ^~~
-// The library inih finds sections and keys. It takes ' ;' for a comment even inside quotes, joins indented lines and
-// cuts long ones, none of which TOML does. So the reader here hands it each line only up to the '=', and takes the
-// value from the whole line. The reader also counts the lines, which Debian's inih does not.
-//
-// Derived sizes, in the symbols of the glossary:
-//     G = H      D = C / H      F = 4C (gelu, relu2) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set
-//     accum = batch.tokens / (dp * micro * context)
-// With F = 8C/3 swiglu's three matrices have as many parameters as gelu's two with F = 4C (Shazeer, arXiv 2002.05202).
-//
 // Rejected: rounding a batch that does not divide, or clamping a value to its range (a run with other settings than
 // those asked for is worse than no run); a TOML library (the full language has dates, nested tables and arrays, which
 // no key here takes).
@@ -118,6 +99,20 @@ bool config_is_set(const Config *cfg, const char *section_key)
 }
 
 // ---- files
+//
+// A file is a small part of TOML 1.0, read completely or not at all:
+//     # comment
+//     [section]
+//     key = 1_000          integers, numbers with exponents, true and false
+//     key = "text\n"       basic strings with \" \\ \b \t \n \f \r \uXXXX, or 'literal' ones
+//     key = rmsnorm        beyond TOML: quotes may be left out around one word
+// The first thing wrong ends the program with
+//     error: tiny.toml:7: unknown key 'optim.lrr' (did you mean optim.lr?)
+//         lrr = 3e-4
+//         ^~~
+// The library inih finds sections and keys. It takes ' ;' for a comment even inside quotes, joins indented lines and
+// cuts long ones, none of which TOML does. So the reader here hands it each line only up to the '=', and takes the
+// value from the whole line. The reader also counts the lines, which Debian's inih does not.
 
 typedef struct {
     Config *cfg;
@@ -489,6 +484,11 @@ void config_parse(Config *cfg, int argc, char **argv)
 }
 
 // ---- resolve
+//
+// Derived sizes, in the symbols of the glossary:
+//     G = H      D = C / H      F = 4C (gelu, relu2) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set
+//     accum = batch.tokens / (dp * micro * context)
+// With F = 8C/3 swiglu's three matrices have as many parameters as gelu's two with F = 4C (Shazeer, arXiv 2002.05202).
 
 // Where a key was set, for messages: "tiny.toml:7: ".
 static const char *where(const Config *cfg, const char *section_key)

@@ -17,33 +17,9 @@
 // holds (>>) stays, and other output follows. Any other name of the file that standard output or standard error goes to
 // is refused: one of the two texts would be lost.
 //
-// The output folder of a data preparation. A tokenizer and the shards that it made belong together: either one could be
-// read beside the other's older version, and nothing in the files would show the mistake. No file system renames
-// several files at once, so the new files are written to a separate folder and then moved:
-//
-//     out/new.tmp/...        all new files, on the disk
-//     out/unfinished         made
-//     out/...                the old ones removed, the new ones moved here
-//     out/unfinished         removed
-//
-// Invariant: a folder without the mark `unfinished` holds all files of one run and no file of another. The trainer
-// refuses a folder with the mark; the next run that succeeds removes it. Removing and moving take milliseconds, so the
-// old files can be used until the new ones are complete; the price is that the disk holds both. A cause that would stop
-// the moves in the middle of every run is looked for before the mark is made (disk_folder_check_old).
-//
-// Locks are flock's. Such a lock belongs to the open file and ends with the process, so it is never stale, and no
-// process number in a file has to be trusted. The lock file of a run is never removed: a process that removed it could
-// remove a file that another process has just locked, and a third would then lock a new file of the same name. Should
-// a person remove it, the folder, which is locked too, is still taken. The words in the file serve the error message
-// only, except on a file system without flock (some network file systems). There the words decide: the lock is refused
-// when they name a live process of this host, or another host. After a run was killed on another host, a person has to
-// empty the file.
-//
-// Rejected: stdio for durable files (a buffered error shows up late, and fwrite gives up on EINTR); O_DIRECT (no gain:
-// every file is written once, in order); a NAME.tmp of its own for each process (a killed process leaves it for ever,
-// and of two programs the slower one silently wins); O_EXCL (stale after every kill); fcntl locks (any close of the
-// file by the same process drops them); a new folder under the old one's name (other files in it are not ours to move);
-// a required manifest beside shards (shards of other programs have none).
+// Rejected: stdio for durable files (a buffered error shows up late, and fwrite gives up on EINTR); a NAME.tmp of its
+// own for each process (a killed process leaves it for ever, and of two programs the slower one silently wins);
+// O_EXCL (stale after every kill); fcntl locks (any close of the file by the same process drops them).
 #include "base/disk.h"
 
 #include "base/check.h"
@@ -330,6 +306,14 @@ void disk_out_apart(const char *path, const char *input)
 }
 
 // ---- one run at a time
+//
+// Locks are flock's. Such a lock belongs to the open file and ends with the process, so it is never stale, and no
+// process number in a file has to be trusted. The lock file of a run is never removed: a process that removed it could
+// remove a file that another process has just locked, and a third would then lock a new file of the same name. Should
+// a person remove it, the folder, which is locked too, is still taken. The words in the file serve the error message
+// only, except on a file system without flock (some network file systems). There the words decide: the lock is refused
+// when they name a live process of this host, or another host. After a run was killed on another host, a person has to
+// empty the file.
 
 enum { WORDS = 200 };
 
@@ -408,6 +392,20 @@ void disk_lock_release(DiskLock lock)
 }
 
 // ---- the folder of a preparation
+//
+// The output folder of a data preparation. A tokenizer and the shards that it made belong together: either one could be
+// read beside the other's older version, and nothing in the files would show the mistake. No file system renames
+// several files at once, so the new files are written to a separate folder and then moved:
+//
+// Invariant: a folder without the mark `unfinished` holds all files of one run and no file of another. The trainer
+// refuses a folder with the mark; the next run that succeeds removes it. Removing and moving take milliseconds, so the
+// old files can be used until the new ones are complete; the price is that the disk holds both. A cause that would stop
+// the moves in the middle of every run is looked for before the mark is made (disk_folder_check_old).
+//
+//     out/new.tmp/...        all new files, on the disk
+//     out/unfinished         made
+//     out/...                the old ones removed, the new ones moved here
+//     out/unfinished         removed
 
 static void name_file(char path[PATH_MAX], const char *dir, const char *name)
 {

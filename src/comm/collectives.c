@@ -22,15 +22,7 @@
 //     different ranks, N - 1 shards of scratch. It is the only algorithm that can add in any chosen order, and that can
 //     send bf16 in 16 bits, add in fp32 and round once.
 //
-// Order of sums. tree and, for N a power of two, halving add as (r0 + r1) + (r2 + r3) by construction; direct
-// adds so by choice (fold). A ring adds shard s in the order s+1, s+2, ..., s, which differs from shard to shard. So
-// comm_algorithm() replaces ring and native by direct where the order matters (`ordered`) or where partial
-// sums would have to be rounded (bf16, fp16), and native by tree or direct for the maximum of floats, because MPI
-// does not define it for NaN.
-//
-// Rejected: pipelined trees, with messages cut into pieces (halving already serves long vectors); two rings in opposite
-// directions (same bytes, useful only with twice the links); bf16 rings that send partial sums as fp32 (1.5 times the
-// bytes of direct).
+// Rejected: bf16 rings that send partial sums as fp32 (1.5 times the bytes of direct).
 #include "comm/collectives.h"
 
 #include "base/check.h"
@@ -472,6 +464,12 @@ void collectives_begin(const Collective *c)
 }
 
 // ---- formulas
+//
+// Order of sums. tree and, for N a power of two, halving add as (r0 + r1) + (r2 + r3) by construction; direct
+// adds so by choice (fold). A ring adds shard s in the order s+1, s+2, ..., s, which differs from shard to shard. So
+// comm_algorithm() replaces ring and native by direct where the order matters (`ordered`) or where partial
+// sums would have to be rounded (bf16, fp16), and native by tree or direct for the maximum of floats, because MPI
+// does not define it for NaN.
 
 // The largest shard of a node's ring.
 static size_t hierarchical_room(const CommCall *call, int size)

@@ -15,15 +15,6 @@
 // of collectives.c is a list of steps over the backend's send and receive; its messages carry
 // the call's number as their tag, because two collectives in flight may advance in different order on different ranks.
 //
-// Waiting. A library that spins occupies the core that the other rank needs: four MPI ranks on two cores become a
-// hundred times slower. So all waiting here tests, and sleeps between tests: for NAP, or, where the backend can tell
-// (comm_shared), until another rank has done something.
-//
-// The slow link (a simulated network). Each call occupies the link for collectives_seconds(...) from its start or from
-// the end of the call before, whichever is later; comm_wait sleeps until then. The data itself moves as fast as it can,
-// so a result is complete before the link's time, never after it. A rank that starts late does not delay the clocks of
-// the others, and a send costs nothing: its time is charged to the receiver.
-//
 // Rejected: a progress thread (needs a thread-safe MPI, and a core); completion callbacks (the order of sums would
 // depend on arrival); wrappers that count or slow down another Comm (every group would exist twice).
 #include "comm/comm.h"
@@ -246,6 +237,11 @@ void comm_free(Comm *comm)
 }
 
 // ---- settings
+//
+// The slow link (a simulated network). Each call occupies the link for collectives_seconds(...) from its start or from
+// the end of the call before, whichever is later; comm_wait sleeps until then. The data itself moves as fast as it can,
+// so a result is complete before the link's time, never after it. A rank that starts late does not delay the clocks of
+// the others, and a send costs nothing: its time is charged to the receiver.
 
 Mem *comm_mem(Comm *comm)
 {
@@ -341,6 +337,10 @@ CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, Com
 }
 
 // ---- slots
+//
+// Waiting. A library that spins occupies the core that the other rank needs: four MPI ranks on two cores become a
+// hundred times slower. So all waiting here tests, and sleeps between tests: for NAP, or, where the backend can tell
+// (comm_shared), until another rank has done something.
 
 static Slot *take_slot(Comm *comm)
 {

@@ -12,19 +12,9 @@
 // A group has three communicators, one for each channel: messages of the program and native collectives; messages of
 // the collectives of collectives.c, tagged with the call's number; checks. So none can be mistaken for another.
 //
-// Leaving. A process that ends before comm_mpi_stop, by die() or exit() anywhere, would leave the others waiting. So an
-// exit handler asks MPI whether it was finalized, and if not, ends the job on all ranks with this process' status. It
-// needs no state of ours. When the rank has a supervisor (supervisor.c), the handler tells it; the supervisor names the
-// rank and ends the job by its own exit, as it also does for a process that dies by a signal. A single process, or the
-// last rank to leave, has no other rank to end.
-//
 // Threads. Ranks on one machine share its cores, so each may use cores / ranks of them. Only ranks with the same set of
 // allowed cores count (a launcher that binds ranks gives each its own). The wait loop tests a few times before its
 // first sleep only when every rank has a core of its own.
-//
-// Counts. MPI 4 has a second form of its calls, NAME_c, which counts in 64 bits: a message may have 2^31 bytes and
-// more. With an older MPI, which counts in int, such a message is refused. MPI's own collectives are not given more
-// than 2^31 bytes (comm.c): those of MPICH 4.0 fail there ("Invalid communicator").
 //
 // Rejected: MPI_THREAD_MULTIPLE (a lock in every call, for nothing); MPI_Comm_spawn.
 #ifndef _GNU_SOURCE
@@ -152,6 +142,10 @@ static bool mpi_test(Comm *comm, CommTicket *ticket)
 }
 
 // ---- MPI's own collectives
+//
+// Counts. MPI 4 has a second form of its calls, NAME_c, which counts in 64 bits: a message may have 2^31 bytes and
+// more. With an older MPI, which counts in int, such a message is refused. MPI's own collectives are not given more
+// than 2^31 bytes (comm.c): those of MPICH 4.0 fail there ("Invalid communicator").
 
 static MPI_Datatype mpi_type(CommType type)
 {
@@ -304,6 +298,12 @@ static const CommOps MPI = {
 };
 
 // ---- start and stop
+//
+// Leaving. A process that ends before comm_mpi_stop, by die() or exit() anywhere, would leave the others waiting. So an
+// exit handler asks MPI whether it was finalized, and if not, ends the job on all ranks with this process' status. It
+// needs no state of ours. When the rank has a supervisor (supervisor.c), the handler tells it; the supervisor names the
+// rank and ends the job by its own exit, as it also does for a process that dies by a signal. A single process, or the
+// last rank to leave, has no other rank to end.
 
 static void leave(int status, Heartbeat *beat)
 {

@@ -17,15 +17,6 @@
 //     all_to_all      a group of Send and Recv
 //     barrier         the host's group, once the caller's stream has come so far
 //
-// Errors. Communicators do not block: a call returns at once. Errors, here or on another rank, are polled whenever a
-// call starts, is tested or waited for, and while the host waits for a message or for the GPU. On any error the
-// communicators are aborted, so that no kernel waits for a rank that is gone, and the process dies with NCCL's own
-// message, which ends all ranks.
-//
-// The scratch of the exchange belongs to a call's slot in comm.c. Another call, even of another group, may take the
-// slot when the wait is over for the host, although not yet for the GPU. That is safe: the new call's stream waits for
-// the caller's stream, which waits for the end of the old call.
-//
 // Rejected: ncclSend for single messages. NCCL has no tags, and a communicator runs its calls in the order of issue. A
 // pipeline stage that posts a receive early, or sends what its neighbour takes later, would block both ends. Such
 // messages go through the host instead, which costs a pass over PCIe.
@@ -51,6 +42,11 @@ static ncclComm_t nccl_of(const Comm *comm)
 }
 
 // ---- errors
+//
+// Errors. Communicators do not block: a call returns at once. Errors, here or on another rank, are polled whenever a
+// call starts, is tested or waited for, and while the host waits for a message or for the GPU. On any error the
+// communicators are aborted, so that no kernel waits for a rank that is gone, and the process dies with NCCL's own
+// message, which ends all ranks.
 
 static void abort_all(const Comm *comm)
 {
@@ -155,6 +151,10 @@ static void fold(const Comm *comm, const CommCall *call, void *out, size_t first
 }
 
 // ---- collectives
+//
+// The scratch of the exchange belongs to a call's slot in comm.c. Another call, even of another group, may take the
+// slot when the wait is over for the host, although not yet for the GPU. That is safe: the new call's stream waits for
+// the caller's stream, which waits for the end of the old call.
 
 static ncclDataType_t type_of(CommType type)
 {

@@ -9,19 +9,9 @@
 //   boxes    one for each pair of ranks: letters, each with the address of a message; up to SMALL bytes are in it
 //   meetings DEPTH for each group, which its calls take in turn: an entry for each rank, and two counters
 //
-// A message. The sender puts a letter into the box and rings; the receiver takes the oldest letter of its group,
-// channel and tag, copies, marks it as taken, and rings. A small message is sent as soon as it is in the letter.
-//
-// A collective. Each rank enters its addresses; when all have ARRIVED, each does its part: it adds up its own shard of
-// a sum, block by block, out of the inputs of all; or it copies what it gets. Of an all_reduce, when all are DONE with
-// that, it copies the shards of the others. When all are DONE for the second time the buffers are free again. Small
-// sums and broadcasts are in the entries, so nobody waits for that. The last rank to reach a counter wakes the others.
-//
 //                     bytes read, a rank of N          messages in turn      with the ring of collectives.c
 //   all_reduce        n + (N-1)/N n                    2 meetings            4 n and more, 2 (N-1) in turn
 //   reduce_scatter, all_gather     n, (N-1)/N n        1                     3 n, n; N-1
-//
-// Sums are those of the algorithm `direct`: the fixed tree over ranks, 16-bit numbers rounded once.
 //
 // The invariant: a counter never falls. Use u of a meeting begins when DONE = 2 u N, as nobody reads its entries any
 // more, and adds N to ARRIVED and 2 N to DONE, whatever the call. So nothing has to be reset.
@@ -239,6 +229,9 @@ void comm_shared_doze(Shared *s, double seconds)
 }
 
 // ---- messages
+//
+// A message. The sender puts a letter into the box and rings; the receiver takes the oldest letter of its group,
+// channel and tag, copies, marks it as taken, and rings. A small message is sent as soon as it is in the letter.
 
 static Op *take_op(SharedGroup *g, CommTicket *ticket, Op values)
 {
@@ -355,6 +348,13 @@ void comm_shared_recv(SharedGroup *g, CommTicket *ticket, void *buf, size_t n_by
 }
 
 // ---- collectives
+//
+// A collective. Each rank enters its addresses; when all have ARRIVED, each does its part: it adds up its own shard of
+// a sum, block by block, out of the inputs of all; or it copies what it gets. Of an all_reduce, when all are DONE with
+// that, it copies the shards of the others. When all are DONE for the second time the buffers are free again. Small
+// sums and broadcasts are in the entries, so nobody waits for that. The last rank to reach a counter wakes the others.
+//
+// Sums are those of the algorithm `direct`: the fixed tree over ranks, 16-bit numbers rounded once.
 
 static size_t meeting_bytes(int size)
 {

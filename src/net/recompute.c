@@ -15,18 +15,6 @@
 // the same calls; dropout masks are functions of (seed, site, step, element), not of a generator's state. So gradients
 // are the same in all modes, and no mode needs a tolerance.
 //
-// The last block of a segment runs again without its output (forward with out NULL), because the start of the next
-// segment was kept. That saves a block's down-projection, a third of its matmul in GPT's shape; the textbook counts a
-// whole forward. (A norm of outputs reads that projection's in backward, so there it is not saved.)
-//
-// Compression is independent of the mode: units work in one set of full buffers, and the kept activations of each block
-// are stored as 8-bit copies. (Gradients are then not bit-identical: see elements.c.)
-//
-// Offload is independent of the mode too: the same shared set of full buffers, and what is kept of each block (its
-// input, and the saved buffers that are not recomputed) waits as a copy in host memory, written after its forward and
-// fetched before its backward: torch's save_on_cpu around each block. The head's buffers stay, because its backward
-// comes at once; so does the input of a stage's first block, which another rank sends.
-//
 // Rejected: recomputing the attention core alone, the "selective" of Korthikanti et al. (arXiv 2205.05198): the T x T
 // matrix that it saves is never stored here, and what is left, the output, is a third of what q, k and v are. Segments
 // that include embedding and head: the embedding keeps nothing, and the head's backward runs right after its forward. A
@@ -198,6 +186,14 @@ double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t
 }
 
 // ---- buffers
+//
+// Compression is independent of the mode: units work in one set of full buffers, and the kept activations of each block
+// are stored as 8-bit copies. (Gradients are then not bit-identical: see elements.c.)
+//
+// Offload is independent of the mode too: the same shared set of full buffers, and what is kept of each block (its
+// input, and the saved buffers that are not recomputed) waits as a copy in host memory, written after its forward and
+// fetched before its backward: torch's save_on_cpu around each block. The head's buffers stay, because its backward
+// comes at once; so does the input of a stage's first block, which another rank sends.
 
 static bool is_block(const Activations *acts, int u)
 {
@@ -340,6 +336,10 @@ void *const *recompute_late_at(const RecomputeLate *late, int u, size_t row, voi
 }
 
 // ---- forward and back
+//
+// The last block of a segment runs again without its output (forward with out NULL), because the start of the next
+// segment was kept. That saves a block's down-projection, a third of its matmul in GPT's shape; the textbook counts a
+// whole forward. (A norm of outputs reads that projection's in backward, so there it is not saved.)
 
 // N rows between the full buffers and their 8-bit copies.
 static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved, bool pack)

@@ -8,11 +8,6 @@
 // as the instruction would take it). That is the difference from the widening device: 2^-8 of each term of a sum, which
 // dev_check_matmul.c has in its bounds.
 //
-// Operands are packed for the kernel once (gemm_bf16.h): K and V of a document and kv head, Q and dO of a block of
-// queries. P and dS are not packed but written as panels where they are computed. A unit of a panel is a pair of steps
-// of the sum: of keys for O and dQ, of queries for dV and dK. So each pass computes the transpose that has such a pair
-// in neighbouring rows, and 16 units are two vectors, interleaved:
-//
 //   forward    S^T = K Q^T,  O^T += V^T P^T            a panel is 32 queries wide, m and l are vectors of queries
 //   backward   S = Q K^T,  dP = dO V^T,  dV^T += dO^T P,  dK^T += Q^T dS      a panel is 32 keys wide
 //              dQ += dS K                                                     dS alone is packed, a tile at a time
@@ -127,6 +122,11 @@ static size_t document_end(AttnShape s, size_t b, size_t t, size_t end)
 }
 
 // ---- forward
+//
+// Operands are packed for the kernel once (gemm_bf16.h): K and V of a document and kv head, Q and dO of a block of
+// queries. P and dS are not packed but written as panels where they are computed. A unit of a panel is a pair of steps
+// of the sum: of keys for O and dQ, of queries for dV and dK. So each pass computes the transpose that has such a pair
+// in neighbouring rows, and 16 units are two vectors, interleaved:
 
 // What a thread has in its room. Panels: k (keys, D), v (D, keys), q (D, FORWARD_QUERIES); sum: O^T.
 typedef struct {

@@ -10,20 +10,8 @@
 //            gate and up are the two halves of a row of (N, 2F): one matmul over the adjacent weights computes both
 //   8 bits   scale = max |x| / 127,   q = round(x / scale),   x' = q scale,   |x - x'| <= scale / 2
 //
-// Between forward and backward a saved activation can wait as one byte an element, with one fp32 scale for up to 256
-// elements of a row: 1 + 4/256 bytes an element instead of 4. Forward itself never sees x': losses are exact, only
-// gradients carry the noise. (Training with compressed activations: ActNN, Chen et al., arXiv 2104.14129. Scales by
-// block, so that one outlier coarsens 256 elements and no others: Dettmers et al., arXiv 2110.02861.) NaN and
-// infinities must not vanish in a conversion to integers: the scale of such a group is NaN, and so are all of its
-// decompressed elements.
-//
 // The invariant: any split over elements gives the same bits, and a group of 256 lies within one row. So the result for
 // an element does not depend on the number of rows, on threads, or on how a batch is split.
-//
-// Rejected for the 8 bits: stochastic rounding, which makes x' exact on average and which ActNN needs at 2 bits; at 8
-// bits it doubles the worst error and the variance, and costs a random number an element. Zero points (asymmetric
-// groups): activations after norms and matmuls are near symmetric, and GELU's output, which is not, would gain one
-// bit.
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
@@ -172,6 +160,18 @@ static void relu2_backward(Dev *dev, X *dpre_, const X *dout_, const X *pre_, si
 }
 
 // ---- saved activations in 8 bits
+//
+// Between forward and backward a saved activation can wait as one byte an element, with one fp32 scale for up to 256
+// elements of a row: 1 + 4/256 bytes an element instead of 4. Forward itself never sees x': losses are exact, only
+// gradients carry the noise. (Training with compressed activations: ActNN, Chen et al., arXiv 2104.14129. Scales by
+// block, so that one outlier coarsens 256 elements and no others: Dettmers et al., arXiv 2110.02861.) NaN and
+// infinities must not vanish in a conversion to integers: the scale of such a group is NaN, and so are all of its
+// decompressed elements.
+//
+// Rejected for the 8 bits: stochastic rounding, which makes x' exact on average and which ActNN needs at 2 bits; at 8
+// bits it doubles the worst error and the variance, and costs a random number an element. Zero points (asymmetric
+// groups): activations after norms and matmuls are near symmetric, and GELU's output, which is not, would gain one
+// bit.
 
 static void compress_group(int8_t *q, float *scale, const float *x, size_t n)
 {

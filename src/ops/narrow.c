@@ -20,18 +20,9 @@
 // their bits. Gradients of parameters are summed over rows in fp32, and there the chunks set the order of the sum; they
 // follow from the shape alone, so bits do not depend on threads.
 //
-// Products are split into (rows of inp) x (rows of weight), and the split of weight follows from its shape alone. An
-// output of forward is one inner product, never split. backward_input sums over rows of weight, and its pieces are
-// added in order, whatever N is. A gradient of a weight is added piece by piece in fp32, as over micro-batches (a sum
-// in bf16 would lose what is smaller than 2^-9 of it). In fp8 a tensor core would multiply the
-// 8-bit numbers e(x) and divide the sum by both scales; here each operand is divided on its way in, which differs by
-// an fp32 rounding of each operand. Sums are fp32 (cuBLASLt's fp8 kernels keep about 14 bits unless told to promote).
-//
 // Rejected: conversion inside each CPU op (every loop would exist three times); whole arrays widened at once (the
-// logits alone would take more than all weights); weights widened once a step (4 more bytes a parameter); fp16 that
-// saturates: overflow must become Inf, or the loss scaler would not see it; the norm of the unrounded sum, a little
-// more precise: its mean and rstd would belong to numbers that no longer exist; quantising into an array of bytes
-// first (a copy of the tensor that is read once).
+// logits alone would take more than all weights); fp16 that saturates: overflow must become Inf, or the loss scaler
+// would not see it.
 #include "ops/narrow.h"
 
 #include "base/check.h"
@@ -615,6 +606,13 @@ static void decompress(Dev *dev, X *out, const int8_t *q, const float *scale, si
 }
 
 // ---- matrix products
+//
+// Products are split into (rows of inp) x (rows of weight), and the split of weight follows from its shape alone. An
+// output of forward is one inner product, never split. backward_input sums over rows of weight, and its pieces are
+// added in order, whatever N is. A gradient of a weight is added piece by piece in fp32, as over micro-batches (a sum
+// in bf16 would lose what is smaller than 2^-9 of it). In fp8 a tensor core would multiply the
+// 8-bit numbers e(x) and divide the sum by both scales; here each operand is divided on its way in, which differs by
+// an fp32 rounding of each operand. Sums are fp32 (cuBLASLt's fp8 kernels keep about 14 bits unless told to promote).
 
 // How an operand becomes 8 bits; scale 0: it does not.
 typedef struct {

@@ -1,6 +1,6 @@
 // cp: context parallelism: the tokens of a sequence divided over ranks (cp_chunks.c), and ring attention (Liu et al.,
-// arXiv 2310.01889). Each of N ranks keeps its queries, and blocks of keys and values go around a ring. In step j rank r
-// has the block of rank r - j; it sends it on and receives the next one while it computes:
+// arXiv 2310.01889). Each of N ranks keeps its queries, and blocks of keys and values go around a ring. In step j
+// rank r has the block of rank r - j; it sends it on and receives the next one while it computes:
 //
 //   start receive of block r - j - 1, start send of block r - j;  O, lse <- merge with attention(Q, block);  wait
 //
@@ -10,7 +10,8 @@
 //
 // Gather (Llama 3): all K and V at once, N times the memory, the same bytes; dK, dV by reduce_scatter.
 //
-// Deterministic mode: with `blocks` all sums of attention have the order of a tree over ranks (Fold); doc/cp.md says why.
+// Deterministic mode: with `blocks` all sums of attention have the order of a tree over ranks (Fold); doc/cp.md says
+// why.
 //
 // The invariant: a block's buffer belongs to its send and receive until both are waited for. The computation of step j
 // reads only the block of step j, in forward and backward (a typical bug is a stale block in backward).

@@ -69,8 +69,8 @@ uint64_t cp_work(CpAssign assign, size_t T, int rank, int size, int owner)
     return pairs;
 }
 
-// Two positions of chunks a > c are (a - c - 1) n + 1 apart at least. With `blocks` every part must arrive in the tree, an
-// empty one too.
+// Two positions of chunks a > c are (a - c - 1) n + 1 apart at least. With `blocks` every part must arrive in the
+// tree, an empty one too.
 bool cp_has_work(CpSettings set, size_t T, int rank, int size, int owner, size_t window)
 {
     if (!window || set.blocks) return cp_work(set.assign, T, rank, size, owner) > 0;

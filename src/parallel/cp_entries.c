@@ -1,8 +1,8 @@
 // cp_entries: the entries of the network's table (linear.h) that context parallelism changes. See cp.h.
 //
-// Attention goes around the ring (cp.c); masks and experts see the positions of the whole sequence. In deterministic mode
-// (cp_keep_order) rank 0 computes every sum over tokens, the gradients of weights, from the rows of all ranks. The
-// invariant: a collected row goes to its position in the sequence, whatever the order of arrival.
+// Attention goes around the ring (cp.c); masks and experts see the positions of the whole sequence. In deterministic
+// mode (cp_keep_order) rank 0 computes every sum over tokens, the gradients of weights, from the rows of all ranks.
+// The invariant: a collected row goes to its position in the sequence, whatever the order of arrival.
 #include "parallel/parts.h"
 
 #include "base/check.h"

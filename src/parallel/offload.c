@@ -21,22 +21,8 @@
 // Where the host itself updates items, they are lent in place: it works on the store's own bytes, without slots. A slot
 // that holds such an item, fetched ahead, is dropped, so that the next reader finds the new bytes.
 //
-// In the file, items begin at multiples of OFFLOAD_BLOCK and are transferred in whole blocks; bytes after an item's end
-// are ignored. The file is unlinked as soon as it is open: its contents are useless after the run, a crash leaves no
-// file, and no other program can remove, truncate or overwrite it by its name. Its blocks are reserved before the first
-// step, so "no space left on device" comes at the start of a run and not in its middle.
-//
-// O_DIRECT is used where the file system allows it (ext4, XFS, most of them). Else every byte would also be in the page
-// cache, in the memory that offloading is to save, and be copied once more. O_DIRECT requires addresses, offsets and
-// lengths in whole blocks; 4096 bytes suit every disk. Where the flag is refused, when the file is opened or at the
-// first read, posix_fadvise drops the pages after each transfer, and starts to write dirty ones. A transfer that
-// returns true has moved every byte: short reads and writes continue where they ended, under O_DIRECT from the last
-// whole block.
-//
 // Rejected: mmap (a failing disk is a SIGBUS, and the kernel decides the time of read-ahead and write-back); io_uring
-// and libaio (many requests in flight matter for small ones; items are megabytes); a slot that remembers the item it
-// held (it saves reads only where all items fit, where offloading is pointless, and traffic would no longer be a
-// formula); fsync (the file does not outlive the process); a visible name (a crash would then leave gigabytes).
+// (many requests in flight matter for small ones; items are megabytes); fsync (the file does not outlive the process).
 #define _GNU_SOURCE // O_DIRECT, fallocate
 #include "parallel/offload.h"
 
@@ -106,6 +92,18 @@ struct Offload {
 };
 
 // ---- the file
+//
+// In the file, items begin at multiples of OFFLOAD_BLOCK and are transferred in whole blocks; bytes after an item's end
+// are ignored. The file is unlinked as soon as it is open: its contents are useless after the run, a crash leaves no
+// file, and no other program can remove, truncate or overwrite it by its name. Its blocks are reserved before the first
+// step, so "no space left on device" comes at the start of a run and not in its middle.
+//
+// O_DIRECT is used where the file system allows it (ext4, XFS, most of them). Else every byte would also be in the page
+// cache, in the memory that offloading is to save, and be copied once more. O_DIRECT requires addresses, offsets and
+// lengths in whole blocks; 4096 bytes suit every disk. Where the flag is refused, when the file is opened or at the
+// first read, posix_fadvise drops the pages after each transfer, and starts to write dirty ones. A transfer that
+// returns true has moved every byte: short reads and writes continue where they ended, under O_DIRECT from the last
+// whole block.
 
 static ssize_t plain_read(void *self, int fd, void *data, size_t n_bytes, off_t at)
 {

@@ -13,41 +13,11 @@
 //     a buffer of the reader's slot; backward works in place there, and the result is sent from there.
 //   - gradients of a tied head have as many buffers as micro-batches can be in flight on the way (below).
 //
-// Receives of inputs are posted as soon as a slot is free, before the action that needs them.
-//
 // Deterministic mode: a chunk adds the gradients of its sequences in the tree of model_run.c, in ascending order,
 // whatever other chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.
 //
-// What a stage has:
-//
-//   piece q of Q    floor(L / Q) layers; L mod Q of the pieces, in the middle, have one more
-//   bytes           sum over chunks c of peak(c) slot_c + late(c) late_c, and what all share (recompute.h)
-//
-// peak(c) comes from the table alone: the most micro-batches that are between the start of F and the end of B in chunk
-// c, or the end of W where W reads F's activations (pipeline_check_peak). Model, plan and engine all call the functions
-// of this file, so they agree on the number of buffers.
-//
-// A batch that grows (batch.ramp_from) has a table for each number of micro-batches. The buffers are those of the full
-// batch: in every published schedule a table of fewer micro-batches has no more of them in flight in any chunk
-// (test_pipeline_engine).
-//
-// A tied head on another stage than its embedding: that stage keeps a copy of the weights, renewed after every update,
-// and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's own, once
-// per step. On a deterministic device this happens for every sequence, into the zeroed gradient, before the embedding
-// adds its own: the order in which one rank adds, head first. At the end of a step the whole gradient is in the
-// embedding's row, and the copy's is zero, so norm, optimizer, ZeRO and checkpoints use only that row. The head may
-// also be on the embedding's stage, in another chunk (a V). It then reads the embedding itself, and only a
-// deterministic device sends the gradient through a buffer, because the head may have processed later sequences before
-// the embedding reaches the first. The number of gradients in flight is at most the number of sequences between the
-// embedding's F and B: a gradient that the head has computed and the embedding has not added belongs to one of them. So
-// a send never waits for a buffer that only this stage could free.
-//
 // Rejected: a function for each schedule (it could not be checked before it hangs); MPI_Sendrecv pairs, as in
-// Megatron-LM (interleaved and Vs deadlock); a progress thread. One pool of slots for all chunks of a stage: its size
-// would be the peak of all chunks together, a little less than the sum of their own peaks; but chunks differ in size,
-// and the owner of a buffer would depend on the order of actions. For a tied head an all-reduce over both ends, as in
-// Megatron-LM: each element would have two owners, to be counted once by norm, optimizer and checkpoint, and it adds in
-// another order than one rank.
+// Megatron-LM (interleaved and Vs deadlock).
 #include "parallel/pipeline.h"
 
 #include "base/check.h"
@@ -60,6 +30,15 @@
 #include <string.h>
 
 // ---- which stage has which layers
+//
+// What a stage has:
+//
+//   piece q of Q    floor(L / Q) layers; L mod Q of the pieces, in the middle, have one more
+//   bytes           sum over chunks c of peak(c) slot_c + late(c) late_c, and what all share (recompute.h)
+//
+// peak(c) comes from the table alone: the most micro-batches that are between the start of F and the end of B in chunk
+// c, or the end of W where W reads F's activations (pipeline_check_peak). Model, plan and engine all call the functions
+// of this file, so they agree on the number of buffers.
 
 size_t pipeline_layers(size_t layers, int pieces, int piece, size_t *first)
 {
@@ -177,6 +156,17 @@ size_t pipeline_bytes(const PipelineTable *t, int stage, const size_t *counts, c
 }
 
 // ---- a tied head apart from its embedding
+//
+// A tied head on another stage than its embedding: that stage keeps a copy of the weights, renewed after every update,
+// and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's own, once
+// per step. On a deterministic device this happens for every sequence, into the zeroed gradient, before the embedding
+// adds its own: the order in which one rank adds, head first. At the end of a step the whole gradient is in the
+// embedding's row, and the copy's is zero, so norm, optimizer, ZeRO and checkpoints use only that row. The head may
+// also be on the embedding's stage, in another chunk (a V). It then reads the embedding itself, and only a
+// deterministic device sends the gradient through a buffer, because the head may have processed later sequences before
+// the embedding reaches the first. The number of gradients in flight is at most the number of sequences between the
+// embedding's F and B: a gradient that the head has computed and the embedding has not added belongs to one of them. So
+// a send never waits for a buffer that only this stage could free.
 
 static size_t vocab_elems(const Pipeline *p)
 {
@@ -289,6 +279,10 @@ void pipeline_share_tied(Pipeline *p)
 }
 
 // ---- buffers
+//
+// A batch that grows (batch.ramp_from) has a table for each number of micro-batches. The buffers are those of the full
+// batch: in every published schedule a table of fewer micro-batches has no more of them in flight in any chunk
+// (test_pipeline_engine).
 
 static void *allocate(size_t n, size_t size)
 {
@@ -359,6 +353,8 @@ void pipeline_free(Pipeline *p)
 }
 
 // ---- messages
+//
+// Receives of inputs are posted as soon as a slot is free, before the action that needs them.
 
 static size_t elems_of(const Pipeline *p, const PipelineMicro *micro)
 {

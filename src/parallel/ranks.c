@@ -17,17 +17,8 @@
 // numerics.deterministic is set, and there the losses of ranks continue the tree of their sequences, as gradients do: N
 // ranks give the bits of one.
 //
-// Agreement (monitor.agree_every). Weights that every rank has are the same by construction: the same gradients, the
-// same update. A bit that flips in one rank's memory, or a processor that errs, breaks that in silence, and from then
-// on the average of gradients belongs to no model at all. So ranks compare hashes, one for each tensor:
-//
 //     XXH3 of each row of the table, in the weights, what units read of them, and the optimizer's state
 //     -> all_gather over the replicas (rows x 8 bytes a rank) -> the first row on which ranks differ
-//
-// With three ranks or more the one that differs from most others is named. Two can only disagree. Which of the two is
-// right is not known, and a checkpoint is; so the run ends, and resumes from there. What is cut over ranks
-// (parallel.zero) has no copy and is not compared, except that hybrid sharding has copies of each shard: one hash for
-// all that a rank has of an array. The optimizer's state in a store is not compared.
 //
 // Rejected: a stop by one rank's own decision (the others would wait for it for ever). Parts made where they are used:
 // which parts exist, and how they nest, would stand in five files. Comparing sums (two errors cancel, NaN compares with
@@ -339,6 +330,15 @@ static void share_scales(Replicas *all, Fp8 *fp8)
 }
 
 // ---- agreement
+//
+// Agreement (monitor.agree_every). Weights that every rank has are the same by construction: the same gradients, the
+// same update. A bit that flips in one rank's memory, or a processor that errs, breaks that in silence, and from then
+// on the average of gradients belongs to no model at all. So ranks compare hashes, one for each tensor:
+//
+// With three ranks or more the one that differs from most others is named. Two can only disagree. Which of the two is
+// right is not known, and a checkpoint is; so the run ends, and resumes from there. What is cut over ranks
+// (parallel.zero) has no copy and is not compared, except that hybrid sharding has copies of each shard: one hash for
+// all that a rank has of an array. The optimizer's state in a store is not compared.
 
 // What ranks hold alike: an array over the whole table, or this rank's shard of one.
 typedef struct {

@@ -10,15 +10,6 @@
 //
 // The owner alone keeps the optimizer's state of the tensor. So the group keeps it once, as it does in parts.
 //
-// Rounds. In a round every rank owns one tensor at most; all gather at once, work at once, scatter at once, in three
-// calls of all_to_all. Tensors are dealt in descending order of their cost in operations, each to the rank that has the
-// least so far: the costs of ranks then differ by one tensor at most (Graham's list scheduling), and the tensors of a
-// round cost about the same. Rounds do not cross the ranges of ZeRO, because each may have to come from a store.
-//
-// Parts. A cut along rows leaves parts that are contiguous in the whole; parts of a cut along columns are strips, which
-// are copied to their places. Of copies (key/value heads on several ranks) the first goes to the owner, and all are
-// given back.
-//
 //     parts    what this rank sends of a round's tensors, then what it gets back
 //     weight, grad    the owner's whole tensor
 //     strips   the same in the order of ranks, where that is not its own order
@@ -37,6 +28,11 @@
 #include <string.h>
 
 // ---- who owns what
+//
+// Rounds. In a round every rank owns one tensor at most; all gather at once, work at once, scatter at once, in three
+// calls of all_to_all. Tensors are dealt in descending order of their cost in operations, each to the rank that has the
+// least so far: the costs of ranks then differ by one tensor at most (Graham's list scheduling), and the tensors of a
+// round cost about the same. Rounds do not cross the ranges of ZeRO, because each may have to come from a store.
 
 static size_t whole_elems(const Param *row)
 {
@@ -120,6 +116,10 @@ void whole_plan_free(WholePlan *plan)
 }
 
 // ---- the parts of a tensor
+//
+// Parts. A cut along rows leaves parts that are contiguous in the whole; parts of a cut along columns are strips, which
+// are copied to their places. Of copies (key/value heads on several ranks) the first goes to the owner, and all are
+// given back.
 
 typedef struct {
     size_t first, n; // indices along the cut

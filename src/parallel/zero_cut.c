@@ -1,8 +1,8 @@
 // zero_cut: which elements of each unit a rank owns. See zero.h.
 //
-// Each unit's elements, in flat order, are cut into N ranges, one a rank, as even as can be. Each border is moved to the
-// nearest place where the optimizer allows one: anywhere for AdamW, between blocks of 8-bit states, between tensors for
-// what looks at a whole matrix. So ranges may be uneven, or empty; the last one ends where the unit ends.
+// Each unit's elements, in flat order, are cut into N ranges, one a rank, as even as can be. Each border is moved to
+// the nearest place where the optimizer allows one: anywhere for AdamW, between blocks of 8-bit states, between
+// tensors for what looks at a whole matrix. So ranges may be uneven, or empty; the last one ends where the unit ends.
 #include "parallel/zero.h"
 
 #include "base/check.h"

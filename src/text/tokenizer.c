@@ -18,11 +18,6 @@
 // Encoding is fast because text repeats itself: the ids of a word are computed once and then found in a cache
 // (word_cache.c). A long word that is not cached is split into parts, which may be (split.c).
 //
-// Threads share a text in blocks, split where pretoken_cut allows. Each thread has its own expression and cache (or
-// table of counts), so none waits for another, and the results are joined in the order of the blocks. Training uses
-// only the sums of the counts, so it does not matter which thread counted a word. Rejected: one table for all threads,
-// whose locks cost more than the counting; one text per thread, which leaves a corpus in one file to one thread.
-//
 // Special tokens come from the caller, never from text: the string <|endoftext|> inside a document must not end the
 // document. Rejected: recognising them in text, as Hugging Face's encode does by default (its encode_special_tokens).
 #define _GNU_SOURCE // qsort_r
@@ -392,6 +387,12 @@ void tokenizer_trainer_free(TokenizerTrainer *trainer)
 // ---- encoding ----
 // Appends the unknown token for n bytes at `word`; ids (k) are the word's so far, of which the last one is unknown or
 // not.
+//
+// Threads share a text in blocks, split where pretoken_cut allows. Each thread has its own expression and cache (or
+// table of counts), so none waits for another, and the results are joined in the order of the blocks. Training uses
+// only the sums of the counts, so it does not matter which thread counted a word. Rejected: one table for all threads,
+// whose locks cost more than the counting; one text per thread, which leaves a corpus in one file to one thread.
+
 static size_t put_unknown(const Tokenizer *t, const char *word, size_t n, int32_t *ids, size_t k)
 {
     const Vocab *v = &t->vocab;

@@ -19,28 +19,9 @@
 // an infinity the save fails, so that it cannot push out an earlier checkpoint that is good. No rank has more than its
 // own pieces: the ranks send 200 bytes per piece, not the piece.
 //
-// Asynchronous saves (ckpt_async_): training stops for a copy in memory, and a thread does all disk operations.
-//
-//     trains      begin | copy |  step  | poll | step | poll: collect | step | poll: end
-//     its thread               | write, fsync         |               | commit (rank 0)
-//
-// The steps are those of any save, so the files have the same bytes. Ranks communicate only between training steps, at
-// the same point on all ranks: the thread makes no call of comm, and a poll only asks whether all ranks have got so
-// far. When rank 0 knows that all have written, its thread commits; a later poll returns the result. The training
-// thread writes a snapshot while its slot is new, and the save's thread reads it until the slot is idle again; the lock
-// passes it from one to the other. There is one such thread, so its saves are committed in the order in which they were
-// begun. Two saves may be in progress. A third waits for the first, or (ckpt_async_now) the training thread writes it
-// itself, from the weights; the log says so, because a disk that is slower than the run's saves must be noticed. Each
-// save has a directory of its own until its commit, and no two commits run at once. An error affects that save only.
-//
-// Rejected: a checkpoint in the form of its layout, to be converted (every pair of layouts needs a converter, and after
-// a crash there is none for the new layout); a rank that collects the whole model (it may not fit into memory); saving
-// in place (a kill during a save loses the only checkpoint); trusting `latest` (it is written after the commit, so it
-// may be out of date); one file per tensor (thousands of fsyncs); one file that all ranks write into (no tensor format
-// can be hashed that way, and network file systems handle it badly). For the thread: a child process that inherits the
-// memory (fork is not allowed in a process that uses MPI and a GPU); writing from the weights themselves during the
-// next forward (the update must then wait for the disk); an unbounded queue (it hides a slow disk until memory runs
-// out).
+// Rejected: a checkpoint in the form of its layout, to be converted (every pair of layouts needs a converter); saving
+// in place (a kill during a save loses the only checkpoint); one file that all ranks write into (no tensor format can
+// be hashed that way).
 #define _GNU_SOURCE // renameat2
 #include "train/ckpt_manifest.h"
 
@@ -550,6 +531,20 @@ bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *
 }
 
 // ---- asynchronous saves
+//
+// Asynchronous saves (ckpt_async_): training stops for a copy in memory, and a thread does all disk operations.
+//
+//     trains      begin | copy |  step  | poll | step | poll: collect | step | poll: end
+//     its thread               | write, fsync         |               | commit (rank 0)
+//
+// The steps are those of any save, so the files have the same bytes. Ranks communicate only between training steps, at
+// the same point on all ranks: the thread makes no call of comm, and a poll only asks whether all ranks have got so
+// far. When rank 0 knows that all have written, its thread commits; a later poll returns the result. The training
+// thread writes a snapshot while its slot is new, and the save's thread reads it until the slot is idle again; the lock
+// passes it from one to the other. There is one such thread, so its saves are committed in the order in which they were
+// begun. Two saves may be in progress. A third waits for the first, or (ckpt_async_now) the training thread writes it
+// itself, from the weights; the log says so, because a disk that is slower than the run's saves must be noticed. Each
+// save has a directory of its own until its commit, and no two commits run at once. An error affects that save only.
 
 typedef enum { IDLE, WRITE, COMMIT } Task;
 

@@ -21,32 +21,6 @@
 // checkpoints without reading their data. XXH3 detects accidents, not attacks; so the contents of a manifest are still
 // checked like untrusted input: file names must be plain names, and every type is checked.
 //
-// Version 1 had whole tensors only: {"name", "file", "dtype", "shape", "offset", "extent", "xxh3_128"}. It is read as
-// well.
-//
-// Writing: equal state, equal bytes. No date, no host name, no path; keys in a fixed order, one line a file and a
-// tensor, numbers exact (jansson prints doubles with 17 digits, integers whole). The file carries a hash of itself: it
-// is written with zeros in the hash's place, hashed, and the 32 digits put over the zeros; the reader does the same in
-// reverse.
-//
-// Slices. A tensor (R, W), a part along axis 1, and of that part the elements [from, to):
-//
-//        0     first          W            Of the whole, row-major, a slice is a few runs of neighbours: one where the
-//      +------+---------+------+           part is the tensor, or cut along axis 0; else one for each row of the part.
-//      |      |    #####|      |
-//      |      |#########|      |           What two slices share is found run by run: a run of the one wanted, against
-//      |      |###      |      |           those of the other that can meet it. So a rank copies what it needs, and
-//      +------+---------+------+           nothing is ever put together whole.
-//
-// Element j of a part is the element of the tensor that params_whole_index says. Slices of one tensor tile it when
-// their parts follow each other along the one axis that cuts them, and the ranges of each part do so too. That is
-// stricter than it need be (a mixture of cuts could tile as well), and takes one pass.
-//
-// Rejected for slices: offset and extent along every axis, as in other formats. A range of a flat buffer, as sharding
-// by elements gives it, is not a box; it would take up to three of them. The row and column ranges of dump.h: a piece
-// that is both cut by columns and sharded would need one part for its first row, one for its last and one for those
-// between, and tiling would have to be checked element by element.
-//
 // Rejected: a checksum file beside it (two files can come apart), a hash per file inside the safetensors header (it
 // would have to be known before the data is written), timestamps and host names (equal state, equal bytes).
 #include "train/ckpt_manifest.h"
@@ -68,6 +42,23 @@ enum { OPENING_BYTES = sizeof OPENING - 1, MAX_MANIFEST = 1 << 30 };
 
 // ---- slices
 
+// Rejected for slices: offset and extent along every axis, as in other formats. A range of a flat buffer, as sharding
+// by elements gives it, is not a box; it would take up to three of them. The row and column ranges of dump.h: a piece
+// that is both cut by columns and sharded would need one part for its first row, one for its last and one for those
+// between, and tiling would have to be checked element by element.
+//
+// Slices. A tensor (R, W), a part along axis 1, and of that part the elements [from, to):
+//
+//        0     first          W            Of the whole, row-major, a slice is a few runs of neighbours: one where the
+//      +------+---------+------+           part is the tensor, or cut along axis 0; else one for each row of the part.
+//      |      |    #####|      |
+//      |      |#########|      |           What two slices share is found run by run: a run of the one wanted, against
+//      |      |###      |      |           those of the other that can meet it. So a rank copies what it needs, and
+//      +------+---------+------+           nothing is ever put together whole.
+//
+// Element j of a part is the element of the tensor that params_whole_index says. Slices of one tensor tile it when
+// their parts follow each other along the one axis that cuts them, and the ranges of each part do so too. That is
+// stricter than it need be (a mixture of cuts could tile as well), and takes one pass.
 static size_t elems(const size_t dim[PARAM_DIMS])
 {
     return dim[0] * dim[1];
@@ -321,6 +312,9 @@ static bool read_slice(const json_t *j, const CkptTensor *t, CkptSlice *s)
     return ckpt_slice_fits(s, t->shape, t->ndim);
 }
 
+// Version 1 had whole tensors only: {"name", "file", "dtype", "shape", "offset", "extent", "xxh3_128"}. It is read as
+// well.
+//
 // Version 1: one entry is tensor and slice, and the slice is the tensor.
 static bool is_whole(const json_t *entry, const CkptTensor *t)
 {
@@ -601,6 +595,10 @@ static char *compose(const CkptState *state, const CkptManifest *m, size_t *n_te
     return NULL;
 }
 
+// Writing: equal state, equal bytes. No date, no host name, no path; keys in a fixed order, one line a file and a
+// tensor, numbers exact (jansson prints doubles with 17 digits, integers whole). The file carries a hash of itself: it
+// is written with zeros in the hash's place, hashed, and the 32 digits put over the zeros; the reader does the same in
+// reverse.
 bool ckpt_manifest_write(const char *dir, const CkptState *state, const CkptManifest *tables, CkptFailure f)
 {
     char path[PATH_MAX], hash[ST_HASH];

@@ -19,18 +19,10 @@
 // start again with it, because the old values are no longer normal. Numbers that are not finite are not part of this:
 // they are always skipped, and do not count.
 //
-// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3, norm / optim.clip
-// above 3. A ratio ignores the noise: it misses a spike of ten std where the loss is steady, and gives false alarms
-// where a norm varies by factors. z is better once there is a full window. Both may be on; the more severe action wins.
-// A plateau compares means of blocks:
-//
-//     (mean of the block before - mean of this one) / mean of the block before < plateau
-//
-// A window is a flat array that is shifted by one for each value; mean and std are recomputed from it in two passes, in
-// the order of age. So a verdict is a function of the window alone. Rejected: running sums (they keep rounding errors
-// of values that have left the window, which a resumed run would have to restore, and they cancel when std is small
-// beside the mean; the 2 x 128 additions that they save are negligible); a ring buffer with an index (a damaged
-// checkpoint could make it invalid); median and MAD (robust against spikes in the window, but here none are in it).
+// A window is a flat array that is shifted by one for each value; mean and std are recomputed from it in two passes,
+// in the order of age. So a verdict is a function of the window alone. Rejected: running sums (they keep rounding
+// errors of values that have left the window, which a resumed run would have to restore); median and MAD (robust
+// against spikes in the window, but here none are in it).
 #include "train/monitor.h"
 
 #include "base/check.h"
@@ -138,6 +130,10 @@ static double plain_mean(const Monitor *m, MonitorSignal signal)
     return sum / (double)m->window;
 }
 
+// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3, norm / optim.clip
+// above 3. A ratio ignores the noise: it misses a spike of ten std where the loss is steady, and gives false alarms
+// where a norm varies by factors. z is better once there is a full window. Both may be on; the more severe action wins.
+//
 // The heaviest of the ratio rules that apply to one signal, where it is heavier than what is known.
 static void judge_ratio(const Monitor *m, MonitorSignal signal, double value, const double *ratio,
                         const MonitorAction *action, int n, MonitorVerdict *v)
@@ -173,6 +169,10 @@ static MonitorVerdict judge(const Monitor *m, const double value[MONITOR_SIGNALS
     return worst;
 }
 
+// A plateau compares means of blocks:
+//
+//     (mean of the block before - mean of this one) / mean of the block before < plateau
+//
 // One more accepted loss. True when a block is full and no better than the one before; *gain: by how much it is.
 static bool stands_still(Monitor *m, double loss, double *gain)
 {
