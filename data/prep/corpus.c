@@ -5,16 +5,6 @@
 // decoded: a separator is valid UTF-8, so no ill-formed sequence crosses its border, and there is no state to carry
 // from one buffer to the next.
 //
-// Decoding replaces every maximal ill-formed sequence, and every NUL, by U+FFFD, and counts them; none of this is
-// fatal, because every crawl has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
-// standard replaces it too. A byte order mark is removed only at the start of a file: elsewhere it is a
-// character.
-//
-// A line that is not JSON is tried again after mending. Python's json writes half a surrogate pair as \ud83d, and NaN,
-// Infinity and -Infinity as such; 1e999 and integers of 400 digits are valid JSON that no double holds. So a document
-// is not lost because of a number in a field that is not read. Mending keeps the length of the line and the places of
-// its strings, so nothing moves; a line that is not JSON for any other reason is still left out.
-//
 // Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
 // document that needs decoding has a copy, and a line of JSON its parsed tree, of at most MAX_VALUES values. So a few
 // KB that unpack to one line of gigabytes cost no more memory than an honest document of max_bytes.
@@ -31,17 +21,6 @@
 // Rejected: following links to folders (they can be circular), getline (no bound), parsing JSONL with jansson's own
 // stream reader (it loses its place at the first error, and the next line is good), and skipping the rest of a file
 // after a bad line.
-//
-// The store keeps documents on disk, so that they can be read twice: the split needs the sizes of all documents before
-// the first is used, a tokenizer is trained before anything is encoded, and duplicates are compared long after they
-// were read. Standard input cannot be read again, and a packed file cannot be read from its middle. What is read back
-// are the bytes that were added, in their order: document i is between end[i - 1] and end[i] of one file without a
-// name. Rejected: memory (a corpus is larger), reading plain files again and storing only the others (two paths to
-// test, and a file may change meanwhile), and mapping the file (a disk that fails would kill the program).
-//
-// The split. Training text must not help to predict the validation text, so the validation part is one stretch at the
-// end, not documents drawn at random, and tokenizers are trained on the first part alone. With one document of n bytes
-// the cut is at byte floor(n (1 - fraction)), moved back to the start of a character.
 #define _GNU_SOURCE // memmem
 #include <dirent.h>
 #include <errno.h>
@@ -368,6 +347,11 @@ static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_us
 }
 
 // ---- lines that are nearly JSON
+//
+// A line that is not JSON is tried again after mending. Python's json writes half a surrogate pair as \ud83d, and NaN,
+// Infinity and -Infinity as such; 1e999 and integers of 400 digits are valid JSON that no double holds. So a document
+// is not lost because of a number in a field that is not read. Mending keeps the length of the line and the places of
+// its strings, so nothing moves; a line that is not JSON for any other reason is still left out.
 
 // The place after the string that begins at the quote line[at].
 static size_t skip_string(const char *line, size_t n, size_t at)
@@ -456,6 +440,12 @@ static size_t mend_numbers(char *line, size_t n)
 
 // ---- decoded documents
 // Ill-formed sequences and NUL become U+FFFD. Returns the text, *n its new length; copies only where it must.
+//
+// Decoding replaces every maximal ill-formed sequence, and every NUL, by U+FFFD, and counts them; none of this is
+// fatal, because every crawl has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
+// standard replaces it too. A byte order mark is removed only at the start of a file: elsewhere it is a
+// character.
+
 static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t *n_bytes)
 {
     size_t n = *n_bytes, length = 0, o = 0, at = 0, bad = words_utf8_invalid(text, n, 0, &length);
@@ -725,6 +715,17 @@ void corpus_print(const CorpusCounts *counts, FILE *out)
 }
 
 // ---- documents kept on disk, and their split
+//
+// The store keeps documents on disk, so that they can be read twice: the split needs the sizes of all documents before
+// the first is used, a tokenizer is trained before anything is encoded, and duplicates are compared long after they
+// were read. Standard input cannot be read again, and a packed file cannot be read from its middle. What is read back
+// are the bytes that were added, in their order: document i is between end[i - 1] and end[i] of one file without a
+// name. Rejected: memory (a corpus is larger), reading plain files again and storing only the others (two paths to
+// test, and a file may change meanwhile), and mapping the file (a disk that fails would kill the program).
+//
+// The split. Training text must not help to predict the validation text, so the validation part is one stretch at the
+// end, not documents drawn at random, and tokenizers are trained on the first part alone. With one document of n bytes
+// the cut is at byte floor(n (1 - fraction)), moved back to the start of a character.
 
 struct CorpusStore {
     FILE *f;

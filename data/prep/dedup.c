@@ -13,30 +13,9 @@
 // threads affect the result. Batches of pairs have a fixed size, so that even the number of comparisons does not depend
 // on threads.
 //
-// A bucket of m documents has m (m - 1) / 2 pairs, and a corpus may have one bucket with everything in it: boilerplate,
-// or an attack. So a document is paired with the first document of its bucket and with the WINDOW documents before it.
-// These are all pairs up to WINDOW + 2 documents, and linearly many beyond. Where a bucket is large because its
-// documents are alike, the chain connects them all. Pairs left out are counted and reported.
-//
-// Ranks (exchange.h). Documents are dealt in stripes: a rank reads its own, hashes them and makes their keys. A record
-// goes to the rank that owns its key: hash modulo ranks for exact duplicates and bands, so that equal keys meet, and
-// the range of the first document for pairs, so that the ranks' sorted pairs, one rank after another, are all pairs in
-// order. The first stage and the last have `parent` on every rank: 4 bytes a document. Pairs are taken in batches in
-// their order over all ranks: a batch goes from its owner to all, each compares its part, all join all. So the batches,
-// and with them the pairs that need no comparison any more, are the same for any number of ranks.
-//
-// Union-find makes the smaller root the parent, so a cluster's root is the document that is kept, without a second
-// pass; path halving alone keeps the cost at O(log n) per operation.
-//
 // Rejected: a hash table from keys to documents (it grows with the corpus, and on disk it needs random access);
 // comparing signatures instead of texts (at 128 permutations an estimate of 0.8 has a standard deviation of
 // 0.035); comparing with kept documents only (then the result depends on the order of comparisons).
-//
-// The reports answer three questions with three tables. How much was removed, and at which stage? What can the bands
-// find at all (the S-curve, with the two errors that the choice of bands minimises)? And which similarities do the
-// compared pairs have? Many just below the threshold say that it divides a group, and the examples show which. Seconds
-// are on lines of their own, so that two reports can be compared line by line. Members of a cluster are sorted by the
-// document that is kept and written one by one, because a cluster may be the whole corpus.
 #include "data/prep/dedup.h"
 
 #include "base/check.h"
@@ -93,6 +72,9 @@ DedupOptions dedup_defaults(void)
 }
 
 // ---- union-find
+//
+// Union-find makes the smaller root the parent, so a cluster's root is the document that is kept, without a second
+// pass; path halving alone keeps the cost at O(log n) per operation.
 
 static uint32_t find(uint32_t *parent, uint32_t i)
 {
@@ -109,6 +91,13 @@ static void join(uint32_t *parent, uint32_t i, uint32_t j)
 }
 
 // ---- ranks
+//
+// Ranks (exchange.h). Documents are dealt in stripes: a rank reads its own, hashes them and makes their keys. A record
+// goes to the rank that owns its key: hash modulo ranks for exact duplicates and bands, so that equal keys meet, and
+// the range of the first document for pairs, so that the ranks' sorted pairs, one rank after another, are all pairs in
+// order. The first stage and the last have `parent` on every rank: 4 bytes a document. Pairs are taken in batches in
+// their order over all ranks: a batch goes from its owner to all, each compares its part, all join all. So the batches,
+// and with them the pairs that need no comparison any more, are the same for any number of ranks.
 
 // The next documents of this rank, CHUNK at most, into number; `unique`: those that are no exact duplicate of another.
 static size_t own_chunk(const Dedup *d, size_t *next, bool unique, uint32_t number[CHUNK])
@@ -192,6 +181,11 @@ static void find_exact(Dedup *d)
 }
 
 // ---- bands and buckets
+//
+// A bucket of m documents has m (m - 1) / 2 pairs, and a corpus may have one bucket with everything in it: boilerplate,
+// or an attack. So a document is paired with the first document of its bucket and with the WINDOW documents before it.
+// These are all pairs up to WINDOW + 2 documents, and linearly many beyond. Where a bucket is large because its
+// documents are alike, the chain connects them all. Pairs left out are counted and reported.
 
 // The keys of so many documents; has[i] is false where a document has none.
 static void keys_chunk(Dedup *d, const MinHash *m, const uint32_t *doc, size_t n, uint64_t *key, bool *has)
@@ -464,6 +458,12 @@ void dedup_free(DedupResult *result)
 }
 
 // ---- reports
+//
+// The reports answer three questions with three tables. How much was removed, and at which stage? What can the bands
+// find at all (the S-curve, with the two errors that the choice of bands minimises)? And which similarities do the
+// compared pairs have? Many just below the threshold say that it divides a group, and the examples show which. Seconds
+// are on lines of their own, so that two reports can be compared line by line. Members of a cluster are sorted by the
+// document that is kept and written one by one, because a cluster may be the whole corpus.
 
 static MinHashBands bands_of(const DedupOptions *o)
 {

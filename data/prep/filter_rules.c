@@ -17,28 +17,6 @@
 //
 // Rejected: C4's language detection (a model) and its removal of repeated three-sentence spans across pages (that is
 // deduplication); a list of bad words of our own.
-//
-// A document is split once, so that every rule is a loop over words or lines. These are views into the text, in order;
-// with the white space between them they are the whole text. White space is Unicode's; a word is a maximal run of other
-// characters ("don't," is one); a letter is \p{L} or \p{M} of the installed PCRE2 (the vowel signs of Hindi and Thai
-// are marks, and a text in those languages would otherwise seem to have few letters); a line is the text between line
-// ends, without white space around it, and blank lines do not count; paragraphs have a blank line between them; lengths
-// are in code points. Rejected: a pre-tokenizer's words (the papers' rules count words between spaces), iswalpha
-// (follows the locale), and a regular expression for each rule (each takes a pass over the text, and may backtrack).
-//
-// Repetition (Gopher, Rae et al., arXiv 2112.11446, table A1; spans: Lee et al., arXiv 2107.06499, within one document)
-// is O(words) or O(lines): n-grams are keys of 64 bits in a table of counts, XXH3 over the n hashes of their words. Two
-// different n-grams share a key with probability 2^-64; nothing else is approximate.
-//
-//   lines, paragraphs    those that stood above already / all; or characters in those / characters in all
-//   top n-gram           characters in words of the most frequent n-gram / characters in all words; the most
-//                        characters where several are as frequent; 0 when none occurs twice
-//   all n-grams          the same for all n-grams that occur more than once, the first occurrence too, as the paper
-//                        has it ("contained within all duplicate n-grams")
-//
-// A character counts once, however many n-grams lie over it: words are marked, then added up. Rejected: counting only
-// the later copies of n-grams, as some implementations do: it halves the value of a text that repeats everything
-// once.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/prep/filter_rules.h"
 #include "base/check.h"
@@ -52,6 +30,14 @@
 #include <xxhash.h>
 
 // ---- a text taken apart
+//
+// A document is split once, so that every rule is a loop over words or lines. These are views into the text, in order;
+// with the white space between them they are the whole text. White space is Unicode's; a word is a maximal run of other
+// characters ("don't," is one); a letter is \p{L} or \p{M} of the installed PCRE2 (the vowel signs of Hindi and Thai
+// are marks, and a text in those languages would otherwise seem to have few letters); a line is the text between line
+// ends, without white space around it, and blank lines do not count; paragraphs have a blank line between them; lengths
+// are in code points. Rejected: a pre-tokenizer's words (the papers' rules count words between spaces), iswalpha
+// (follows the locale), and a regular expression for each rule (each takes a pass over the text, and may backtrack).
 
 static size_t put_code(char *out, uint32_t c)
 {
@@ -194,6 +180,20 @@ static uint32_t count_key(FilterDoc *d, uint64_t key, uint32_t add)
 }
 
 // ---- repetition
+//
+// Repetition (Gopher, Rae et al., arXiv 2112.11446, table A1; spans: Lee et al., arXiv 2107.06499, within one document)
+// is O(words) or O(lines): n-grams are keys of 64 bits in a table of counts, XXH3 over the n hashes of their words. Two
+// different n-grams share a key with probability 2^-64; nothing else is approximate.
+//
+//   lines, paragraphs    those that stood above already / all; or characters in those / characters in all
+//   top n-gram           characters in words of the most frequent n-gram / characters in all words; the most
+//                        characters where several are as frequent; 0 when none occurs twice
+//   all n-grams          the same for all n-grams that occur more than once, the first occurrence too, as the paper
+//                        has it ("contained within all duplicate n-grams")
+//
+// A character counts once, however many n-grams lie over it: words are marked, then added up. Rejected: counting only
+// the later copies of n-grams, as some implementations do: it halves the value of a text that repeats everything
+// once.
 
 static uint64_t gram(const FilterDoc *d, size_t i, size_t n)
 {

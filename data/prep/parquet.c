@@ -9,20 +9,6 @@
 //
 //     definition levels | values                               of a column inside lists: repetition levels before them
 //
-// The schema is a tree of groups, given depth first. A column is a leaf; its name is the path to it: meta.text. The
-// definition level of a row says how many of the optional nodes on that path are there. If it is the largest possible,
-// the row has a value in the page; otherwise it is null. A column without an optional node has no levels.
-//
-//     encoding                   n values are stored as
-//     PLAIN                      n times 4 bytes of length and the string
-//     RLE_DICTIONARY             n indices into a dictionary, which is a page of its own, PLAIN, before the others
-//     DELTA_LENGTH_BYTE_ARRAY    n lengths, then all strings without borders between them
-//     DELTA_BYTE_ARRAY           n lengths of the prefix shared with the string before, then the rests as above
-//
-// Levels and indices are a hybrid of runs: a value and how often it comes (RLE), or groups of eight values of `width`
-// bits each. Lengths are blocks of differences (DELTA_BINARY_PACKED): the smallest difference of the block, then what
-// each is larger, in miniblocks of a common number of bits.
-//
 // Read: string and binary columns (BYTE_ARRAY), required or optional, in groups at any depth up to 64; the encodings
 // above, PLAIN_DICTIONARY (the old name); pages of version 1 and 2; no codec, snappy, gzip, zstd; checksums of pages.
 // All else is refused in a line that names it: columns in lists (which of its strings would be the document?), columns
@@ -166,6 +152,10 @@ static void read_at(const Parquet *p, uint64_t at, void *out, size_t n)
 }
 
 // ---- the schema
+//
+// The schema is a tree of groups, given depth first. A column is a leaf; its name is the path to it: meta.text. The
+// definition level of a row says how many of the optional nodes on that path are there. If it is the largest possible,
+// the row has a value in the page; otherwise it is null. A column without an optional node has no levels.
 
 typedef struct {
     int64_t type, repetition, n_children; // type: -1 for a group
@@ -412,6 +402,16 @@ Parquet *parquet_open(const char *path, const char *column, size_t max_page, con
 }
 
 // ---- the encodings of numbers
+//
+// Levels and indices are a hybrid of runs: a value and how often it comes (RLE), or groups of eight values of `width`
+// bits each. Lengths are blocks of differences (DELTA_BINARY_PACKED): the smallest difference of the block, then what
+// each is larger, in miniblocks of a common number of bits.
+//
+//     encoding                   n values are stored as
+//     PLAIN                      n times 4 bytes of length and the string
+//     RLE_DICTIONARY             n indices into a dictionary, which is a page of its own, PLAIN, before the others
+//     DELTA_LENGTH_BYTE_ARRAY    n lengths, then all strings without borders between them
+//     DELTA_BYTE_ARRAY           n lengths of the prefix shared with the string before, then the rests as above
 
 // The `width` (up to 32) bits at `bit`, the lowest first; touches no byte that has none of them.
 static uint32_t bits_at(const uint8_t *bytes, uint64_t bit, unsigned width)

@@ -22,14 +22,7 @@
 // reader (sources.c) reads sources: a recipe without its other sections is such a manifest.
 //
 // Rejected: a graph of stages that the user wires together (there is one sensible order: cheap before expensive, whole
-// pages before pairs of pages, text before tokens), and an independent program for each stage (the user would have to
-// keep track of them; build/prepare filter and build/prepare dedup exist for inspection).
-//
-// Before any work recipe_run checks the inputs: after that no stage will refuse a value of the recipe or a file that it
-// names, and none of these files is a pipe or lies where a stage empties folders. A stage whose settings changed
-// empties its folder, and a typing error must not destroy the work of hours. Each check uses the code that will use the
-// value: the filter is made, the sources are listed. Rejected: a check in recipe_load (a recipe can be read, and its
-// keys shown, where its files are not).
+// pages before pairs of pages, text before tokens).
 #define _GNU_SOURCE // asprintf
 #include "data/prep/recipe.h"
 
@@ -246,6 +239,12 @@ void recipe_free(Recipe *r)
 }
 
 // ---- inputs, before any work
+//
+// Before any work recipe_run checks the inputs: after that no stage will refuse a value of the recipe or a file that it
+// names, and none of these files is a pipe or lies where a stage empties folders. A stage whose settings changed
+// empties its folder, and a typing error must not destroy the work of hours. Each check uses the code that will use the
+// value: the filter is made, the sources are listed. Rejected: a check in recipe_load (a recipe can be read, and its
+// keys shown, where its files are not).
 
 // How many of the files below a path have fields: JSONL and Parquet; *n_text: how many are text.
 static size_t count_fields(const char *path, CorpusOptions options, size_t *n_text)

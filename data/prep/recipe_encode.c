@@ -18,21 +18,6 @@
 // Rejected: shuffling within a buffer (documents stay near their neighbours in the crawl), drawing a bucket for each
 // document and shuffling each (many files at a time, and their sizes vary), and reading documents from the disk in
 // the order of training (a seek for each).
-//
-// The merge. Places come out as 0, 1, 2, ..., n - 1, each once, because the places of all runs of a source and split
-// are a permutation. This is checked for every document, and so is the hash of its tokens: a run that is damaged or
-// missing ends the program. A shard is a unit of work: after a kill the full ones stay. The rows of the runs say how
-// many tokens come before any document, so the merge skips to the first missing token without reading those before it.
-// At the end the runs are removed.
-//
-// Ranks. Documents are counted for the tokenizer in stripes, and the counts added in a tree; rank 0 learns the merges.
-// A run is encoded by one rank. The shards of a source and split are written by all: rank q of N begins at place
-// q n / N and writes the shards whose first token is at that place or after it, and before the place at which the next
-// rank begins. It finds its place in each run by bisection, because a row says how many tokens of its run come before
-// the next one; the sums over runs say which token of the sequence that is.
-//
-// Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte is 8,000 runs, which the limit of
-// open files allows), and keeping the runs (as much disk as the shards).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -119,6 +104,12 @@ static bool trains_tokenizer(const RecipeRun *run, size_t i)
 }
 
 // ---- the words of all ranks, with how often each was seen, come together on rank 0
+//
+// Ranks. Documents are counted for the tokenizer in stripes, and the counts added in a tree; rank 0 learns the merges.
+// A run is encoded by one rank. The shards of a source and split are written by all: rank q of N begins at place
+// q n / N and writes the shards whose first token is at that place or after it, and before the place at which the next
+// rank begins. It finds its place in each run by bisection, because a row says how many tokens of its run come before
+// the next one; the sums over runs say which token of the sequence that is.
 
 enum { BLOCK_BYTES = 1 << 20, WORD_HEAD = 12 }; // before the bytes of a word: how many (4), how often (8)
 
@@ -497,6 +488,15 @@ static void encode_runs(RecipeRun *run, const char *settings)
 }
 
 // ---- the merge: sorted runs become shards
+//
+// The merge. Places come out as 0, 1, 2, ..., n - 1, each once, because the places of all runs of a source and split
+// are a permutation. This is checked for every document, and so is the hash of its tokens: a run that is damaged or
+// missing ends the program. A shard is a unit of work: after a kill the full ones stay. The rows of the runs say how
+// many tokens come before any document, so the merge skips to the first missing token without reading those before it.
+// At the end the runs are removed.
+//
+// Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte is 8,000 runs, which the limit of
+// open files allows), and keeping the runs (as much disk as the shards).
 
 // A run while it is read.
 typedef struct {

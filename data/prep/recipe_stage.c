@@ -19,11 +19,6 @@
 // Keys are chained, so a change in the middle changes every later key. Rejected: comparing times of outputs with those
 // of inputs, as make does (settings have none, and clocks of two machines differ), and a journal beside the files (a
 // file that has its final name is the record).
-//
-// The list has the files that stages write, by their names (is_result), and nothing else: files that an editor, a file
-// system or a person leaves there do not matter. For small files (.tsv, .json) the bytes are compared too; large files
-// have their own checks where they are read: a hash for each document (documents.c), sizes and tokens of shards
-// (dataset.c). Rejected: a hash of everything (a terabyte would be read to find out that there is nothing to do).
 #define _GNU_SOURCE // asprintf
 #include "data/prep/recipe_stage.h"
 
@@ -100,6 +95,11 @@ static void name_file(char path[PATH_MAX], const char *dir, const char *name)
 }
 
 // ---- results: the files of a folder
+//
+// The list has the files that stages write, by their names (is_result), and nothing else: files that an editor, a file
+// system or a person leaves there do not matter. For small files (.tsv, .json) the bytes are compared too; large files
+// have their own checks where they are read: a hash for each document (documents.c), sizes and tokens of shards
+// (dataset.c). Rejected: a hash of everything (a terabyte would be read to find out that there is nothing to do).
 
 static bool ends_in(const char *name, const char *end)
 {
