@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "comm/comm_nccl.h"
 #include "comm/comm_staged.h"
-#include "dev/check/override.h"
+#include "src/check/override.h"
 #include "ops/dev_cuda.h"
 #include "comm/launch.h"
 #include "train/run.h"

@@ -18,7 +18,7 @@
 #include "models/llmc.h"
 #include "models/trained.h"
 #include "ops/dev_cpu.h"
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "models/trained.h"
 #include "ops/dev_cpu.h"
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -24,7 +24,7 @@
 // itself writes to account.json with --run.account=true.
 //
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
-#include "dev/plan/account.h"
+#include "src/check/account.h"
 #include "base/check.h"
 #include "base/words.h"
 #include "train/grads.h"

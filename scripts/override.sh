@@ -32,5 +32,5 @@ case $file-${2:-} in
 *) stop "$1 ${2:-}: FILE.c, FILE.cu, FILE.cu checker or FILE.cu gpu" ;;
 esac
 ops=$(nm -D --defined-only "$out" | sed -n 's/.* \(.*\)_override$/\1/p')
-[ -n "$ops" ] || stop "$1 does not say OVERRIDE(OP, \"TYPES\") for any op (dev/check/override.h)"
+[ -n "$ops" ] || stop "$1 does not say OVERRIDE(OP, \"TYPES\") for any op (src/check/override.h)"
 echo "--numerics.override=$(for op in $ops; do echo "$op:$given"; done | paste -sd ,)"

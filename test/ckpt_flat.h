@@ -4,7 +4,7 @@
 #ifndef CKPT_FLAT_H
 #define CKPT_FLAT_H
 #include "base/check.h"
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 
 #include <stdlib.h>
 #include <string.h>

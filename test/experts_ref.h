@@ -1,10 +1,10 @@
 // experts_ref: the ops of mixture of experts again, in double and in plain loops. Tests only. The errors that fp32 may
-// make in the choice and its gradient are derived in dev/check/dev_check_experts.c, the others at their rows.
+// make in the choice and its gradient are derived in src/check/dev_check_experts.c, the others at their rows.
 #ifndef EXPERTS_REF_H
 #define EXPERTS_REF_H
 #include "ops_ref.h"
 
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 
 static inline void ref_scores(double *s, const double *z, DevRouter r)
 {

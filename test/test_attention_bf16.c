@@ -4,7 +4,7 @@
 #include "fixture.h"
 
 #include "base/formats.h"
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 #include "ops/attn.h"
 #include "ops/dev_cpu.h"
 #include "ops/gemm_bf16.h"

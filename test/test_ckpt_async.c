@@ -1,7 +1,7 @@
 // Checkpoints written in the background: the same bytes as those that training waits for; what training changes
 // meanwhile is not in them; at most two at a time, committed in order; an error affects only its own save.
 #include "dev/check/comm_threads.h"
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "base/clock.h"
 #include "layout_case.h"
 

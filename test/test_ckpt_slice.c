@@ -1,5 +1,5 @@
 // Slices of tensors: what two of them share, against a loop over every element; and which sets of them form a tensor.
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "base/rng.h"
 
 #include "test/test.h"

@@ -5,7 +5,7 @@
 // CUDA device goes through the same check in test_dev_cuda.sh, with every op.
 #include "test/test.h"
 
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 
 #include "ops/dev_cpu.h"
 #include "ops/narrow.h"

@@ -9,7 +9,7 @@
 #include "net/experts.h"
 #include "ops/narrow.h"
 #include "parallel/parts.h"
-#include "train/dump.h"
+#include "ckpt/dump.h"
 #include "whole_case.h"
 
 #include <sys/stat.h>

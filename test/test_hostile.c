@@ -3,14 +3,14 @@
 
 #include "test/test.h"
 
-#include "train/ckpt_manifest.h"
+#include "ckpt/ckpt_manifest.h"
 #include "base/config.h"
 #include "data/prep/corpus.h"
 #include "text/dataset.h"
 #include "base/disk.h"
 #include "expect_die.h"
 #include "record/metrics.h"
-#include "train/dump.h"
+#include "ckpt/dump.h"
 #include "base/svg.h"
 #include "temp_dir.h"
 #include "text/tokenizer.h"

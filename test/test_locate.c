@@ -3,6 +3,7 @@
 #include "dev/check/comm_threads.h"
 #include "step_run.h"
 
+#include "base/formats.h"
 #include "train/monitor.h"
 
 #include <math.h>
@@ -16,10 +17,10 @@ TEST(test_finite)
             float x[40] = {0};
             for (size_t i = 0; i < 4; i++) {
                 x[at] = bad[i];
-                assert_true(!monitor_locate_finite(x, n) && !monitor_locate_finite_x(&fp32, (const X *)x, n));
-                assert_true(monitor_locate_finite(x, at)); // and not behind the end
+                assert_true(!formats_finite(x, n) && !monitor_locate_finite_x(&fp32, (const X *)x, n));
+                assert_true(formats_finite(x, at)); // and not behind the end
             }
-            for (size_t i = 0; i < 5; i++) x[at] = good[i], assert_true(monitor_locate_finite(x, n));
+            for (size_t i = 0; i < 5; i++) x[at] = good[i], assert_true(formats_finite(x, n));
         }
     const struct { uint16_t bits; bool bf16, fp16; } half[] = {
         {0x7f80, false, false}, {0xff81, false, false}, {0x7f7f, true, false},

@@ -39,7 +39,7 @@ bug_is_named() {
     local dtype status here=$PWD
     library bug "$bug"
     cat >"$work/add.c" <<'EOF'
-#include "dev/check/override.h"
+#include "src/check/override.h"
 void add(Dev *dev, X *out, const X *a, const X *b, size_t n)
 {
     (void)dev;
@@ -90,7 +90,7 @@ on_record() {
 
 never_called() { # an op that this model does not use was not checked
     local status=0
-    printf '%s\n' '#include "dev/check/override.h"' 'void swiglu_forward(Dev *d, X *o, const X *g, size_t N, size_t F)' \
+    printf '%s\n' '#include "src/check/override.h"' 'void swiglu_forward(Dev *d, X *o, const X *g, size_t N, size_t F)' \
         '{ (void)d, (void)o, (void)g, (void)N, (void)F; }' 'OVERRIDE(swiglu_forward, "fp32");' >"$work/unused.c"
     scripts/override.sh "$work/unused.c"
     train gpt unused "${short[@]}" --numerics.override="swiglu_forward:$work/unused.so" || status=$?

@@ -1,6 +1,6 @@
 // pipeline_draw and build/show pipeline: the grid, letter by letter; every mark of the picture is at its time;
 // the trace has the shape that Perfetto opens; the program's summary, files and refusals.
-#include "dev/draw/pipeline_draw.h"
+#include "src/check/pipeline_draw.h"
 
 #include <jansson.h>
 #include <math.h>

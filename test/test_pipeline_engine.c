@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "dev/check/comm_threads.h"
-#include "dev/draw/pipeline_draw.h"
+#include "src/check/pipeline_draw.h"
 #include "expect_die.h"
 #include "ops/dev_cpu.h"
 #include "parallel/pipeline.h"

@@ -8,7 +8,7 @@
 #include "test/test.h"
 
 #include "deeper.h"
-#include "dev/plan/account.h"
+#include "src/check/account.h"
 #include "expect_die.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"

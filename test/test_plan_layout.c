@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 #include "dev/plan/plan.h"
-#include "dev/plan/sharding.h"
+#include "src/check/sharding.h"
 #include "parallel/pipeline.h"
 
 static const ModelShape llama = {.layers = 80, .channels = 8192, .heads = 64, .kv_heads = 8, .head_size = 128,

@@ -1,8 +1,8 @@
 // diff: what build/diff compares: two sides, as whole tensors in execution order, and how far two arrays are apart.
 #ifndef DIFF_H
 #define DIFF_H
-#include "train/ckpt.h"
-#include "train/dump.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/dump.h"
 #include "base/safetensors.h"
 
 #include <stdbool.h>

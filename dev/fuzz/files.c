@@ -11,8 +11,8 @@
 #include "models/hf.h"
 #include "models/llmc.h"
 #include "ops/dev_cpu.h"
-#include "train/ckpt_manifest.h"
-#include "train/dump.h"
+#include "ckpt/ckpt_manifest.h"
+#include "ckpt/dump.h"
 #include "train/run.h"
 
 // ---- safetensors: the reader of safetensors files: what it accepts lies inside the file, to the last byte.

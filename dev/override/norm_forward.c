@@ -3,7 +3,7 @@
 //   sum = a + b,  out = weight (sum - mean) rstd + bias,  rstd = 1 / sqrt(var + eps)       (RMSNorm: mean = 0)
 //
 // The contract is in src/ops/dev.h. X is fp32, bf16 or fp16, as dev->x_type says; arithmetic is fp32.
-#include "dev/check/override.h"
+#include "src/check/override.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 //
 // The contract is in src/ops/dev.h, what a kernel file may use in src/base/gpu.h. E is float, __nv_bfloat16 or __half,
 // as dev->x_type says; arithmetic is fp32.
-#include "dev/check/override.h"
+#include "src/check/override.h"
 
 enum { THREADS = 64 }; // of a block: a power of two
 

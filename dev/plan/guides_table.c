@@ -19,7 +19,7 @@
 #include "dev/plan/plan_time.h"
 #include "dev/plan/published.h"
 #include "dev/plan/scaling.h"
-#include "dev/plan/sharding.h"
+#include "src/check/sharding.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -28,7 +28,7 @@
 #include "net/experts.h"
 #include "parallel/ep.h"
 #include "parallel/pipeline.h"
-#include "dev/plan/sharding.h"
+#include "src/check/sharding.h"
 
 #include <math.h>
 #include <stdarg.h>

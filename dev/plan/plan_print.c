@@ -24,7 +24,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "dev/plan/plan_layout.h"
-#include "dev/plan/sharding.h"
+#include "src/check/sharding.h"
 #include "net/model.h"
 #include "train/grads.h"
 #include "train/optim.h"

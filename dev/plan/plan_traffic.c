@@ -51,7 +51,7 @@
 #include "parallel/pipeline.h"
 #include "parallel/pipeline_check.h"
 #include "parallel/zero.h"
-#include "dev/plan/sharding.h"
+#include "src/check/sharding.h"
 #include "dev/plan/roofline.h"
 
 #include <math.h>

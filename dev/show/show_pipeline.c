@@ -2,7 +2,7 @@
 #include "dev/show/show.h"
 #include "base/check.h"
 #include "parallel/pipeline_check.h"
-#include "dev/draw/pipeline_draw.h"
+#include "src/check/pipeline_draw.h"
 #include "parallel/pipeline_table.h"
 #include "parallel/pipeline_time.h"
 

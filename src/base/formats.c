@@ -190,3 +190,15 @@ double formats_sum_value(const ExactSum *sum)
     while (wide >> (53 + drop)) drop++;
     return ldexp((double)(uint64_t)(wide >> drop), LOWEST + 32 * (top - 2) + drop);
 }
+
+// Exponent bits all set: infinity or NaN. Integer compares, which the compiler turns into SIMD.
+bool formats_finite(const float *x, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}

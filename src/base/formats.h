@@ -140,6 +140,8 @@ size_t formats_bytes(Format f); // of an element: 4, 4, 2, 2, 1, 1
 // out (n) of format f = round-to-nearest-even of in (n).
 void formats_from_float(void *out, Format f, const float *in, size_t n, bool saturate);
 void formats_to_float(float *out, Format f, const void *in, size_t n);
+// Whether all n numbers are finite.
+bool formats_finite(const float *x, size_t n);
 
 // ---- sums of squares without rounding, so that no order of adding matters
 //

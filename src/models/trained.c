@@ -11,7 +11,7 @@
 #include "models/hf.h"
 #include "models/llmc.h"
 #include "ops/dev_cpu.h"
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "train/run.h"
 
 #include <limits.h>

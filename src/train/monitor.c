@@ -26,6 +26,7 @@
 #include "train/monitor.h"
 
 #include "base/check.h"
+#include "base/formats.h"
 
 #include <limits.h>
 #include <math.h>
@@ -278,21 +279,9 @@ void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_te
 // Rejected there: running the step again to look (a memory error is not there the second time); feenableexcept (threads
 // and libraries raise invalid operations on purpose).
 
-// Exponent bits all set: infinity or NaN. Integer compares, which the compiler turns into SIMD.
-bool monitor_locate_finite(const float *x, size_t n)
-{
-    uint32_t bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
-}
-
 bool monitor_locate_finite_x(const Dev *dev, const X *x, size_t n)
 {
-    if (dev->x_type == X_FP32) return monitor_locate_finite((const float *)x, n);
+    if (dev->x_type == X_FP32) return formats_finite((const float *)x, n);
     const char *at = (const char *)x;
     uint16_t mask = dev->x_type == X_BF16 ? 0x7f80 : 0x7c00, bad = 0;
     for (size_t i = 0; i < n; i++) {
@@ -306,7 +295,7 @@ bool monitor_locate_finite_x(const Dev *dev, const X *x, size_t n)
 // The same of memory that the host does not read: squares of fp32 numbers are finite in double, and so is their sum.
 static bool finite_on(Dev *dev, const float *x, size_t n)
 {
-    return dev->raw_alloc ? isfinite(dev->sum_squares(dev, x, n)) : monitor_locate_finite(x, n);
+    return dev->raw_alloc ? isfinite(dev->sum_squares(dev, x, n)) : formats_finite(x, n);
 }
 
 static void note(Locate *l, const char *what, const char *name)

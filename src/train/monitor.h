@@ -107,8 +107,7 @@ void monitor_locate_step(Locate *locate);
 // numbers were finite, the sum over them was not.
 bool monitor_locate_first(Locate *locate, Comm *ranks, char text[LOCATE_TEXT]);
 
-// Whether all n numbers are finite: fp32, or in the storage type.
-bool monitor_locate_finite(const float *x, size_t n);
+// Whether all n numbers are finite, in the storage type.
 bool monitor_locate_finite_x(const Dev *dev, const X *x, size_t n);
 
 #ifdef __cplusplus

@@ -15,7 +15,7 @@
 #include "train/observers.h"
 
 #include "base/check.h"
-#include "train/dump.h"
+#include "ckpt/dump.h"
 #include "train/grads.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 // observers: the observers of a training step (Observer of run.h). Each is a few lines that connect a component, which
-// does not depend on runs, with the step. dev/plan/sharding.h (run.account) and dev/draw/trace.h have two more.
+// does not depend on runs, with the step. src/check/sharding.h (run.account) and src/check/trace.h have two more.
 #ifndef OBSERVERS_H
 #define OBSERVERS_H
 #include "train/run.h"

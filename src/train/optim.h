@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "train/grads.h"
 #include "base/config.h"
 #include "base/mem.h"

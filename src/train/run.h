@@ -17,7 +17,7 @@
 #include "net/model.h"
 #include "text/dataset.h"
 #include "text/tokenizer.h"
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "train/fault.h"
 #include "train/loads.h"
 #include "train/monitor.h"

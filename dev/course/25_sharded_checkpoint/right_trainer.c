@@ -2,7 +2,7 @@
 // for the first element concerned is not the trainer's: it refuses the checkpoint whole.
 #include "shards.h"
 
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 
 #include <stdio.h>
 #include <stdlib.h>

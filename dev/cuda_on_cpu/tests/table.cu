@@ -9,7 +9,7 @@
 // tf32: products and attention alone.
 // fp8: its products alone, with scales that are current, delayed but unknown, known, and too small for the tensor.
 #include "compare.h"
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 #include "ops/dev_cpu.h"
 #include "ops/dev_cuda.h"
 #include "ops/narrow.h"

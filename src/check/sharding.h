@@ -1,7 +1,7 @@
 // sharding: what data-parallel ranks hold and send, as the guides' formulas, beside what was counted.
 #ifndef SHARDING_H
 #define SHARDING_H
-#include "dev/plan/account.h"
+#include "src/check/account.h"
 #include "parallel/ranks.h"
 
 #include <stdio.h>

@@ -15,7 +15,7 @@
 //
 // Rejected: every rank hashing every file (N times the reading); hashing only what a rank copies (a slice's hash needs
 // all of the slice, and damage in the header or in data that no rank copies would not be found).
-#include "train/ckpt_manifest.h"
+#include "ckpt/ckpt_manifest.h"
 
 #include "base/check.h"
 

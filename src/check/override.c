@@ -11,11 +11,11 @@
 // Rejected: the function's name alone (nothing would tell a library of another version); fp32 functions for 2-byte
 // types, called between conversions (the function would not see the call that the model makes: the norm, for one,
 // would never get `b`).
-#include "dev/check/override.h"
+#include "src/check/override.h"
 
 #include "base/check.h"
 #include "base/words.h"
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 #include "train/replicas.h"
 
 #include <dlfcn.h>
@@ -58,7 +58,7 @@ static const DevOp *replace(Dev *dev, const char *name, const char *file, const 
     const Override *made = (const Override *)dlsym(library, symbol);
     void *entry = dlsym(library, op->name);
     if (!entry) die("numerics.override: %s has no function %s", file, op->name);
-    if (!made) die("numerics.override: %s does not say OVERRIDE(%s, ...) (dev/check/override.h)", file, op->name);
+    if (!made) die("numerics.override: %s does not say OVERRIDE(%s, ...) (src/check/override.h)", file, op->name);
     if (made->version != DEV_VERSION)
         die("numerics.override: %s was compiled with version %d of src/ops/dev.h, this program with %d (compile it "
             "again)", file, made->version, DEV_VERSION);

@@ -17,7 +17,7 @@
 // more than both errors (or its group may have been dropped, judged in the same way by the groups' values). Of equal
 // logits with equal biases every device computes equal keys, so there the lower number is demanded. The weights are
 // compared with those of the choice that was made, in double.
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 
 #include <math.h>
 #include <string.h>

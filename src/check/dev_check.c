@@ -13,7 +13,7 @@
 //
 // Rejected: a tolerance per op in a table (a number like 1e-4 has no derivation); comparing whole steps (an error in
 // the first layer spreads to every result, and cannot be traced back).
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"

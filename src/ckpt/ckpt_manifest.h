@@ -2,7 +2,7 @@
 // ckpt*.c alone.
 #ifndef CKPT_MANIFEST_H
 #define CKPT_MANIFEST_H
-#include "train/ckpt.h"
+#include "ckpt/ckpt.h"
 
 #include <limits.h>
 #ifdef __cplusplus

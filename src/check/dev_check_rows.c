@@ -9,33 +9,7 @@
 //              that relative to var + eps, and 4 u; backward: xhat is off by rstd u (|mean| + |x - mean|) + 3 u |xhat|
 //   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|), times the amplitude
 //   exact      squared ReLU (one product), embedding forward (one addition), compression (the same arithmetic), the largest logit
-//
-// Softmax with cross-entropy, whole and in its three steps:
-//
-// An exponent z - top is off by 2 u (|z| + |top|), exp by FN u, the sum by gam(V + 2), so
-//
-//   total      sum_v e_v (2 u (|z_v| + |top|) + FN u) + gam(V + 2) total
-//   loss       that relative to the total, FN u |log total|, and the roundings of top, target and result
-//   dz         scale p times the relative errors of exp and the total; the rounding of the subtraction
-//
-// A capped logit c = cap tanh(z / cap) is off by (FN + 2) u |c|: the quotient moves the tanh by no more than its own
-// relative error. That joins the errors of exponents, top and target. The slope 1 - (c / cap)^2 is off by (2 FN + 10) u.
-//
-// xent_max is the largest of given numbers, and the target's logit is one of them, so both are equal on both devices.
-//
-// Errors are carried through the formulas of the optimizers (updates.c, updates_matrix.c), one rounding an operation:
-//
-//   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); their root: half of that and 3 u
-//   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and the error of g
-//   AdamW               the root of v: half of v's relative error; a product, a quotient, two sums
-//   Lion                where fp32 cannot determine the sign of c, any of the three signs may result: 2 lr
-//   codes of adamw8bit  may not be farther from the moment than the reference's, except by the moment's own error
-//   Adafactor           means are sums of positive terms: 8 u; u = g / sqrt(row col / mean): half of three such errors,
-//                       two roots, four products, and the two roots of sums of squares
-//   Muon                the polynomial's slope is at most 4.25 on [0, 1.21], so e' = 4.25 e + local, in the Frobenius
-//                       norm; with k singular values of at most 1.21, |X| <= 1.21 sqrt(k), |A| <= 1.47 sqrt(k), |B| <=
-//                       3.45 sqrt(k). A worst case five times over: tight for small matrices, loose for large ones
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 #include "ops/dev_cpu.h"
 
 #include <math.h>
@@ -401,6 +375,19 @@ static void decompress(Dev *dev, X *out, const int8_t *q, const float *scale, si
 }
 
 // ---- losses
+//
+// Softmax with cross-entropy, whole and in its three steps:
+//
+// An exponent z - top is off by 2 u (|z| + |top|), exp by FN u, the sum by gam(V + 2), so
+//
+//   total      sum_v e_v (2 u (|z_v| + |top|) + FN u) + gam(V + 2) total
+//   loss       that relative to the total, FN u |log total|, and the roundings of top, target and result
+//   dz         scale p times the relative errors of exp and the total; the rounding of the subtraction
+//
+// A capped logit c = cap tanh(z / cap) is off by (FN + 2) u |c|: the quotient moves the tanh by no more than its own
+// relative error. That joins the errors of exponents, top and target. The slope 1 - (c / cap)^2 is off by (2 FN + 10) u.
+//
+// xent_max is the largest of given numbers, and the target's logit is one of them, so both are equal on both devices.
 
 static double capped(double z, double cap)
 {
@@ -519,6 +506,19 @@ static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const 
 }
 
 // ---- optimizers
+//
+// Errors are carried through the formulas of the optimizers (updates.c, updates_matrix.c), one rounding an operation:
+//
+//   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); their root: half of that and 3 u
+//   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and the error of g
+//   AdamW               the root of v: half of v's relative error; a product, a quotient, two sums
+//   Lion                where fp32 cannot determine the sign of c, any of the three signs may result: 2 lr
+//   codes of adamw8bit  may not be farther from the moment than the reference's, except by the moment's own error
+//   Adafactor           means are sums of positive terms: 8 u; u = g / sqrt(row col / mean): half of three such errors,
+//                       two roots, four products, and the two roots of sums of squares
+//   Muon                the polynomial's slope is at most 4.25 on [0, 1.21], so e' = 4.25 e + local, in the Frobenius
+//                       norm; with k singular values of at most 1.21, |X| <= 1.21 sqrt(k), |A| <= 1.47 sqrt(k), |B| <=
+//                       3.45 sqrt(k). A worst case five times over: tight for small matrices, loose for large ones
 
 static double rms_err(size_t n)
 {

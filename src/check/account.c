@@ -14,7 +14,7 @@
 //
 // Rejected: reading the peak from the operating system (VmHWM). It holds libraries, page rounding and
 // whatever the allocator keeps, and no plan can predict it to the byte.
-#include "dev/plan/account.h"
+#include "src/check/account.h"
 
 #include "base/check.h"
 #include "base/disk.h"

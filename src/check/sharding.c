@@ -11,17 +11,6 @@
 //
 // The ZeRO paper has 16 for mixed precision: its gradients are 2 bytes, ours are always sums in 4.
 //
-// Traffic, in elements that a rank sends in a step of M micro-batches, times (N - 1) / N:
-//
-//     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
-//     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P; with parallel.keep all_gather
-//        2 M (P - Pk) + Pk, where Pk are in units that stay gathered
-//
-// With numerics.embed_dtype=fp32 stages 1 to 3 gather the embedding, E elements, once more a step: 4 E bytes.
-// run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
-// Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
-// a step, and gathers a unit for each sequence's backward: (1 + B) M P.
-//
 // Hybrid sharding: S of the N ranks cut everything, and there are C = N / S copies of it. Then S stands for N above,
 // and in the sum over all ranks everything is there C times; each range is added over its copies in fp32: all_reduce
 // 2 P / S elements a step, times (C - 1) / C.
@@ -29,16 +18,12 @@
 // Where ep ranks divide the experts, Px of a rank's P elements are theirs. N / ep ranks have the same ones, so in these
 // parts of the formulas N / ep stands for N: a rank holds (P - Px) / N + Px ep / N, and sends what N / ep ranks would.
 //
-// In a store (memory.offload) state, in stage 3 the weights too, leave the device's memory, and have no row. An update
-// moves there and back what they have a parameter, and the gaps between arrays; where the host makes the update, 4 of
-// gradients out and in stages 0 to 2 x of new weights in. In stage 3 every gather reads the weights from the store.
-//
 // The invariant: shards are not padded (zero.c), so over all ranks the bytes add up to these formulas exactly,
 // however uneven the cut: N P for what every rank has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
 // in the table has another cause, which the lines below the table name.
 //
 // Rejected: formulas for one rank, with P / N rounded up. Which rank has one element more depends on the unit.
-#include "dev/plan/sharding.h"
+#include "src/check/sharding.h"
 
 #include "base/check.h"
 
@@ -206,6 +191,17 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
     return cut_from(is, tag == MEM_OPTIM && !slots ? is->state : 0, 1);
 }
 
+// Traffic, in elements that a rank sends in a step of M micro-batches, times (N - 1) / N:
+//
+//     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
+//     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P; with parallel.keep all_gather
+//        2 M (P - Pk) + Pk, where Pk are in units that stay gathered
+//
+// With numerics.embed_dtype=fp32 stages 1 to 3 gather the embedding, E elements, once more a step: 4 E bytes.
+// run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
+// Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
+// a step, and gathers a unit for each sequence's backward: (1 + B) M P.
+//
 // How often a step gathers P, but for the elements that it gathers once; and elements besides.
 static size_t gathers(const ShardingCase *is, size_t *again, size_t *kept)
 {
@@ -349,6 +345,10 @@ size_t sharding_gathered(const ShardingCase *is, size_t n)
     return times * (n - kept) + kept + again;
 }
 
+// In a store (memory.offload) state, in stage 3 the weights too, leave the device's memory, and have no row. An update
+// moves there and back what they have a parameter, and the gaps between arrays; where the host makes the update, 4 of
+// gradients out and in stages 0 to 2 x of new weights in. In stage 3 every gather reads the weights from the store.
+//
 // A store's: `update` of all ranks, and in stage 3 what is gathered from it.
 static void print_moved(const ShardingCase *is, const AccountRank *rank, FILE *out)
 {

@@ -23,7 +23,7 @@
 //
 // Rejected: a checksum file beside it (two files can come apart), a hash per file inside the safetensors header (it
 // would have to be known before the data is written), timestamps and host names (equal state, equal bytes).
-#include "train/ckpt_manifest.h"
+#include "ckpt/ckpt_manifest.h"
 
 #include "base/check.h"
 #include "base/disk.h"

@@ -23,12 +23,12 @@
 // in place (a kill during a save loses the only checkpoint); one file that all ranks write into (no tensor format can
 // be hashed that way).
 #define _GNU_SOURCE // renameat2
-#include "train/ckpt_manifest.h"
+#include "ckpt/ckpt_manifest.h"
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "train/monitor.h"
+#include "base/formats.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -65,7 +65,7 @@ void ckpt_join(char *path, const char *fmt, ...)
 
 bool ckpt_finite(SafeDtype dtype, const void *data, size_t n)
 {
-    return dtype != ST_F32 || monitor_locate_finite(data, n);
+    return dtype != ST_F32 || formats_finite(data, n);
 }
 
 // ---- the directory

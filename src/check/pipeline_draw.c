@@ -7,7 +7,7 @@
 //
 // Rejected: a drawing in colours of the terminal (it does not survive a pipe into a file), and one line per
 // unit of time, as some papers print it (a page holds fewer micro-batches).
-#include "dev/draw/pipeline_draw.h"
+#include "src/check/pipeline_draw.h"
 
 #include "base/check.h"
 #include "base/disk.h"

@@ -9,30 +9,9 @@
 // |gelu'| <= 1.13, and gelu(x) itself errs by 9 u |x| (test/ops_ref.h), its slope by u (8 + 17 |x| slope). The product
 // of backward may be stored before it is multiplied by the slope, which rounds once more.
 //
-// fp8: sizes are those of the quantised operands. The scales are divided out with a rounded inverse and a rounded
-// product, from each operand before the sum (the CPU) or from the sum (a GPU): 6 roundings at most. The fast device
-// says itself what a tensor core loses beyond fp32 (gpu.h).
-//
 // TF32: both devices round the operands to 11 bits, so a product has 22 and is exact in fp32. Rounded operands are at
 // most 2^-11 larger, less than the 1%. A GPU says itself how much its rounding may differ from the specification's (gpu.h).
-//
-// Attention, whole and in pieces:
-//
-// u = 2^-24, r = u_X where a tensor core rounds P and dS (16 bits; else 0), n keys, S the largest size that a row's
-// scores may have: scale |q| max |k|. Sums on tensor cores count 2 u a term.
-//
-//   score            (2 D + 16) u S; the relative error of p is the same, plus FN u for exp
-//   running sums     (S + 8) 2 u each time that the maximum moves, at most once in 16 keys
-//   out              twice that (p and the sum), r, and (6 n + 32) u:  rel times  sum_j p_j |v_j|
-//   dS = c P (dP - delta)     |dP| + |delta| is at most a = |dout| max |v| / (1 - p) + sum |dout out|, so dS errs by
-//                    c P a rel,   rel = that of P, of dP and delta (2 D + 16) u, r, and the sum's 2 u a term
-//
-//   in fp16          P and dS err by 2^-25 as well, where they are rounded
-//   backward         P errs by 2^-126 as well: below that exp may give 0 or the smallest normal number
-//
-// The sums that remain are attention themselves: sum_j P_j |v_j| is attention over |v|; sum_j P_j |k_j| attention
-// over |k|; sum_t P_tj x_t is what backward gives as dv for dout = x. The CPU's fp32 attention does them.
-#include "dev/check/dev_check.h"
+#include "src/check/dev_check.h"
 
 #include "base/formats.h"
 #include "ops/fp8.h"
@@ -45,6 +24,10 @@ static const double U = DEV_CHECK_U;
 
 // ---- fp8: both devices quantise with the same scales (fp8.h), which are copied to the reference before the call, and
 // must have noted the same magnitudes after it.
+//
+// fp8: sizes are those of the quantised operands. The scales are divided out with a rounded inverse and a rounded
+// product, from each operand before the sum (the CPU) or from the sum (a GPU): 6 roundings at most. The fast device
+// says itself what a tensor core loses beyond fp32 (gpu.h).
 
 static bool in_fp8(const DevCheckCall *c, int site)
 {
@@ -247,6 +230,23 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
 }
 
 // ---- attention
+//
+// Attention, whole and in pieces:
+//
+// u = 2^-24, r = u_X where a tensor core rounds P and dS (16 bits; else 0), n keys, S the largest size that a row's
+// scores may have: scale |q| max |k|. Sums on tensor cores count 2 u a term.
+//
+//   score            (2 D + 16) u S; the relative error of p is the same, plus FN u for exp
+//   running sums     (S + 8) 2 u each time that the maximum moves, at most once in 16 keys
+//   out              twice that (p and the sum), r, and (6 n + 32) u:  rel times  sum_j p_j |v_j|
+//   dS = c P (dP - delta)     |dP| + |delta| is at most a = |dout| max |v| / (1 - p) + sum |dout out|, so dS errs by
+//                    c P a rel,   rel = that of P, of dP and delta (2 D + 16) u, r, and the sum's 2 u a term
+//
+//   in fp16          P and dS err by 2^-25 as well, where they are rounded
+//   backward         P errs by 2^-126 as well: below that exp may give 0 or the smallest normal number
+//
+// The sums that remain are attention themselves: sum_j P_j |v_j| is attention over |v|; sum_j P_j |k_j| attention
+// over |k|; sum_t P_tj x_t is what backward gives as dv for dout = x. The CPU's fp32 attention does them.
 
 static const double SMALLEST = 0x1p-126;
 

@@ -2,9 +2,9 @@
 //
 // The invariant: the recorded schedule is the one that runs; recording only adds a barrier before the update. (Each
 // stage's times are of its own machine's clock.)
-#include "dev/draw/trace.h"
+#include "src/check/trace.h"
 
-#include "dev/draw/pipeline_draw.h"
+#include "src/check/pipeline_draw.h"
 #include "parallel/ranks.h"
 
 #include <stdio.h>
