@@ -27,7 +27,7 @@ if [ -n "$full" ]; then
     exec "$build/plan" time "$file" --gpus "$ranks" --gpu A100-80 "$@"
 fi
 
-train() { # RANKS OPTION...: shows the command, what is not a default, and the steps
+train() { # RANKS OPTION...: shows the command, what was given and derived, and the steps
     local ranks=$1
     shift
     rm -rf "$dir/$name.run"
@@ -37,8 +37,8 @@ train() { # RANKS OPTION...: shows the command, what is not a default, and the s
         cat "$dir/$name.err" >&2
         exit 1
     fi
-    awk -v file="$name.toml:" '/^[a-z]+[.][a-z_]+ / && (index($0, " " file) || / derived  /) || /^(step|memory|account:|trained|validation) / ||
-        /^  (bytes|para|grad|opti|model)/' "$dir/$name.log"
+    awk '/^settings that were given/ { table = 1; next } table && /^([a-z]+ +[a-z_0-9]+=|[a-z]+ +derived: |          )/ { print; next } { table = 0 }
+        /^(step|memory|account:|trained|validation) / || /^  (bytes|para|grad|opti|model)/' "$dir/$name.log"
     sed -n 's/.*"event":"train","step":\([0-9]*\).*"loss":\([^,]*\).*"lr":\([^,]*\).*/step \1 of 3: loss \2, lr \3/p' "$dir/$name.run/metrics.jsonl"
     cat "$dir/$name.err" >&2
 }
