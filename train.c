@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -120,7 +121,7 @@ static StepResult run_step(Run *run, long step)
 // Set by a signal: finish this step, save, and leave. (SIGUSR1: SLURM's warning.) A second one ends the program at
 // once, unless it comes within a second of the first: who stops a job often signals all its processes (systemd, some
 // SLURM installations), and then a rank gets the same request from there, from the launcher and from its supervisor.
-static volatile sig_atomic_t stop_requested;
+static volatile sig_atomic_t stop_requested, nobody_reads;
 
 static void on_signal(int number)
 {
@@ -128,6 +129,13 @@ static void on_signal(int number)
     if (!stop_requested) first = clock_seconds();
     else if (clock_seconds() - first > 1) signal(number, SIG_DFL), raise(number);
     stop_requested = 1;
+}
+
+// Nobody reads the output any more (... | head): the run ends as by a signal, and says so on standard error.
+static void on_broken_pipe(int number)
+{
+    (void)number;
+    nobody_reads = stop_requested = 1;
 }
 
 static void listen_to_signals(void)
@@ -353,6 +361,7 @@ static int train(Comm *world, int argc, char **argv)
     config_set_derived(&cfg, "parallel.ranks", world->size);
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
+    signal(SIGPIPE, on_broken_pipe);
     launch_agree(world, &cfg);
     Devices devices = open_devices(&cfg, world);
     Link link[LINKS_KINDS];
@@ -367,6 +376,7 @@ static int train(Comm *world, int argc, char **argv)
 
     bool stopped = false;
     long step = loop(&run, &stopped);
+    if (nobody_reads && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) clearerr(stdout);
 
     bool saved = run_saved(&run, step);
     if (!stopped) run_sample(&run, step);

@@ -223,6 +223,19 @@ signal_saves() { # FAMILY SIGNAL
     goes_on "$1" "$run" $((step + 5))
 }
 
+# `build/train ... | head`: the run ends as by a signal, with a checkpoint, and says on standard error how to go on.
+nobody_reads() {
+    local step status
+    "$BUILD/train" "$work/gpt.toml" --run.name=head --run.steps=1000000 --run.stop_at=20000 --run.log_every=1 2>"$work/head.err" </dev/null |
+        head -n 30 >"$work/head.out"
+    status=${PIPESTATUS[0]}
+    [ "$status" = 0 ]
+    step=$(value end step "$runs/head/metrics.jsonl")
+    [ "$step" -gt 0 ] && [ "$step" -lt 20000 ]
+    [ -d "$(checkpoint head "$step")" ]
+    grep -q "^stopped by a signal after step $step; to go on:" "$work/head.err"
+}
+
 # kill -9 leaves what was on disk at that moment; here the left-overs of the worst moments are added.
 kill_is_survived() { # FAMILY NAME [OPTION...]
     local run=$1-$2 pid status=0
@@ -360,6 +373,7 @@ passes 'resuming where nothing was: refused, or begun' resume_of_nothing
 passes 'a second start takes a new folder' a_name_is_taken
 passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
 passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
+passes 'a pipe that nobody reads any more: saves, exit 0' nobody_reads
 passes 'SIGKILL, resume' kill_is_survived gpt KILL
 passes 'SIGKILL with saves on their way, resume' kill_is_survived gpt KILL-async --ckpt.async=true
 passes 'a save that fails is said and does no harm' failed_save_is_said

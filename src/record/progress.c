@@ -212,7 +212,8 @@ int progress_columns(void)
 
 static void flush_stdout(void)
 {
-    if (fflush(stdout)) die("progress: cannot write standard output: %s", strerror(errno));
+    if (fflush(stdout) && errno != EPIPE) // a pipe that nobody reads: train.c ends the run
+        die("progress: cannot write standard output: %s", strerror(errno));
 }
 
 static void erase_live(Progress *p)
