@@ -579,6 +579,18 @@ static void print_power(const Report *r)
     }
 }
 
+// Two checkpoints are compared bit by bit. What else may have made them different?
+static void print_checkpoints(const Report *r)
+{
+    const Ckpt *a = r->judge.a->ckpt, *b = r->judge.b->ckpt;
+    if (!a || !b) return;
+    if (a->state.step != b->state.step)
+        printf("; A is after update %ld, B after update %ld", a->state.step, b->state.step);
+    else if (r->judge.rule == JUDGE_EXACT)
+        printf("; if only the order of sums or the dtype differs, one update from the same weights tells rounding from a bug: "
+               "build/diff --twice 'COMMAND OF A' 'COMMAND OF B'");
+}
+
 static void print_verdict(const Report *r)
 {
     char apart[100];
@@ -606,6 +618,7 @@ static void print_verdict(const Report *r)
     if (v == DIFFERENT && !(diff_side_find(r->judge.a, "input.tokens") && diff_side_find(r->judge.b, "input.tokens")) &&
         r->judge.rule == JUDGE_ROUNDING)
         printf("; whether the tokens are the same is not known");
+    if (v == DIFFERENT) print_checkpoints(r);
     print_power(r);
 }
 

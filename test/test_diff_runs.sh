@@ -37,6 +37,9 @@ curves() {
     local name
     train gpt one --run.steps=30 && train gpt micro --run.steps=30 --batch.micro=16
     train gpt other --run.steps=30 --batch.micro=4 && train gpt eps --run.steps=30 --optim.eps=1e-6
+    train gpt short --run.steps=10
+    verdict 'DIFFERENT: .*; A is after update 30, B after update 10' 1 "$runs/one" "$runs/short"
+    verdict 'DIFFERENT: .*; if only the order of sums .* --twice' 1 "$runs/one" "$runs/micro"
     verdict 'identical: ' 0 --curves "$runs/one" "$runs/one"
     verdict 'cannot tell: the losses part at update ' 3 --curves "$runs/eps" "$runs/one"
     verdict 'rounding: the losses part at update ' 0 --curves "$runs/micro" "$runs/one" --third "$runs/other"
