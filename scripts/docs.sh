@@ -260,7 +260,12 @@ measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
     eval "gen_journey-$name() { left_by journeys/$name.md; }"
 done
-gen_run() { [ -f runs/stories/log.txt ] && fenced run_in_short runs/stories/log.txt; } # make run
+# `make run` of all the preset's minutes, over; not a shorter one, which would make the README's block another run's.
+full_run() {
+    grep -q "^$(grep '^minutes' scripts/presets/stories.toml)" runs/stories/config.toml 2>/dev/null && grep -q '"event":"end"' runs/stories/metrics.jsonl &&
+        ! grep -q '^stopped by a signal' runs/stories/log.txt
+}
+gen_run() { full_run && fenced run_in_short runs/stories/log.txt; } # make run
 run_in_short() { # LOG: the last steps, an evaluation, a sample and the summary: 15 lines
     grep '^step ' "$1" | tail -n 2
     grep '^val ' "$1" | tail -n 1
@@ -268,7 +273,7 @@ run_in_short() { # LOG: the last steps, an evaluation, a sample and the summary:
     tail -n 30 "$1" | grep -E '^(save|trained|train loss|validation|floor|plot|samples|checkpoint) '
 }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
-gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
+gen_samples() { full_run && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
 gen_bench-attention() { left_by bench_attention.md; } # build/bench attention --threads 1 >runs/bench_attention.md, with its commit
 gen_bench-decode() { left_by bench_decode.md; } # build/bench decode | grep '^|' >runs/bench_decode.md
@@ -313,7 +318,7 @@ gen_parity() { # make parity, or test/parity.sh --quick, which leave runs/parity
     [ -f runs/parity.txt ] && fenced awk '{ last = $0 } NR % 10 == 1 { print } END { print "..."; print last }' runs/parity.txt
 }
 gen_packing() { # the data of make run
-    [ -f runs/stories/data/train_000000.bin ] && "$build/show" packing runs/stories/data/train_000000.bin 256 64 1024 0
+    full_run && "$build/show" packing runs/stories/data/train_000000.bin 256 64 1024 0
 }
 left_by() { [ -f "runs/$1" ] && cat "runs/$1"; }
 
@@ -356,7 +361,7 @@ rewrite() {
 }
 
 status=0
-for picture in stories/loss precision/precision precision/precision_scale scaling/isoflop; do
+for picture in $(full_run && echo stories/loss) precision/precision precision/precision_scale scaling/isoflop; do
     [ $check = 0 ] && [ -f "runs/$picture.svg" ] && cp "runs/$picture.svg" "doc/$(basename "$picture").svg"
 done
 # Drawings that a program makes: the picture, and the command to which its path is added.
