@@ -105,7 +105,7 @@ TEST(test_timeline)
         char command[1200];
         snprintf(command, sizeof command,
                  "cd '%s' && export OMP_NUM_THREADS=1 && launcher=$(command -v mpiexec.mpich || command -v mpiexec || "
-                 "ls /usr/lib64/mpich/bin/mpiexec) && timeout 300 $launcher -n 2 '%s' timeline %d t.svg </dev/null",
+                 "ls /usr/lib64/mpich/bin/mpiexec) && timeout 300 $launcher -n 2 '%s' zero timeline %d t.svg </dev/null",
                  dir, program, stage);
         assert_int_equal(system(command), 0);
         char *text = take_file("t.svg", NULL);
