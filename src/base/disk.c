@@ -397,15 +397,15 @@ void disk_lock_release(DiskLock lock)
 // read beside the other's older version, and nothing in the files would show the mistake. No file system renames
 // several files at once, so the new files are written to a separate folder and then moved:
 //
-// Invariant: a folder without the mark `unfinished` holds all files of one run and no file of another. The trainer
-// refuses a folder with the mark; the next run that succeeds removes it. Removing and moving take milliseconds, so the
-// old files can be used until the new ones are complete; the price is that the disk holds both. A cause that would stop
-// the moves in the middle of every run is looked for before the mark is made (disk_folder_check_old).
-//
 //     out/new.tmp/...        all new files, on the disk
 //     out/unfinished         made
 //     out/...                the old ones removed, the new ones moved here
 //     out/unfinished         removed
+//
+// Invariant: a folder without the mark `unfinished` holds all files of one run and no file of another. The trainer
+// refuses a folder with the mark; the next run that succeeds removes it. Removing and moving take milliseconds, so the
+// old files can be used until the new ones are complete; the price is that the disk holds both. A cause that would stop
+// the moves in the middle of every run is looked for before the mark is made (disk_folder_check_old).
 
 static void name_file(char path[PATH_MAX], const char *dir, const char *name)
 {

@@ -231,7 +231,7 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
 
 // ---- attention
 //
-// Attention, whole and in pieces:
+// Attention, whole and in pieces.
 //
 // u = 2^-24, r = u_X where a tensor core rounds P and dS (16 bits; else 0), n keys, S the largest size that a row's
 // scores may have: scale |q| max |k|. Sums on tensor cores count 2 u a term.

@@ -1,7 +1,7 @@
 // dev_check_rows: the ops that work row by row or element by element (activations, embedding, norms, rope, losses,
 // compression, optimizers' updates) on two devices, and how far they may be apart.
 //
-// Bounds as in dev_check.c; gam(n) = n u / (1 - n u) for a sum of n terms. Errors of intermediates are carried to the
+// Bounds as in dev_check.c, u = 2^-24, FN of dev_check.h; gam(n) = n u / (1 - n u) for a sum of n terms. Errors of intermediates are carried to the
 // output by the derivative of what follows; products of two errors (u^2) are dropped.
 //
 //   swiglu     s = sigmoid(gate) errs by (FN + 2) u relatively, 1 - s by (FN + 3) u absolutely; products follow
@@ -376,7 +376,7 @@ static void decompress(Dev *dev, X *out, const int8_t *q, const float *scale, si
 
 // ---- losses
 //
-// Softmax with cross-entropy, whole and in its three steps:
+// Softmax with cross-entropy, whole and in its three steps.
 //
 // An exponent z - top is off by 2 u (|z| + |top|), exp by FN u, the sum by gam(V + 2), so
 //

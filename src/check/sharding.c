@@ -18,7 +18,7 @@
 // Where ep ranks divide the experts, Px of a rank's P elements are theirs. N / ep ranks have the same ones, so in these
 // parts of the formulas N / ep stands for N: a rank holds (P - Px) / N + Px ep / N, and sends what N / ep ranks would.
 //
-// The invariant: shards are not padded (zero.c), so over all ranks the bytes add up to these formulas exactly,
+// The invariant: shards are not padded (zero_cut.c), so over all ranks the bytes add up to these formulas exactly,
 // however uneven the cut: N P for what every rank has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
 // in the table has another cause, which the lines below the table name.
 //

@@ -42,11 +42,6 @@ enum { OPENING_BYTES = sizeof OPENING - 1, MAX_MANIFEST = 1 << 30 };
 
 // ---- slices
 
-// Rejected for slices: offset and extent along every axis, as in other formats. A range of a flat buffer, as sharding
-// by elements gives it, is not a box; it would take up to three of them. The row and column ranges of dump.h: a piece
-// that is both cut by columns and sharded would need one part for its first row, one for its last and one for those
-// between, and tiling would have to be checked element by element.
-//
 // Slices. A tensor (R, W), a part along axis 1, and of that part the elements [from, to):
 //
 //        0     first          W            Of the whole, row-major, a slice is a few runs of neighbours: one where the
@@ -59,6 +54,11 @@ enum { OPENING_BYTES = sizeof OPENING - 1, MAX_MANIFEST = 1 << 30 };
 // Element j of a part is the element of the tensor that params_whole_index says. Slices of one tensor tile it when
 // their parts follow each other along the one axis that cuts them, and the ranges of each part do so too. That is
 // stricter than it need be (a mixture of cuts could tile as well), and takes one pass.
+//
+// Rejected for slices: offset and extent along every axis, as in other formats. A range of a flat buffer, as sharding
+// by elements gives it, is not a box; it would take up to three of them. The row and column ranges of dump.h: a piece
+// that is both cut by columns and sharded would need one part for its first row, one for its last and one for those
+// between, and tiling would have to be checked element by element.
 static size_t elems(const size_t dim[PARAM_DIMS])
 {
     return dim[0] * dim[1];

@@ -10,7 +10,7 @@
 // power of two.
 //
 // The invariant: no function here sends or waits. A rank's share of a matrix follows from shape->cut alone; tp.c and
-// cp.c add the messages around these entries.
+// cp_entries.c add the messages around these entries.
 #include "net/linear.h"
 
 #include "base/check.h"

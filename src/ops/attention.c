@@ -4,17 +4,18 @@
 //
 //   S = scale Q K^T,  m' = max(m, rowmax S),  P = exp(S - m'),  l' = l e^(m - m') + rowsum P,  O' = O e^(m - m') + P V
 //
-// and at the end O / l, lse = m + log l (Dao et al., arXiv 2205.14135, algorithm 1). Backward recomputes
-// P = exp(S - lse):
+// and at the end O / l, lse = m + log l (Dao et al., arXiv 2205.14135; in this form Dao, arXiv 2307.08691, algorithm
+// 1). Backward recomputes P = exp(S - lse):
 //
 //   delta = rowsum(dO * O),  dV += P^T dO,  dP = dO V^T,  dS = scale P (dP - delta),  dQ += dS K,  dK += dS^T Q
 //
-// The invariant: scratch is one or two (ATTN_QUERIES, ATTN_KEYS) tiles a thread, whatever T is (with blocks also some
-// leaves). A tile ends at the last key that the block may see, so of the causal half that is not needed only the
-// triangle on the diagonal is computed. A forward task is a (batch, head, run of ATTN_QUERIES queries) and computes the
-// blocks that start in it. A backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed across
-// threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole matrix, in double;
-// tests compare the two. Pieces of a sequence and orders of sums stand behind the forward pass of a range.
+// The invariant: scratch is one or two (ATTN_QUERIES, ATTN_KEYS) tiles a thread, whatever T is (with AttnShape.blocks
+// also the leaves of its tree). A tile ends at the last key that the block may see, so of the causal half that is not
+// needed only the triangle on the diagonal is computed. A forward task is a (batch, head, run of ATTN_QUERIES
+// queries) and computes the blocks that start in it. A backward task is a (batch, kv head) and owns its dK and dV, so
+// nothing is summed across threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps
+// the whole matrix, in double; tests compare the two. After forward_range: the tree that fixes the order of sums, and
+// pieces of a sequence (for cp.c).
 #include "ops/attn.h"
 #include "ops/gemm.h"
 
@@ -48,7 +49,8 @@ static void let_messages_move(const Pass *p)
 // tiles are counted from the start of the document. So a block computes the same products of the same numbers wherever
 // its document lies in the row: a packed row gives, bit for bit, what its documents give alone, and keys of other
 // documents are not even read. (Rejected: tiles at fixed positions of the row with a mask. They compute scores that the
-// mask discards, and the bits depend on where a document lies, as they do with blocks, below.)
+// mask discards, and the bits depend on where a document lies, as they do with
+// AttnShape.blocks.)
 //
 // Windows (AttnShape.window, W): the query at position p sees positions p - W + 1 .. p of its document (arXiv
 // 2310.06825). A block reads the tiles from the first key that its first query sees, so the work is O(T W), and masks
@@ -153,7 +155,7 @@ static void tree_sum(float *a, const float *b, size_t rows, size_t D)
 //   top = max(lse_a, lse_b),  w = exp(lse - top),  O = (w_a O_a + w_b O_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
 //
 // No exponent is above 0, so nothing overflows, and w_a + w_b is at least 1. Merging with a set without keys does not
-// change the other's bits; a NaN spreads. Gradients are plain sums.
+// change the other's bits; a NaN spreads.
 //
 // Rejected: running sums in the order of arrival (they differ from rank to rank); O kept unnormalised with its maximum
 // (backward needs lse, not the maximum, and two numbers a row would be sent).
@@ -310,7 +312,7 @@ static void backward_range(const Pass *p, AttnBlock blk, const float *delta, siz
     }
 }
 
-// Writes the block's dq, adds to dk and dv. t: scratch of a tree of dq.
+// Writes the block's dq, adds to dk and dv. room: scratch of a tree of dq.
 static void backward_block(const Pass *p, AttnBlock blk, Grads g, float *room)
 {
     AttnShape s = p->s;

@@ -113,7 +113,7 @@ static void adafactor(Dev *dev, float *weight, float *row, float *col, float *gr
 //
 // (1 - b) g + b m is Nesterov's look-ahead. Entries of O have an rms of about 1 / sqrt(max(R, C)); with the factor it
 // is 0.2, about that of AdamW's update, so that AdamW's lr and decay may be kept. The method is for matrices that map
-// one hidden space to another; embeddings, head and vectors are left to AdamW (optim.c). q, k and v are separate
+// one hidden space to another; embeddings, head and vectors are left to AdamW (optim_kinds.c). q, k and v are separate
 // matrices here, although one matmul uses all three. A is square with side min(R, C): for a tall matrix it is X^T X,
 // and multiplies from the right.
 //
@@ -241,6 +241,8 @@ static void iterate(const Iteration *it, float *x, float factor)
     }
 }
 
+// ---- NorMuon
+//
 // NorMuon (Li et al., arXiv 2510.05491) divides each row of O, which is what one neuron gets, by the root of a
 // running mean of its square, so that no neuron moves much more than others:
 //

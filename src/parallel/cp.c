@@ -23,26 +23,6 @@
 
 enum { MAX_SLOTS = 32, TAG_KV = 0, TAG_DKV = 1 };
 
-// Parts of a sum over the ranks: each joins as it arrives or, with `blocks`, as a leaf of a tree over their owners.
-typedef struct {
-    float *at;
-    int first, n; // owners first .. first + n - 1
-} Branch;
-
-typedef struct {
-    const Cp *cp;
-    float *slots;
-    size_t n_slot, n_out;
-    AttnShape s;
-    bool softmax;
-    int n;
-    Branch branch[MAX_SLOTS];
-} Fold;
-
-static float *fold_room(const Fold *f);                    // memory for the next part
-static void fold_add(Fold *f, float *part, int owner);     // the owner's part joins
-static const float *fold_root(const Fold *f);              // the sum of all
-
 // ---- blocks in flight
 
 static const X *at(const Cp *cp, const X *x, size_t i)
@@ -56,7 +36,7 @@ typedef struct {
     AttnShape s;
     const X *q, *k, *v; // this rank's
     size_t T, n_kv;     // tokens of a whole sequence; elements of K of a block, and of V
-    CommRequest send, recv, send_dkv, recv_dkv; // gather: recv
+    CommRequest send, recv, send_dkv, recv_dkv; // CP_GATHER uses recv and recv_dkv only
 } Call;
 
 static int neighbour(const Cp *cp, int distance)
@@ -137,6 +117,26 @@ static void keys_of_step(const Call *c, int j, int owner, const X **k, const X *
     *v = at(c->cp, *k, c->n_kv);
 }
 
+// Parts of a sum over the ranks: each joins as it arrives or, with `blocks`, as a leaf of a tree over their owners.
+typedef struct {
+    float *at;
+    int first, n; // owners first .. first + n - 1
+} Branch;
+
+typedef struct {
+    const Cp *cp;
+    float *slots;
+    size_t n_slot, n_out;
+    AttnShape s;
+    bool softmax;
+    int n;
+    Branch branch[MAX_SLOTS];
+} Fold;
+
+static float *fold_room(const Fold *f);                    // memory for the next part
+static void fold_add(Fold *f, float *part, int owner);     // the owner's part joins
+static const float *fold_root(const Fold *f);              // the sum of all
+
 // ---- forward
 
 static void part_forward(const Call *c, int j, int owner, float *part)
@@ -170,6 +170,8 @@ void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, 
     if (lse) cp->dev->subtract(cp->dev, lse, root + sum.n_out, NULL, s.B * s.H * s.Tq);
 }
 
+// ---- backward
+
 // Rows of fp32 into rows of X, ld elements apart.
 static void store(const Cp *cp, X *out, const float *in, size_t rows, size_t width, size_t ld)
 {
@@ -177,8 +179,6 @@ static void store(const Cp *cp, X *out, const float *in, size_t rows, size_t wid
     else
         for (size_t r = 0; r < rows; r++) cp->dev->to_x(cp->dev, (X *)at(cp, out, r * ld), in + r * width, width);
 }
-
-// ---- backward
 
 // dq of the owner's keys; dkv: dK (n_kv) and dV (n_kv) of this rank's queries.
 static void part_backward(const Call *c, int j, int owner, float *dq, float *dkv, const X *dout, const X *out,

@@ -244,7 +244,7 @@ double cp_sum_losses(Cp *cp, const float *loss, size_t B, size_t N)
     return sum;
 }
 
-// ---- the same, of gradients that rank 0 adds in the order of the sequence
+// ---- gradients that rank 0 adds, in the order of the sequence
 
 static void backward_weight(const UnitContext *ctx, const LinearMatrix *m, const X *dout, const X *inp, size_t N)
 {

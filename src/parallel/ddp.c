@@ -2,7 +2,7 @@
 //
 //   g = (1 / valid tokens of all ranks) * sum over ranks of (sum over the rank's tokens of dloss/dw)
 //
-// The naive twin computes all of backward, then adds all gradients in one call: the network is idle during backward and
+// The plain form computes all of backward, then adds all gradients in one call: the network is idle during backward and
 // the processor during the call. But backward finishes the head's gradients first and the embedding's last. So here
 // gradients are added in buckets: as soon as the units of a bucket are done, its all_reduce starts, and overlaps with
 // the backward of the units below (Li et al., "PyTorch Distributed", arXiv 2006.15704, section 3.2.3). Only the last

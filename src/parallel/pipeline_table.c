@@ -371,7 +371,7 @@ int *pipeline_table_index(const PipelineTable *t)
 // A slot says which action comes first, not when: 0, 1, 2 and 10, 20, 30 are the same order. Two actions of a
 // stage in one slot are refused, for neither the first line nor the last should win silently.
 //
-// Rejected for files: a quoted CSV dialect (no field can hold a comma), and a header with the sizes (two places that
+// Rejected: a quoted CSV dialect (no field can hold a comma), and a header with the sizes (two places that
 // can disagree).
 
 enum { FIELDS = 5, MAX_BYTES = 256 << 20, MAX_SLOT = 1000000000 };

@@ -9,7 +9,7 @@
 // so it costs two all-reduces of (N, C) in forward and two in backward. With sequence parallelism the residual stream
 // between g and f has N / tp rows on each rank: norms, dropout and the residual sum run on those, f is an all-gather
 // and g a reduce-scatter. A ring all-reduce consists of these two, so the bytes are the same. The output of f's gather
-// is kept for backward (the paper gathers it a second time, which keeps less and sends more).
+// is kept for backward (Korthikanti et al. gather it a second time, which keeps less and sends more).
 //
 // tp_fill puts this into the table that units call (linear.h): f is part of the norms' entries, g of forward and of
 // gather. For the local part it calls the entries that were there before (under_tp).

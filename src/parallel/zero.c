@@ -5,6 +5,9 @@
 //   when gathered     1, 2: after the update, all units. 3: a unit before its forward, and again before its backward
 //   when reduced      1: after the last micro-batch's backward of a unit. 2, 3: after each micro-batch's
 //
+// Deterministic: gradients as in stage 1. With memory.offload the shards are in a store (offload.h), which lends a
+// unit's shard while it is gathered.
+//
 // Each unit's elements, in flat order, are cut into N ranges, one a rank (zero_cut.c), so one all_gather gathers a unit
 // and one reduce_scatter reduces it. A rank's shard is its ranges back to back.
 //
@@ -18,9 +21,8 @@
 //
 // A tied head borrows the embedding's weights, and adds to its gradient. So the embedding's weights stay from its
 // forward to the head's; in backward its gradient is opened by the head and reduced after the embedding's own backward.
-//
-// Hybrid sharding: of the R data-parallel ranks N in a row have a shard each (dp, `group` and `cut` are of a row), and
-// a column has R / N copies of a shard, whose sum is added once a step, in fp32 (to_copies).
+// Hybrid sharding: of the R data-parallel ranks N in a row have a shard each (dp, `group` and `cut` are of a row of
+// ranks), and a column has R / N copies of a shard, whose sum is added once a step, in fp32 (to_copies).
 #include "parallel/zero.h"
 
 #include "base/check.h"
@@ -62,7 +64,7 @@ static int head_of(const Zero *z)
     return z->model->n_units - 1;
 }
 
-// The units of the table that a unit of the list has.
+// A unit that runs (Model.unit) has one unit of the parameter table, or two where ranks divide its experts.
 static int tensors_of(const Zero *z, int unit, int own[2])
 {
     const Unit *u = &z->model->unit[unit];
@@ -160,7 +162,7 @@ static void gather_all(Zero *z)
 {
     Model *m = z->model;
     for (int u = 0; u < m->params.n_units; u++) {
-        CommRequest *gather = &z->sum[u].scatter; // no sum is under way
+        CommRequest *gather = &z->sum[u].scatter; // the requests of the sums are free now
         *gather = comm_all_gather(z->group[u], x_at(z, m->x_weights, m->unit_begin[u]), z->range[u].x_weight,
                                   counts(z, u), comm_type_of(m->dev->x_type));
         if (!z->set.overlap) comm_wait(z->group[u], gather);
@@ -198,6 +200,17 @@ static void widen(const Zero *z, int unit, float *grads, X *narrow)
     if (narrow) dev->from_x(dev, grads + own_first(z, unit), x_at(z, narrow, own_first(z, unit)), own_elems(z, unit));
 }
 
+// This rank's range of a unit's gradient, once it is the sum over the row of ranks, becomes the sum over all ranks.
+static void to_copies(Zero *z, int unit)
+{
+    ZeroSum *sum = &z->sum[unit];
+    float *grad = z->range[unit].grad;
+    if (!z->copies || sum->sent) return;
+    sum->sent = true;
+    sum->copies = comm_all_reduce(z->copies, grad, grad, own_elems(z, unit), COMM_FP32, COMM_SUM);
+    if (!z->set.overlap) comm_wait(z->copies, &sum->copies);
+}
+
 // Stage 1, and deterministic: the whole gradient of a unit, in place.
 static void reduce_whole(Zero *z, int unit)
 {
@@ -208,17 +221,6 @@ static void reduce_whole(Zero *z, int unit)
     sum->scatter = reduce_scatter(z, unit, m->grads + m->unit_begin[unit],
                                   z->narrow ? x_at(z, z->narrow, m->unit_begin[unit]) : NULL);
     if (!z->set.overlap) comm_wait(z->group[unit], &sum->scatter);
-}
-
-// This rank's range of a unit's gradient, once it is the sum over the row, becomes the sum over all ranks.
-static void to_copies(Zero *z, int unit)
-{
-    ZeroSum *sum = &z->sum[unit];
-    float *grad = z->range[unit].grad;
-    if (!z->copies || sum->sent) return;
-    sum->sent = true;
-    sum->copies = comm_all_reduce(z->copies, grad, grad, own_elems(z, unit), COMM_FP32, COMM_SUM);
-    if (!z->set.overlap) comm_wait(z->copies, &sum->copies);
 }
 
 // The end of reduce_whole.

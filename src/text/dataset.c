@@ -204,7 +204,6 @@ static TokenFile open_raw(const char *path, int token_bytes)
 }
 
 // ---- Megatron
-// Sequences must follow each other without a gap; returns the bytes of all.
 //
 // The type of a file without header is never guessed: its name must end in :uint16 or :uint32. Megatron's
 // index holds, after MMIDIDX, version and the type of a token, the lengths of its sequences (int32), where they begin
@@ -212,6 +211,7 @@ static TokenFile open_raw(const char *path, int token_bytes)
 // back to back from the start to the end of the .bin. That is checked, so the index also verifies the size of the .bin.
 // (GPT-NeoX swaps the numbers of two float types, which are no token types.)
 
+// Sequences must follow each other without a gap; returns the bytes of all.
 static int64_t check_sequences(const TokenFile *idx, int64_t n, int token_bytes)
 {
     int32_t length[CHUNK];
@@ -302,11 +302,8 @@ struct Dataset {
 };
 
 // ---- reading
-// Adds the files of a path or glob, and checks every token.
-//
-// dataset_ahead is the prefetch: it tells the kernel which pages the next samples lie on, and the kernel reads them
-// during the step. So the program needs no thread, queue or lock for it, and a resume has no such state to restore.
 
+// Adds the files of a path or glob, and checks every token.
 static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
 {
     size_t n_path;
@@ -442,16 +439,17 @@ int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const in
 
 // ---- the order of training ----
 //
-// A mixture has a ring for each source. mixture_source maps sample s to a source and to the number j of the sample
-// within it. Then the formula above holds with j for the sample, the source's N, and the name "data.SOURCE" for "data".
-// So each source has epochs of its own, and the position of the run is still the one number s.
-//
-// So in an epoch each token is a target once, except the N mod T tokens after the last window; these and the borders of
+// In an epoch each token is a target once, except the N mod T tokens after the last window; these and the borders of
 // the windows differ from epoch to epoch. offset_e and permute_e come from the counter RNG with name "data" and step e.
 // So any sample can be found without the earlier ones, on any rank, after any resume, and there is no state to save. A
 // window that wraps around the end reaches the first document's end-of-text token, as at any border between documents.
 // Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to its last,
 // for a text whose order matters. Later epochs begin at their random offsets.
+//
+// A mixture has a ring for each source. mixture_source maps sample s to a source and to the number j of the sample
+// within it. Then the formula at the head of this file holds with j for the sample, the source's N, and the name
+// "data.SOURCE" for "data". So each source has epochs of its own, and the position of the run is still the one number
+// s.
 
 int64_t dataset_windows(const Dataset *ds, int context)
 {
@@ -521,12 +519,12 @@ void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t see
 }
 
 // ---- rows of whole documents ----
-// Packs n documents that lie back to back from token `first` of the ring on.
 //
 // With packing, a source has rows in place of windows (packing.h). They are found once when the run begins, 2^17
 // documents at a time, so that the packer's memory does not grow with the corpus. Then w = permute_e(sample mod rows)
 // is the row. There is no offset, because the borders are those of documents.
 
+// Packs n documents that lie back to back from token `first` of the ring on.
 static void add_rows(Ring *ring, const size_t *length, size_t n, int64_t first, int context)
 {
     Packing p = packing_make(length, n, (size_t)context, 0);
@@ -616,6 +614,8 @@ static void span_ahead(const Dataset *ds, int64_t first, int64_t n)
     }
 }
 
+// The prefetch: it tells the kernel which pages the next samples lie on, and the kernel reads them
+// during the step. So the program needs no thread, queue or lock for it, and a resume has no such state to restore.
 void dataset_ahead(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle)
 {
     const Ring *ring;

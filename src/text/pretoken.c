@@ -30,14 +30,6 @@
 // letter (\p{L}), number (\p{N}), space (\s) or other, and compare a few characters directly. So a piece is found by
 // looking at each of its characters once:
 //
-// PCRE2 stays the definition. test_pretoken.c compares the two on random characters of all classes, valid UTF-8 or not.
-// Custom expressions always use PCRE2 (also a built-in one whose text is given as custom). The classes of characters
-// come from PCRE2: the first character of a block of 256 looks up the whole block, so both always have the same Unicode
-// version. Rejected: a table in the source (of another version after the library's next update), and a lookup of all
-// 1.1 million code points at the start. A byte sequence that is not UTF-8 is one character of class other, 1 to 3 bytes
-// long, so the scan needs no copy of the text. Ignoring case, (?i:s) also matches the long s, U+017F; no other letter
-// of the endings has such a variant (the Kelvin sign is a k).
-//
 //   gpt2    ' and s d m t ll ve re | a run of letters, of numbers or of others, with a space (U+0020) before or not
 //   cl100k  the same ends in any case | letters, one character before that is no number and no line end |
 //           1 to 3 numbers | others, a space before or not, line ends after
@@ -46,6 +38,14 @@
 //   all     a run of spaces: up to the end of the text whole; cl100k: up to its last line end where it has one (llama3,
 //           qwen2: this first); smollm: before a number whole; without its last character, which belongs to the word
 //           after it; of one character: that one
+//
+// PCRE2 stays the definition. test_pretoken.c compares the two on random characters of all classes, valid UTF-8 or not.
+// Custom expressions always use PCRE2 (also a built-in one whose text is given as custom). The classes of characters
+// come from PCRE2: the first character of a block of 256 looks up the whole block, so both always have the same Unicode
+// version. Rejected: a table in the source (of another version after the library's next update), and a lookup of all
+// 1.1 million code points at the start. A byte sequence that is not UTF-8 is one character of class other, 1 to 3 bytes
+// long, so the scan needs no copy of the text. Ignoring case, (?i:s) also matches the long s, U+017F; no other letter
+// of the endings has such a variant (the Kelvin sign is a k).
 
 enum { OTHER, LETTER, NUMBER, SPACE, PAGES = 0x110000 / 256 };
 
@@ -261,6 +261,18 @@ static size_t scan_end(Scan *s, const char *text, size_t n, size_t at)
 
 // ---- any expression
 //
+// Expressions are written as tokenizer.json needs them, for the Oniguruma engine of Hugging Face (in its own syntax),
+// and translated for PCRE2 where the two read something differently. For example
+//   \s -> \p{White_Space}   PCRE2's \s also takes U+180E, which Unicode took out of White_Space in 2013
+//   \h -> [0-9A-Fa-f]       a digit of base 16; PCRE2's is a space
+//   {,3} -> {0,3}           PCRE2 10.42 reads characters
+//   \p{Han} -> \p{sc:Han}   the script alone, without its extensions
+// ^ and $ stand at every line (PCRE2_MULTILINE, lines end with LF alone). What is not known to mean the same is
+// refused by name: back references, nested brackets, (?m: and (?s:, {2}+ (Oniguruma repeats the repetition), and under
+// (?i: what folds to several characters (ss is also U+00DF). An expression that can match nothing is refused too: the
+// engines go on after an empty match in different ways.
+// `{1,3}+` is left out on purpose: possessive for PCRE2 and Rust, "repeat the repeat" for Oniguruma.
+//
 // Invalid UTF-8. The expression needs characters, BPE needs only bytes. So the expression sees a copy in which every
 // maximal invalid sequence (1 to 3 bytes, as Unicode's chapter 3.9 cuts them) is one character of the same length and
 // of U+FFFD's class (neither letter, digit nor space), while the pieces point into the original. The cuts are those of
@@ -272,18 +284,6 @@ static size_t scan_end(Scan *s, const char *text, size_t n, size_t at)
 // piece continues from such a character to a space, no expression looks back, and the only lookaheads, (?!\S) and $,
 // concern runs of spaces, which this split neither shortens nor ends. A line end would not do: cl100k keeps it with the
 // signs before it. Nothing is known of other expressions, so their text is not split.
-//
-// They are written as tokenizer.json needs them, for the Oniguruma engine of Hugging Face (in its own syntax), and
-// translated for PCRE2 where the two read something differently. For example
-//   \s -> \p{White_Space}   PCRE2's \s also takes U+180E, which Unicode took out of White_Space in 2013
-//   \h -> [0-9A-Fa-f]       a digit of base 16; PCRE2's is a space
-//   {,3} -> {0,3}           PCRE2 10.42 reads characters
-//   \p{Han} -> \p{sc:Han}   the script alone, without its extensions
-// ^ and $ stand at every line (PCRE2_MULTILINE, lines end with LF alone). What is not known to mean the same is
-// refused by name: back references, nested brackets, (?m: and (?s:, {2}+ (Oniguruma repeats the repetition), and under
-// (?i: what folds to several characters (ss is also U+00DF). An expression that can match nothing is refused too: the
-// engines go on after an empty match in different ways.
-// `{1,3}+` is left out on purpose: possessive for PCRE2 and Rust, "repeat the repeat" for Oniguruma.
 
 struct Pretoken {
     Scan *scan; // of a built-in expression; then what PCRE2 needs is missing

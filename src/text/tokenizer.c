@@ -385,14 +385,14 @@ void tokenizer_trainer_free(TokenizerTrainer *trainer)
 }
 
 // ---- encoding ----
-// Appends the unknown token for n bytes at `word`; ids (k) are the word's so far, of which the last one is unknown or
-// not.
 //
 // Threads share a text in blocks, split where pretoken_cut allows. Each thread has its own expression and cache (or
 // table of counts), so none waits for another, and the results are joined in the order of the blocks. Training uses
 // only the sums of the counts, so it does not matter which thread counted a word. Rejected: one table for all threads,
 // whose locks cost more than the counting; one text per thread, which leaves a corpus in one file to one thread.
 
+// Appends the unknown token for n bytes at `word`; ids (k) are the word's so far, of which the last one is unknown or
+// not.
 static size_t put_unknown(const Tokenizer *t, const char *word, size_t n, int32_t *ids, size_t k)
 {
     const Vocab *v = &t->vocab;

@@ -131,7 +131,7 @@ static double plain_mean(const Monitor *m, MonitorSignal signal)
     return sum / (double)m->window;
 }
 
-// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3, norm / optim.clip
+// Rules of thumb of guides to pretraining are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3, norm / optim.clip
 // above 3. A ratio ignores the noise: it misses a spike of ten std where the loss is steady, and gives false alarms
 // where a norm varies by factors. z is better once there is a full window. Both may be on; the more severe action wins.
 //
@@ -276,7 +276,7 @@ void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_te
 //
 // Looking only reads. A run with it and one without are the same, bit for bit.
 //
-// Rejected there: running the step again to look (a memory error is not there the second time); feenableexcept (threads
+// Rejected: running the step again to look (a memory error is not there the second time); feenableexcept (threads
 // and libraries raise invalid operations on purpose).
 
 bool monitor_locate_finite_x(const Dev *dev, const X *x, size_t n)

@@ -1,7 +1,7 @@
 // optim: one optimizer step over the parameter table: norm, clip, update.
 //
 //   norm, adaptive and global clipping as grads.c has them;  g *= grad_scale, and the factor of the global one;
-//   then the update of the optimizer (updates.c, updates_matrix.c), row by row
+//   then the update of the optimizer (updates.c, updates_matrix.c), row by row: optim_apply, optim_update
 //
 // The invariant: every element is updated exactly once per step with the decay and the lr_scale of its row,
 // however the range is cut. Neighbouring rows that agree in both form one run where the optimizer looks at single
@@ -78,6 +78,8 @@ void optim_reset(Optim *o, Model *model)
     o->step = 0;
 }
 
+// ---- the rows of a range
+
 // Whether an update may begin or end at element `at` of a row.
 static bool may_cut(OptimCut cut, const Param *row, size_t at)
 {
@@ -124,6 +126,8 @@ typedef struct {
     double lr;
     Update u;
 } WholeUpdate;
+
+// ---- whole tensors, on the rank that owns them
 
 // On the owner of a row that ranks hold in parts.
 static void update_whole(void *arg, int r, float *weight, float *grad)
@@ -194,6 +198,8 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
     }
 }
 
+// ---- updates by the host
+
 // Updates on the host (Ren et al., arXiv 2101.06840). Elements [begin, end) of a range, which the store has lent:
 // gradients come down, and are zero on the device; what has been updated goes up. `there`: where the device has them.
 static void bring_down(Optim *o, const Model *model, const OptimRange *there, OptimRange *here, size_t begin,
@@ -234,6 +240,8 @@ void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t b
         give_back(o, k, true);
     }
 }
+
+// ---- norm, clip, update: one step
 
 double optim_norm(const Optim *o, const Model *model)
 {

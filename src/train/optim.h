@@ -1,6 +1,6 @@
 // optim: the optimizers over the parameter table: their state, groups, clipping.
 //
-// An optimizer is a row of one table (optim.c): which arrays it keeps, how large they are for a row
+// An optimizer is a row of one table (optim_kinds.c): which arrays it keeps, how large they are for a row
 // of the parameter table, and the call that updates elements. Whatever allocates, counts, saves or cuts
 // optimizer state walks that row.
 #ifndef OPTIM_H

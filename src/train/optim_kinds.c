@@ -11,12 +11,14 @@
 // that has nothing for a row stores nothing for it, also in the checkpoint.
 //
 // Rejected: a state struct per optimizer with functions of its own to allocate, save and shard it, as in
-// most frameworks: eight times four functions that do the same.
+// most frameworks: nine times four functions that do the same.
 #include "train/optim.h"
 
 #include "base/check.h"
 
 #include <math.h>
+
+// ---- shapes of the arrays, for a row of the table
 
 // bitsandbytes keeps tensors below 4096 elements in fp32: there is little to save, and norms are delicate.
 enum { SMALLEST_IN_8BIT = 4096 };
@@ -90,6 +92,8 @@ static int shape_not_hidden(const Params *params, const Param *row, size_t dim[P
 {
     return hidden(params, row) ? 0 : shape_same(params, row, dim);
 }
+
+// ---- calls of the ops
 
 static void update_adamw(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
 {
