@@ -207,6 +207,8 @@ static void keys_of_block(AttnShape s, size_t c, size_t first, size_t end, size_
     if (*lo < first) *lo = first;
 }
 
+// ---- forward of a block, of a whole call, of a piece
+
 static void forward_block(const void *arg, AttnBlock blk)
 {
     const Pass *p = arg;
@@ -241,7 +243,7 @@ static void forward(const Pass *p)
     attn_each_block(p->s, p->dev->threads, forward_block, p);
 }
 
-// Room for the trees of all threads: `each` floats a leaf.
+// Picks the product, and makes room for the trees of all threads: `each` floats a leaf.
 static void make_room(Pass *p, size_t each)
 {
     check((p->s.T || !p->s.blocks) && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= MOST_BLOCKS);

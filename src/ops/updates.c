@@ -5,8 +5,7 @@
 // The invariant: updates are element-wise, or by fixed blocks, so ZeRO may split a range at their borders. An update
 // is one pass over memory, which also zeroes g for the next step. Squares are added in spans of fixed length, in
 // double: a row by one thread, a whole array in fixed ranges in a fixed order. The shape decides which, so the bits
-// of the norm do not depend on threads. fmaf says which product of a b - c d is fused into the difference: gcc on
-// AArch64 fuses one in vectors and the other in what is left over, and the bits would depend on where a range is cut.
+// of the norm do not depend on threads.
 #include "ops/dev_cpu.h"
 
 #include "base/formats.h"
@@ -89,6 +88,8 @@ static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update
 // the same lr * decay. Rejected: the sign of m itself (signSGD with momentum; the paper's search found that two betas
 // matter).
 
+// fmaf says which product of a b - c d is fused into the difference: gcc on AArch64 fuses one in vectors and the
+// other in what is left over, and the bits would depend on where a range is cut.
 static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
 {
     const UpdateFactors f = update_factors(u);

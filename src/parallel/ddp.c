@@ -48,8 +48,8 @@ static void start(Ddp *d, Comm *over)
     d->end = d->begin;
 }
 
-// Starts to add from a unit of the table on, downwards: a bucket ends where experts begin or end, which have a group of
-// their own.
+// A unit joins the bucket, which is sent once it has `bucket` elements. Experts have a group of their own, so a
+// bucket is also cut where they begin and end.
 static void lower(Ddp *d, int unit)
 {
     bool experts = d->experts && params_unit_expert(&d->model->params, unit);

@@ -11,7 +11,7 @@
 //     arrive before the output was received.
 //   - a gradient finds its receive posted: the reader posts it when its own F ends, before the writer's F. It goes into
 //     a buffer of the reader's slot; backward works in place there, and the result is sent from there.
-//   - gradients of a tied head have as many buffers as micro-batches can be in flight on the way (below).
+//   - gradients of a tied head have as many buffers as micro-batches can be in flight on the way (see "a tied head apart from its embedding").
 //
 // Deterministic mode: a chunk adds the gradients of its sequences in the tree of model_run.c, in ascending order,
 // whatever other chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.

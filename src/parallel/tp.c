@@ -32,6 +32,7 @@
 // nothing forward, and adds the ranks' gradients in backward; after a row-parallel one g adds the ranks' sums
 // forward, and does nothing in backward. With sequence parallelism (Korthikanti et al., arXiv 2205.05198) nothing
 // becomes an all-gather of the ranks' rows, and the sum a reduce-scatter that leaves this rank's rows at linear_own.
+// Here f is norm_forward's gather and norm_backward's sum_ranks, g is forward's sum_ranks.
 
 static Parts *parts_of(const UnitContext *ctx)
 {

@@ -8,7 +8,8 @@
 //     work       the op of one process, on the whole tensor
 //     scatter    the parts of the new weights (agc: gradients) go back     n (tp - 1) / tp
 //
-// The owner alone keeps the optimizer's state of the tensor. So the group keeps it once, as it does in parts.
+// The owner alone keeps the optimizer's state of the tensor. So the group keeps it once, as it does where nothing is collected.
+// The buffers:
 //
 //     parts    what this rank sends of a round's tensors, then what it gets back
 //     weight, grad    the owner's whole tensor

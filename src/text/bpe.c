@@ -205,8 +205,8 @@ size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_i
     return n;
 }
 
-// ---- applying ----
-// The bit of a pair in `may`: the upper bits of its hash, where the slot has the lower ones.
+// ---- applying ---- `may` is a set of bits that answers most look-ups of pairs without a merge. The bit of a pair:
+// the upper bits of its hash, where the slot has the lower ones.
 static inline size_t may_bit(const Bpe *bpe, size_t hash)
 {
     return hash >> 20 & (8 * bpe->n_slots - 1);

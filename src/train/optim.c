@@ -50,7 +50,7 @@ static Lent borrow(const Optim *o, const Model *model, int k)
     return lent;
 }
 
-// Where the state of a lent range may be written: by the device, or by the host.
+// The device that updates: the host's where updates run there.
 static Dev *updater(const Optim *o, const Model *model)
 {
     return o->host.dev ? o->host.dev : model->dev;
