@@ -1,4 +1,5 @@
-// prepare_dedup: finds exact and near duplicates among the documents of text and JSONL files, or pieces of an evaluation set.
+// prepare_dedup: finds exact and near duplicates among the documents of text and JSONL files, or pieces of an evaluation
+// set.
 //
 //     build/prepare dedup corpus.jsonl                                 how much is duplicate, and a report
 //     build/prepare dedup --write clean.jsonl --clusters c.jsonl --removed r.txt a.jsonl b.jsonl

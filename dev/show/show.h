@@ -1,4 +1,5 @@
-// show: the parts of build/show, each a small program: it draws or prints one idea from the functions that training uses.
+// show: the parts of build/show, each a small program that draws or prints one idea with the functions that training
+// uses.
 //
 // Each takes its command line, argv[0] being its name, and returns the exit status.
 #ifndef SHOW_H

@@ -1,4 +1,5 @@
-// show_packing: what packing whole documents into rows saves and costs on a token file, beside cutting the stream of tokens.
+// show_packing: what packing whole documents into rows saves and costs on a token file, beside cutting the stream of
+// tokens.
 //
 // For each way to make rows of T tokens: how many rows, how much of them is text, how many documents are cut, and how
 // many keys a query attends to on average, which is what attention costs. Or, for several T, how much of padded rows (a
