@@ -5,14 +5,16 @@
 # begins with, and for the whole tree, the row ".". Drawings (.svg) do not count. --list prints what is there, as rows.
 # TREE is another tree.
 set -euo pipefail
+export LC_ALL=C # wc's word for the total
 cd "${TREE:-$(dirname "$0")/..}" || exit 1
 files() { # the files of the tree, tracked and new, with a zero byte after each
-    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-        git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
+    git=(git -c safe.directory='*') # whoever owns the tree
+    if "${git[@]}" rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        "${git[@]}" ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
             [ ! -f "$file" ] || printf '%s\0' "$file" # a deleted one is listed until the next commit
         done
     else
-        find . \( -name 'build*' -o -name runs -o -name course-work \) -prune -o -type f -printf '%P\0'
+        find . \( -name .git -o -name 'build*' -o -name runs -o -name course-work \) -prune -o -type f -printf '%P\0'
     fi | grep -zv '[.]svg$'
 }
 files | xargs -0 wc -l | sed '/ total$/d; s/^ *\([0-9]*\) \(.*\)/\2\t\1/' | awk -F '\t' -v list="${1:-}" '

@@ -40,11 +40,11 @@ in_the_middle() {
         >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
     pid=$!
     local i
-    for ((i = 0; i < 600; i++)); do
-        [ "$(value train step "$runs/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
+    for ((i = 0; i < 600; i++)); do # the launcher hands on what a rank prints when it comes to it
+        mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/$name.out" 2>/dev/null)
+        [ ${#process[@]} = "$n" ] && [ "$(value train step "$runs/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
         sleep 0.1
     done
-    mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/$name.out")
     [ ${#process[@]} = "$n" ]
 }
 
