@@ -196,9 +196,9 @@ TIMED(matmul_gelu_backward_input, "backward", OC, C, 2 * N * C * OC, each * (2 *
 TIMED(matmul_backward_weight, "backward", C, OC, 2 * N * C * OC, each * (N * C + N * OC) + 8 * C * OC,
       (float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C, size_t OC, int site),
       (dweight, dbias, dout, inp, N, C, OC, site))
-TIMED(relu2_forward, "forward", 0, 0, 0, each * 2 * n, (X *out, const X *pre, size_t n), (out, pre, n))
-TIMED(relu2_backward, "backward", 0, 0, 0, each * 3 * n, (X *dpre, const X *dout, const X *pre, size_t n),
-      (dpre, dout, pre, n))
+TIMED(act_forward, "forward", 0, 0, 0, each * 2 * n, (X *out, const X *pre, size_t n, ActKind kind), (out, pre, n, kind))
+TIMED(act_backward, "backward", 0, 0, 0, each * 3 * n, (X *dpre, const X *dout, const X *pre, size_t n, ActKind kind),
+      (dpre, dout, pre, n, kind))
 TIMED(swiglu_forward, "forward", 0, 0, 0, each * 3 * N * F, (X *out, const X *gate_up, size_t N, size_t F),
       (out, gate_up, N, F))
 TIMED(swiglu_backward, "backward", 0, 0, 0, each * 5 * N * F,
@@ -235,8 +235,9 @@ TIMED(softmax_xent, "backward", 0, 0, 0, each * (dlogits ? 2 : 1) * N * V, // th
 TIMED(copy, "other", 0, 0, 0, each * 2 * rows * width,
       (X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp),
       (out, inp, rows, width, ld_out, ld_inp))
-TIMED(adamw, "optimizer", 0, 0, 0, (sizeof(float) * 8 + (u.copy ? each : 0)) * n,
-      (float *weight, float *m, float *v, float *grad, size_t n, Update u), (weight, m, v, grad, n, u))
+TIMED(update, "optimizer", 0, 0, 0, (sizeof(float) * (4 + 2 * (m != NULL) + 2 * (v != NULL)) + (u.copy ? each : 0)) * n,
+      (OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u),
+      (rule, weight, m, v, grad, n, u))
 
 // The polynomial's products, of which two of three are symmetric, so that half of each is enough.
 static double muon_flops(size_t R, size_t C)
@@ -283,10 +284,10 @@ static Timed timed_create(Dev *cpu)
 #define ENTRY(op) t.dev.op = timed_##op
     ENTRY(matmul_forward), ENTRY(matmul_gelu_forward), ENTRY(matmul_backward_input);
     ENTRY(matmul_gelu_backward_input), ENTRY(matmul_backward_weight), ENTRY(swiglu_forward), ENTRY(swiglu_backward);
-    ENTRY(relu2_forward), ENTRY(relu2_backward);
+    ENTRY(act_forward), ENTRY(act_backward);
     ENTRY(add), ENTRY(embed_forward), ENTRY(embed_backward), ENTRY(norm_forward), ENTRY(norm_backward);
     ENTRY(head_norm_forward), ENTRY(head_norm_backward), ENTRY(rope_forward), ENTRY(rope_backward);
-    ENTRY(softmax_xent), ENTRY(copy), ENTRY(adamw), ENTRY(muon), ENTRY(sum_squares);
+    ENTRY(softmax_xent), ENTRY(copy), ENTRY(update), ENTRY(muon), ENTRY(sum_squares);
     ENTRY(attention_forward), ENTRY(attention_backward), ENTRY(to_x), ENTRY(from_x);
 #undef ENTRY
     return t;

@@ -35,41 +35,49 @@ static void row_dropout(Run *r)
     assert_true(fabs(share - 0.3) <= 5 * sqrt(0.3 * 0.7 / (double)n));
 }
 
-// The bits that the matmul's own GELU gives for the same numbers.
-static void row_gelu_forward(Run *r)
+// Each activation and its slope in double precision, with the errors that fp32 may have.
+static double ref_act(ActKind kind, double x, double *err)
 {
-    size_t N = r->dim[0], C = r->dim[1], OC = r->dim[2], n = N * OC;
-    const float *inp = run_in(r, "inp", N * C), *weight = run_in(r, "weight", OC * C);
-    float *fused = run_out(r, n), *pre = run_out(r, n), *out = run_out(r, n);
+    *err = kind == ACT_GELU ? ref_gelu_err(fabs(x)) : 0;
+    return kind == ACT_GELU ? ref_gelu(x) : x > 0 ? (float)(x * x) : 0;
+}
+
+static double ref_act_slope(ActKind kind, double x, double *err)
+{
+    *err = 0;
+    return kind == ACT_GELU ? ref_gelu_grad(x, err) : x > 0 ? 2 * x : 0;
+}
+
+static void row_act_forward(Run *r)
+{
+    size_t n = r->dim[0];
+    ActKind kind = (ActKind)r->dim[1];
+    const float *pre = run_in(r, "pre", n), strange[] = {NAN, INFINITY};
+    float *out = run_out(r, n), *in_place = run_copy(r, pre, n), *of_strange = run_out(r, 2);
     double *ref = run_zeros(r, n), *err = run_zeros(r, n);
-    r->dev->matmul_gelu_forward(r->dev, XM(fused), XM(pre), XC(inp), XC(weight), NULL, N, C, OC, -1);
-    r->dev->gelu_forward(r->dev, XM(out), XC(pre), n);
-    assert_memory_equal(out, fused, n * sizeof *out);
-    for (size_t i = 0; i < n; i++) ref[i] = ref_gelu(pre[i]), err[i] = ref_gelu_err(fabs(pre[i]));
+    r->dev->act_forward(r->dev, XM(out), XC(pre), n, kind);
+    for (size_t i = 0; i < n; i++) ref[i] = ref_act(kind, pre[i], err + i);
     expect_ref(r, "out", out, ref, err, n);
-}
-
-// One rounding of a product: the reference's own, to the bit. NaN stays NaN, and dpre may be dout.
-static void row_relu2_forward(Run *r)
-{
-    size_t n = r->dim[0];
-    const float *pre = run_in(r, "pre", n), strange[] = {NAN, INFINITY, -INFINITY, 0, -1e30f};
-    float *out = run_out(r, n), *of_strange = run_out(r, 5);
-    r->dev->relu2_forward(r->dev, XM(out), XC(pre), n);
-    for (size_t i = 0; i < n; i++) assert_true(out[i] == (pre[i] > 0 ? (float)((double)pre[i] * pre[i]) : 0));
-    r->dev->relu2_forward(r->dev, XM(of_strange), XC(strange), 5);
+    r->dev->act_forward(r->dev, XM(in_place), XC(in_place), n, kind);
+    assert_memory_equal(in_place, out, n * sizeof *out);
+    r->dev->act_forward(r->dev, XM(of_strange), XC(strange), 2, kind);
     assert_true(isnan(of_strange[0]) && of_strange[1] == INFINITY);
-    for (int i = 2; i < 5; i++) assert_true(of_strange[i] == 0);
 }
 
-static void row_relu2_backward(Run *r)
+static void row_act_backward(Run *r)
 {
     size_t n = r->dim[0];
+    ActKind kind = (ActKind)r->dim[1];
     const float *pre = run_in(r, "pre", n), *dout = run_in(r, "dout", n);
     float *dpre = run_out(r, n), *in_place = run_copy(r, dout, n);
-    r->dev->relu2_backward(r->dev, XM(dpre), XC(dout), XC(pre), n);
-    for (size_t i = 0; i < n; i++) assert_true(dpre[i] == (pre[i] > 0 ? (float)(2.0 * dout[i] * pre[i]) : 0));
-    r->dev->relu2_backward(r->dev, XM(in_place), XC(in_place), XC(pre), n);
+    double *ref = run_zeros(r, n), *err = run_zeros(r, n);
+    r->dev->act_backward(r->dev, XM(dpre), XC(dout), XC(pre), n, kind);
+    for (size_t i = 0; i < n; i++) {
+        ref[i] = dout[i] * ref_act_slope(kind, pre[i], err + i);
+        err[i] = fabs(dout[i] * err[i]) + U * fabs(ref[i]);
+    }
+    expect_ref(r, "dpre", dpre, ref, err, n);
+    r->dev->act_backward(r->dev, XM(in_place), XC(in_place), XC(pre), n, kind);
     assert_memory_equal(in_place, dpre, n * sizeof *dpre);
 }
 

@@ -431,9 +431,9 @@ static inline void ref_xent(double *loss, double *loss_err, double *dlogits, dou
 // ---- AdamW, one element. w, m, v hold the state before and after; err holds their three errors. The
 // update d = mhat / (sqrt(vhat) + eps): errors of m, v and of the two corrections (2 u each) carried
 // through. With l2 the decay is part of g, whose terms may cancel: g_err.
-static inline void ref_adamw(double *w, double *m, double *v, double err[3], double grad, Update h)
+static inline void ref_adamw(double *w, double *m, double *v, double err[3], double grad, Update h, bool l2)
 {
-    double pull = h.l2 ? h.weight_decay * *w : 0, g_err = h.l2 ? 3 * U * (fabs(grad * h.grad_scale) + fabs(pull)) : 0;
+    double pull = l2 ? h.weight_decay * *w : 0, g_err = l2 ? 3 * U * (fabs(grad * h.grad_scale) + fabs(pull)) : 0;
     double g = grad * h.grad_scale + pull, c1 = 1 / (1 - pow(h.beta1, h.step)), c2 = 1 / (1 - pow(h.beta2, h.step));
     double m_size = fabs(h.beta1 * *m) + fabs((1 - h.beta1) * g);
     *m = h.beta1 * *m + (1 - (double)h.beta1) * g;
@@ -445,7 +445,7 @@ static inline void ref_adamw(double *w, double *m, double *v, double err[3], dou
     d_err += *v > 0 ? fabs(d) * 0.5 * err[2] / *v : 0;
     err[0] = h.lr * (d_err + 2 * U * fabs(d)) + 4 * U * fabs(*w);
     if (h.cautious && fabs(*m) <= err[1]) err[0] += h.lr * h.weight_decay * fabs(*w); // the sign may be either
-    bool decays = !h.l2 && !(h.cautious && *m * *w < 0);
+    bool decays = !l2 && !(h.cautious && *m * *w < 0);
     *w = *w * (decays ? 1 - (double)h.lr * h.weight_decay : 1) - h.lr * d;
     err[0] += U * fabs(*w);
 }

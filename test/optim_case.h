@@ -143,7 +143,6 @@ static inline void row_update(RowCopy *c, OptimName name, const OptimSettings *s
                               const Param *row, const float *grad, Update u)
 {
     bool hidden = row->ndim == 2 && row->unit > 0 && row->unit < params->n_units - 1;
-    u.l2 = name == OPTIM_ADAM;
     if (name == OPTIM_ADAFACTOR) {
         if (set->relative_step) u.lr = (float)fmin(0.01, 1 / sqrt(u.step));
         bool matrix = row->ndim == 2;
@@ -159,10 +158,8 @@ static inline void row_update(RowCopy *c, OptimName name, const OptimSettings *s
     }
     for (size_t i = 0; i < c->n; i++) {
         double err[3] = {0};
-        double *m = c->s[0] ? c->s[0] + i : NULL;
-        if (name == OPTIM_SGD || name == OPTIM_MOMENTUM) ref_sgd(c->w + i, m, err, grad[i], u);
-        else if (name == OPTIM_LION) ref_lion(c->w + i, m, err, grad[i], u);
-        else ref_adamw(c->w + i, m, c->s[1] + i, err, grad[i], u);
+        double *m = c->s[0] ? c->s[0] + i : NULL, *v = c->s[1] ? c->s[1] + i : NULL;
+        ref_update(name, c->w + i, m, v, err, grad[i], u);
         c->w_err[i] = err[0];
         for (int k = 0; k < 2; k++)
             if (c->s[k]) c->s_err[k][i] = err[1 + k];

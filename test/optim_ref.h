@@ -34,6 +34,14 @@ static inline void ref_lion(double *w, double *m, double err[2], double grad, Up
     err[0] += U * fabs(*w);
 }
 
+// ---- by the name of the rule; err: of w, m and v
+static inline void ref_update(OptimName rule, double *w, double *m, double *v, double err[3], double grad, Update u)
+{
+    if (rule == OPTIM_SGD || rule == OPTIM_MOMENTUM) ref_sgd(w, rule == OPTIM_SGD ? NULL : m, err, grad, u);
+    else if (rule == OPTIM_LION) ref_lion(w, m, err, grad, u);
+    else ref_adamw(w, m, v, err, grad, u, rule == OPTIM_ADAM);
+}
+
 // A root of a mean of squares: sum_squares adds spans of up to 1024 floats.
 static inline double ref_rms_err(size_t n)
 {

@@ -5,6 +5,7 @@
 #include "ops/dev_cpu.h"
 #include "ops_run.h"
 #include "optim_ref.h"
+#include "train/optim.h"
 
 static Update row_hyper(int step)
 {
@@ -17,40 +18,27 @@ static void expect_zero(const float *x, size_t n)
     for (size_t i = 0; i < n; i++) assert_true(x[i] == 0);
 }
 
-// n, with momentum or not
-static void row_sgd(Run *r)
-{
-    size_t n = r->dim[0], with_m = r->dim[1];
-    const float *weight = run_in(r, "weight", n), *start = run_in(r, "m", n), *grad = run_in(r, "grad", n);
-    float *w = run_copy(r, weight, n), *m = run_copy(r, start, n), *g = run_copy(r, grad, n);
-    double *ref[2] = {run_wide(r, weight, n), run_wide(r, start, n)}, *err[2] = {run_zeros(r, n), run_zeros(r, n)};
-    for (size_t i = 0; i < n; i++) {
-        double e[2];
-        ref_sgd(ref[0] + i, with_m ? ref[1] + i : NULL, e, grad[i], row_hyper(3));
-        err[0][i] = e[0];
-        err[1][i] = with_m ? e[1] : 0;
-    }
-    r->dev->sgd(r->dev, w, with_m ? m : NULL, g, n, row_hyper(3));
-    expect_ref(r, "weight", w, ref[0], err[0], n);
-    expect_ref(r, "m", m, ref[1], err[1], n);
-    expect_zero(g, n);
-}
-
-static void row_lion(Run *r)
+// n, rule: the formula in double, with the errors that fp32 may make.
+static void row_update(Run *r)
 {
     size_t n = r->dim[0];
+    OptimName rule = (OptimName)r->dim[1];
+    int moments = optim_kind(rule)->n_states;
     const float *weight = run_in(r, "weight", n), *start = run_in(r, "m", n), *grad = run_in(r, "grad", n);
-    float *w = run_copy(r, weight, n), *m = run_copy(r, start, n), *g = run_copy(r, grad, n);
-    double *ref[2] = {run_wide(r, weight, n), run_wide(r, start, n)}, *err[2] = {run_zeros(r, n), run_zeros(r, n)};
+    float *w = run_copy(r, weight, n), *m = run_copy(r, start, n), *v = run_copy(r, run_in(r, "v", n), n);
+    float *g = run_copy(r, grad, n);
+    for (size_t i = 0; i < n; i++) v[i] = fabsf(v[i]);
+    double *ref[3] = {run_wide(r, weight, n), run_wide(r, start, n), run_wide(r, v, n)};
+    double *err[3] = {run_zeros(r, n), run_zeros(r, n), run_zeros(r, n)};
     for (size_t i = 0; i < n; i++) {
-        double e[2];
-        ref_lion(ref[0] + i, ref[1] + i, e, grad[i], row_hyper(3));
-        err[0][i] = e[0];
-        err[1][i] = e[1];
+        double e[3] = {0};
+        ref_update(rule, ref[0] + i, ref[1] + i, ref[2] + i, e, grad[i], row_hyper(3));
+        for (int k = 0; k < 3; k++) err[k][i] = e[k];
     }
-    r->dev->lion(r->dev, w, m, g, n, row_hyper(3));
+    r->dev->update(r->dev, rule, w, moments > 0 ? m : NULL, moments > 1 ? v : NULL, g, n, row_hyper(3));
     expect_ref(r, "weight", w, ref[0], err[0], n);
-    expect_ref(r, "m", m, ref[1], err[1], n);
+    if (moments > 0) expect_ref(r, "m", m, ref[1], err[1], n);
+    if (moments > 1) expect_ref(r, "v", v, ref[2], err[2], n);
     expect_zero(g, n);
 }
 
@@ -76,7 +64,7 @@ static void row_adamw8bit(Run *r)
     }
     for (size_t i = 0; i < n; i++) {
         double e[3];
-        ref_adamw(ref[0] + i, ref[1] + i, ref[2] + i, e, grad[i], row_hyper(3));
+        ref_adamw(ref[0] + i, ref[1] + i, ref[2] + i, e, grad[i], row_hyper(3), false);
         for (int k = 0; k < 3; k++) err[k][i] = e[k];
     }
     r->dev->adamw8bit(r->dev, w, code[0], scale[0], code[1], scale[1], g, n, row_hyper(3));

@@ -57,10 +57,10 @@ TEST(test_rows_do_not_overlap)
     }
 }
 
-// The names of a choice, in the table's order, have these values.
+// The first names of a choice, in the table's order, have these values.
 static const struct { const char *key; int value[10]; } choices[] = {
     {"model.norm", {NORM_LAYERNORM, NORM_RMSNORM}},
-    {"model.activation", {CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU, CONFIG_ACTIVATION_RELU2}},
+    {"model.activation", {ACT_GELU, ACT_SWIGLU, ACT_RELU2}},
     {"model.position", {CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE}},
     {"optim.schedule", {SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD}},
     {"optim.wsd_shape", {SCHEDULE_SHAPE_LINEAR, SCHEDULE_SHAPE_COSINE, SCHEDULE_SHAPE_EXPONENTIAL,
@@ -98,7 +98,7 @@ TEST(test_choices_match_the_enums)
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         const ConfigKey *key = &table[config_table_find(choices[i].key)];
         char *rest = formatted("%s", key->allowed);
-        for (const int *value = choices[i].value; rest; value++) {
+        for (const int *value = choices[i].value; rest && (value == choices[i].value || *value); value++) {
             config_set(&cfg, key->name, strsep(&rest, "|"), "test");
             int got = *(const int *)((const char *)&cfg + key->offset);
             if (got != *value) fail_msg("%s: value %d, not %d", key->name, got, *value);

@@ -30,7 +30,7 @@ TEST_IN_DIR(test_file_syntax)
     put_bytes("a.toml", text, sizeof text - 1);
     load_file(in_dir("a.toml"));
     assert_true(cfg.run.seed == 5 && cfg.model.layers == 3 && cfg.model.channels == 192 && !cfg.model.bias);
-    assert_true(cfg.model.norm == NORM_RMSNORM && cfg.model.activation == CONFIG_ACTIVATION_SWIGLU);
+    assert_true(cfg.model.norm == NORM_RMSNORM && cfg.model.activation == ACT_SWIGLU);
     assert_string_equal(cfg.sample.prompt, "a ; b # c = \"d\" \\ \t\xC3\xA9\xE4\xB8\xAD\n");
     assert_string_equal(cfg.data.train, "C:\\literal\\");
     assert_true(cfg.optim.lr == 1e-2);

@@ -89,7 +89,7 @@ static void use(Dev *dev, Data *data)
     dev->embed_backward(dev, data->more, data->other, a, data->token, data->pos, N, C, 7);
     dev->softmax_xent(dev, data->stat, out, b, data->target, N, V, 0.5f, 2);
     for (int i = 0; i < ROOM; i++) data->stat[i] = fabsf(data->stat[i]);
-    dev->adamw(dev, data->more, data->other, data->stat, data->more + 2000, 1000, u);
+    dev->update(dev, OPTIM_ADAMW, data->more, data->other, data->stat, data->more + 2000, 1000, u);
     use_experts(dev, data, a, b, d, out);
     dev->zero(dev, data->stat, 100);
     assert_true(dev->sum_squares(dev, data->other, 1000) > 0);
@@ -141,7 +141,7 @@ TEST(test_two_right_devices_agree)
         use(check, data), use(check, data);
         if (!(dev_check_worst(check) <= 1)) dev_check_print(check, stderr);
         assert_true(dev_check_worst(check) <= 1);
-        assert_int_equal(row_of(check, "adamw")->calls, 2);
+        assert_int_equal(row_of(check, "update")->calls, 2);
         free(PRINTED(none, assert_true(dev_check_print(check, none))));
         dev_check_free(check);
         pair_free(&p, ref);
@@ -163,7 +163,7 @@ static void gelu_of_gelu(Dev *dev, X *out, X *pre, const X *inp, const X *weight
                          size_t oc, int site)
 {
     right->matmul_gelu_forward(right, out, pre, inp, weight, bias, n, c, oc, site);
-    right->gelu_forward(right, out, out, n * oc);
+    right->act_forward(right, out, out, n * oc, ACT_GELU);
 }
 static void rows_lost(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t n, size_t c,
                       size_t oc, int site)
@@ -212,10 +212,10 @@ static void two_losses(Dev *dev, float *loss, X *dlogits, const X *logits, const
     right->softmax_xent(right, loss, dlogits, logits, target, n, v, scale, cap);
     loss[second ? n - 1 : 3] = second ? NAN : 1e-6f; // 3: the row whose target is not counted
 }
-static void first_step_again(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
+static void first_step_again(Dev *dev, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
     u.step = 1;
-    right->adamw(right, weight, m, v, grad, n, u);
+    right->update(right, rule, weight, m, v, grad, n, u);
 }
 static void not_all(Dev *dev, void *dst, size_t n_bytes)
 {
@@ -320,7 +320,7 @@ static const struct Bug {
     BUG(rope_forward, turned_back, "x["), BUG(attention_forward, documents_mixed, ""),
     BUG(attention_backward, scaled_twice, "d"), BUG(dropout, other_mask, "out["),
     BUG(embed_backward, last_row_twice, "dwte["), BUG(softmax_xent, two_losses, "loss[3]"),
-    BUG(softmax_xent, two_losses, "loss[13]"), BUG(adamw, first_step_again, ""), BUG(zero, not_all, "bytes[99]"),
+    BUG(softmax_xent, two_losses, "loss[13]"), BUG(update, first_step_again, ""), BUG(zero, not_all, "bytes[99]"),
     BUG(sum_squares, a_little_more, "sum["), BUG(router_forward, scaled_logits, "logits["),
     BUG(router_backward, no_gradient, "dinp["), BUG(route_forward, unbiased, "choice["),
     BUG(route_forward, unbiased, "gate["), BUG(route_backward, no_z_loss, "dlogits["),

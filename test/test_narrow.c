@@ -25,15 +25,15 @@ static void check_elementwise(Env *e)
     dev->dropout(dev, XO(out), XI(a), n, drop);
     same_bits("dropout", out, rounded(e, z, n), N16(n));
 
-    cpu->gelu_forward(cpu, XO(z), XI(x), n);
-    dev->gelu_forward(dev, XO(out), XI(a), n);
+    cpu->act_forward(cpu, XO(z), XI(x), n, ACT_GELU);
+    dev->act_forward(dev, XO(out), XI(a), n, ACT_GELU);
     same_bits("gelu", out, rounded(e, z, n), N16(n));
 
-    cpu->relu2_forward(cpu, XO(z), XI(x), n);
-    dev->relu2_forward(dev, XO(out), XI(a), n);
+    cpu->act_forward(cpu, XO(z), XI(x), n, ACT_RELU2);
+    dev->act_forward(dev, XO(out), XI(a), n, ACT_RELU2);
     same_bits("relu2", out, rounded(e, z, n), N16(n));
-    cpu->relu2_backward(cpu, XO(z), XI(y), XI(x), n);
-    dev->relu2_backward(dev, XO(out), XI(b), XI(a), n);
+    cpu->act_backward(cpu, XO(z), XI(y), XI(x), n, ACT_RELU2);
+    dev->act_backward(dev, XO(out), XI(b), XI(a), n, ACT_RELU2);
     same_bits("relu2 back", out, rounded(e, z, n), N16(n));
 
     cpu->swiglu_forward(cpu, XO(z), XI(x), N, F);
@@ -417,7 +417,7 @@ TEST(test_which_entries_are_the_inner_ones)
 {
 #define AT(entry) offsetof(Dev, entry)
     static const size_t shared[] = {
-        AT(sum_squares), AT(sum_squares_exact), AT(sgd), AT(adamw), AT(adamw8bit), AT(lion), AT(adafactor),
+        AT(sum_squares), AT(sum_squares_exact), AT(update), AT(adamw8bit), AT(adafactor),
         AT(accumulate), AT(subtract), AT(clip_units), AT(to_device), AT(to_host), AT(zero), AT(copy),
         AT(attention_merge), AT(route_forward), AT(route_backward), AT(experts_count), AT(experts_sort),
         AT(experts_pick)};
@@ -449,7 +449,7 @@ TEST(test_fp32_ops_pass_through)
     for (int i = 0; i < 2; i++) {
         w[i] = floats(&e, "w", N), m[i] = floats(&e, "m", N), v[i] = room(&e, N * 4), g[i] = floats(&e, "g", N);
         Dev *dev = i ? e.dev : e.cpu;
-        dev->adamw(dev, w[i], m[i], v[i], g[i], N, u);
+        dev->update(dev, OPTIM_ADAMW, w[i], m[i], v[i], g[i], N, u);
     }
     same_bits("adamw", w[1], w[0], N * 4);
     same_bits("adamw's moment", m[1], m[0], N * 4);

@@ -13,6 +13,8 @@
 #include "optim_rows.h"
 #include "part_rows.h"
 
+#include "ops/activation.h"
+#include "ops/update_rules.h"
 #include "ops/vmath.h"
 
 #include <sys/wait.h>
@@ -27,6 +29,7 @@ typedef struct {
 } Row;
 
 #define ROW(op, file, prefix, ...) {#op, offsetof(Dev, op), file, prefix, row_##op, {__VA_ARGS__}}
+#define ADAMW(file, prefix, ...) {"update", offsetof(Dev, update), file, prefix, row_adamw, {__VA_ARGS__}}
 #define MEMORY(op) {#op, offsetof(Dev, op), NULL, "", row_memory, {3000001}}
 static const Row rows[] = {
     // N, C, OC
@@ -55,10 +58,9 @@ static const Row rows[] = {
     ROW(copy, NULL, NULL, 7, 13, 17, 19), // rows, width, elements from one row to the next: out, inp
     ROW(copy, NULL, NULL, 201, 64, 64, 192),
     ROW(dropout, NULL, NULL, 300007), // n
-    ROW(gelu_forward, NULL, NULL, 7, 13, 19), // N, C, OC of the matmul before it
-    ROW(gelu_forward, NULL, NULL, 201, 97, 333),
-    ROW(relu2_forward, NULL, NULL, 1003),
-    ROW(relu2_backward, NULL, NULL, 1003),
+    // n, kind
+#define ACTIVATION(KIND, name) ROW(act_forward, NULL, NULL, 1003, KIND), ROW(act_backward, NULL, NULL, 1003, KIND),
+    ACTIVATIONS(ACTIVATION)
     ROW(compress, NULL, NULL, 7, 19), // N, w
     ROW(compress, NULL, NULL, 131, 3 * DEV_GROUP),
     ROW(compress, NULL, NULL, 131, DEV_GROUP + 1),
@@ -175,12 +177,11 @@ static const Row rows[] = {
     ROW(subtract, NULL, NULL, 300007), // n
     ROW(clip_units, NULL, NULL, 131, 2100), // R, C
     ROW(clip_units, NULL, NULL, 1, 300007),
-    ROW(adamw, "ops_loss", "adamw_first", 29, 1, 1), // n, step, ten times the decay
-    ROW(adamw, "ops_loss", "adamw_later", 29, 10, 0),
-    ROW(adamw, NULL, NULL, 10007, 1000, 1),
-    ROW(sgd, NULL, NULL, 10007, 0), // n, momentum
-    ROW(sgd, NULL, NULL, 10007, 1),
-    ROW(lion, NULL, NULL, 10007),
+    ADAMW("ops_loss", "adamw_first", 29, 1, 1), // n, step, ten times the decay
+    ADAMW("ops_loss", "adamw_later", 29, 10, 0),
+    ADAMW(NULL, NULL, 10007, 1000, 1),
+#define RULE(KIND, name, moments) ROW(update, NULL, NULL, 10007, KIND), // n, rule
+    UPDATE_RULES(RULE)
     ROW(adamw8bit, NULL, NULL, 4 * UPDATE_BLOCK + 7),
     ROW(adafactor, NULL, NULL, 131, 259, 1), // R, C, factored
     ROW(adafactor, NULL, NULL, 1, 10007, 0),

@@ -77,7 +77,7 @@ TEST(test_modes_agree_bit_for_bit)
     plain.qk_norm = false;
     check_modes(&plain, NULL, 0.25f, true);
     ModelShape squares = gpt;
-    squares.relu2 = true;
+    squares.act = ACT_RELU2;
     check_modes(&squares, NULL, 0.25f, true);
     for (int i = 0; i < 3; i++) {
         ModelShape outputs = with_layers(families[i], 4);
@@ -483,7 +483,7 @@ TEST(test_gradients_with_dropout)
     check_slope(&gpt);
     check_slope(&llama);
     ModelShape squares = gpt;
-    squares.relu2 = true;
+    squares.act = ACT_RELU2;
     check_slope(&squares);
 }
 

@@ -153,7 +153,7 @@ TEST(test_dropout_of_a_part)
             dev->dropout(dev, (X *)(part + 1), (X *)one, n, drop);
             assert_memory_equal(part + 1, whole + first, n * sizeof *part);
             assert_true(part[0] == 77 && part[n + 1] == 77);
-            dev->gelu_forward(dev, (X *)(part + 1), (X *)one, n);
+            dev->act_forward(dev, (X *)(part + 1), (X *)one, n, ACT_GELU);
             assert_true(part[0] == 77 && part[n + 1] == 77);
         }
     dev_cpu_free(dev);

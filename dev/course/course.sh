@@ -72,18 +72,26 @@ all_points() {
     else cat "$folder"/{tests,hidden}."$(suffix)" | sed -nE 's/^(GPU_)?(TEST|PROBLEM)\([A-Za-z0-9_]+, *([0-9.]+),.*/\3/p' | awk '{ n += $1 } END { print n + 0 }'
     fi
 }
-# Of debug, bugs.txt says for each file which mutation of test/mutations it has: the reference is the tree's own file.
+# Of debug, bugs.txt says for each file which mutation of test/mutations it has: the reference is the tree's own file. Of a
+# mutation in a header, it says in which .c file the header then stands in place of its #include.
 source_of() { "$root/test/mutate.sh" --list "$(mutation_of "$1")" | cut -f 2; }
 mutation_of() { awk -v file="$1" '$1 == file { print $2 }' "$folder/bugs.txt"; }
+with_header() { # FILE SOURCE: the source, and what includes it
+    local outer
+    outer=$(awk -v file="$1" '$1 == file { print $3 }' "$folder/bugs.txt")
+    if [ -z "$outer" ]; then cat "$2"
+    else sed -e "\\|#include \"ops/${2##*/}\"|{ r $2" -e 'd; }' "$root/$outer"
+    fi
+}
 reference() { # FILE
-    if [ $kind = debug ]; then cat "$root/$(source_of "$1")"; else cat "$folder/$1"; fi
+    if [ $kind = debug ]; then with_header "$1" "$root/$(source_of "$1")"; else cat "$folder/$1"; fi
 }
 stub() { # FILE: what a student begins with
     local at=$work/seeded/$1
     if [ -f "$folder/given/$1" ]; then cat "$folder/given/$1"
     elif [ $kind = debug ]; then
-        mkdir -p "$(dirname "$at/$(source_of "$1")")" && reference "$1" >"$at/$(source_of "$1")" &&
-            "$root/test/mutate.sh" --apply "$(mutation_of "$1")" "$at" >&2 && cat "$at/$(source_of "$1")"
+        mkdir -p "$(dirname "$at/$(source_of "$1")")" && cp "$root/$(source_of "$1")" "$at/$(source_of "$1")" &&
+            "$root/test/mutate.sh" --apply "$(mutation_of "$1")" "$at" >&2 && with_header "$1" "$at/$(source_of "$1")"
     elif [ $kind = written ] && ! grep -q '//\[$' "$folder/$1"; then sed 's/=.*/=/' "$folder/$1"
     else awk '/\/\/\[$/ { s = 1; next } /\/\/\]$/ { s = 0; next } s && /\/\/\+ / { sub(/\/\/\+ /, ""); print; next } !s' "$folder/$1"
     fi

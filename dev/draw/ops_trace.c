@@ -6,6 +6,7 @@
 #include "dev/draw/ops_trace.h"
 
 #include "base/check.h"
+#include "train/optim.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -182,11 +183,12 @@ static double sum_squares(Dev *dev, const float *x, size_t n)
     return in->sum_squares(in, x, n);
 }
 
-static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
+static void update(Dev *dev, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
-    BEGIN(adamw);
+    OpsTrace *t = begin(dev, optim_kind(rule)->name);
+    Dev *in = t->inner;
     READ(grad), READ(weight), READ(m), READ(v), WRITE(m), WRITE(v), WRITE(weight), WRITE(grad), WRITE(u.copy);
-    in->adamw(in, weight, m, v, grad, n, u);
+    in->update(in, rule, weight, m, v, grad, n, u);
 }
 
 static void to_x(Dev *dev, X *out, const float *inp, size_t n)
@@ -231,7 +233,7 @@ OpsTrace *ops_trace_create(Dev *inner)
     d->rope_forward = rope_forward, d->rope_backward = rope_backward;
     d->attention_forward = attention_forward, d->attention_backward = attention_backward;
     d->embed_forward = embed_forward, d->embed_backward = embed_backward, d->softmax_xent = softmax_xent;
-    d->sum_squares = sum_squares, d->adamw = adamw, d->to_x = to_x;
+    d->sum_squares = sum_squares, d->update = update, d->to_x = to_x;
     return t;
 }
 

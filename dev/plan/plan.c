@@ -262,7 +262,7 @@ static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy p
     bool selective = recompute_restores(policy.mode), attention = policy.mode == RECOMPUTE_ATTENTION;
     const char *qk = s->qk_norm ? " + (H + 2G) D" : "", *qk_groups = s->qk_norm ? " + ceil((H + 2G) D / 256)" : "";
     const char *two = s->swiglu ? "2 " : "";
-    bool outputs = s->norm_place == NORM_OF_OUTPUT; // which its norms read
+    bool outputs = unit_norms_outputs(s); // which its norms read
     char name[4][8];
     for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "%c%s", "KERZ"[i], mark);
     if (attention && !*mark) formula(l, "Q", "(2 H + 2 G) D"); // q, k, v and the output of attention
@@ -475,14 +475,15 @@ PlanLetters plan_letters(const Run *run)
 
 static const char *optimizer_state(OptimName name)
 {
+    static const char *const moments[] = {"0", "4 P", "8 P"};
     static const char *const text[OPTIM_NAMES] = {
-        [OPTIM_ADAMW] = "8 P", [OPTIM_ADAM] = "8 P", [OPTIM_SGD] = "0", [OPTIM_MOMENTUM] = "4 P", [OPTIM_LION] = "4 P",
         [OPTIM_ADAFACTOR] = "4 (P - Pm + Qm)",          // a number for each row and column of a matrix
         [OPTIM_ADAMW8BIT] = "2 P8 + 8 b8 + 8 (P - P8)", // two bytes, and two scales a block; small tensors in fp32
         [OPTIM_MUON] = "4 Ph + 8 (P - Ph)",             // a momentum for the blocks' matrices, else AdamW
         [OPTIM_NORMUON] = "4 (Ph + Rh) + 8 (P - Ph)",   // and a number for each of their rows
     };
-    return text[name];
+    const OptimKind *kind = optim_kind(name);
+    return kind->cut == OPTIM_ELEMENT ? moments[kind->n_states] : text[name];
 }
 
 // The same for a shard: a formula where every element has equally much state, else the sum.

@@ -205,7 +205,7 @@ static void add_block(Again *again, const PlanJob *job, size_t layer, AgainCount
 static void add_again(Again *again, const PlanJob *job, ModelPiece p, size_t segment, bool fresh)
 {
     size_t last = segment ? (p.layers - 1) / segment * segment : 0; // where the last segment begins
-    bool restores = recompute_restores(job->layout.recompute), skips = job->shape.norm_place == NORM_OF_INPUT;
+    bool restores = recompute_restores(job->layout.recompute), skips = !unit_norms_outputs(&job->shape);
     for (size_t i = 0; i < p.layers; i++) {
         bool runs = segment && (!fresh || i < last), behind = i + 1 == p.layers;
         add_block(again, job, p.first + i, (AgainCount){.blocks = runs, .restored = restores && !(fresh && behind),

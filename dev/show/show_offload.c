@@ -82,7 +82,7 @@ static void update(Bench *b, float *state, int updates)
 {
     Update u = {.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 1, .step = 1};
     for (int k = 0; k < updates; k++)
-        b->dev->adamw(b->dev, state, state + ITEM_ELEMS, state + 2 * ITEM_ELEMS, b->grad, ITEM_ELEMS, u);
+        b->dev->update(b->dev, OPTIM_ADAMW, state, state + ITEM_ELEMS, state + 2 * ITEM_ELEMS, b->grad, ITEM_ELEMS, u);
 }
 
 static Offload *store(Bench *b, OffloadMode mode, int n_slots, const OffloadIo *io)

@@ -125,7 +125,8 @@ static double train_step(Trainer *t, long step)
     load_sample(t, (size_t)step);
     forward(t);
     double loss = backward(t, 1.0f / T);
-    t->dev->sgd(t->dev, t->weight, NULL, t->grad, t->params.n_elems, (Update){.lr = LR, .grad_scale = 1});
+    t->dev->update(t->dev, OPTIM_SGD, t->weight, NULL, NULL, t->grad, t->params.n_elems,
+                   (Update){.lr = LR, .grad_scale = 1});
     return loss / T;
 }
 

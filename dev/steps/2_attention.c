@@ -251,7 +251,7 @@ static void block_forward(Trainer *t, int l, X *out, const X *inp, Saved *s)
     matrix(t, t->branch, s->attn, l, "attn.out.weight", C, C);
     norm(t, s->norm2, s->resid, s->rstd2, inp, t->branch, l, "ffn_norm.weight");
     matrix(t, s->pre, s->norm2, l, "ffn.up.weight", C, F);
-    dev->relu2_forward(dev, s->act, s->pre, T * F);
+    dev->act_forward(dev, s->act, s->pre, T * F, ACT_RELU2);
     matrix(t, t->branch, s->act, l, "ffn.down.weight", F, C);
     dev->add(dev, out, s->resid, t->branch, T * C);
 }
@@ -262,7 +262,7 @@ static void block_backward(Trainer *t, int l, const X *inp, Saved *s)
     Dev *dev = t->dev;
     X *wide = t->wide, *dbranch = t->dbranch;
     matrix_backward(t, wide, t->dstream, s->act, l, "ffn.down.weight", F, C);
-    dev->relu2_backward(dev, wide, wide, s->pre, T * F);
+    dev->act_backward(dev, wide, wide, s->pre, T * F, ACT_RELU2);
     matrix_backward(t, dbranch, wide, s->norm2, l, "ffn.up.weight", C, F);
     norm_backward(t, t->dstream, s->resid, s->rstd2, l, "ffn_norm.weight");
     matrix_backward(t, dbranch, t->dstream, s->attn, l, "attn.out.weight", C, C);
@@ -304,7 +304,8 @@ static double train_step(Trainer *t, long step)
     load_sample(t, (size_t)step);
     forward(t);
     double loss = backward(t, 1.0f / T);
-    t->dev->sgd(t->dev, t->weight, NULL, t->grad, t->params.n_elems, (Update){.lr = LR, .grad_scale = 1});
+    t->dev->update(t->dev, OPTIM_SGD, t->weight, NULL, NULL, t->grad, t->params.n_elems,
+                   (Update){.lr = LR, .grad_scale = 1});
     return loss / T;
 }
 

@@ -245,7 +245,7 @@ static void block_forward(Trainer *t, int l, X *out, const X *inp, Saved *s)
     complete(t, t->branch);
     norm(t, s->norm2, s->resid, s->rstd2, inp, t->branch, l, "ffn_norm.weight");
     matrix(t, s->pre, s->norm2, l, "ffn.up.weight", C, t->ffn);
-    dev->relu2_forward(dev, s->act, s->pre, T * t->ffn);
+    dev->act_forward(dev, s->act, s->pre, T * t->ffn, ACT_RELU2);
     matrix(t, t->branch, s->act, l, "ffn.down.weight", t->ffn, C);
     complete(t, t->branch);
     dev->add(dev, out, s->resid, t->branch, T * C);
@@ -257,7 +257,7 @@ static void block_backward(Trainer *t, int l, const X *inp, Saved *s)
     Dev *dev = t->dev;
     X *wide = t->wide, *dbranch = t->dbranch;
     matrix_backward(t, wide, t->dstream, s->act, l, "ffn.down.weight", t->ffn, C);
-    dev->relu2_backward(dev, wide, wide, s->pre, T * t->ffn);
+    dev->act_backward(dev, wide, wide, s->pre, T * t->ffn, ACT_RELU2);
     matrix_backward(t, dbranch, wide, s->norm2, l, "ffn.up.weight", C, t->ffn);
     complete(t, dbranch);
     norm_backward(t, t->dstream, s->resid, s->rstd2, l, "ffn_norm.weight");
@@ -328,7 +328,7 @@ static void update(Trainer *t, long step)
         if (to > t->end) to = t->end;
         if (from >= to) continue;
         size_t at = from - t->begin;
-        t->dev->adamw(t->dev, t->weight + at, t->m + at, t->v + at, t->grad + from, to - from,
+        t->dev->update(t->dev, OPTIM_ADAMW, t->weight + at, t->m + at, t->v + at, t->grad + from, to - from,
                       (Update){.lr = (float)lr, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f, .grad_scale = 1,
                                .weight_decay = row->decay ? 0.1f : 0, .step = (int)step + 1});
     }

@@ -601,7 +601,7 @@ static void resolve_model(Config *cfg)
     resolve_rope(cfg);
     check_windows(cfg);
     long F = 4 * C;
-    if (cfg->model.activation == CONFIG_ACTIVATION_SWIGLU) F = ((8 * C + 2) / 3 + 63) / 64 * 64;
+    if (cfg->model.activation == ACT_SWIGLU) F = ((8 * C + 2) / 3 + 63) / 64 * 64;
     derive(cfg, "model.ffn", &cfg->model.ffn, F);
 }
 
@@ -609,7 +609,7 @@ static void resolve_experts(Config *cfg)
 {
     long E = cfg->model.experts, k = cfg->model.experts_active, groups = cfg->model.experts_groups;
     if (!E) return;
-    if (cfg->model.activation != CONFIG_ACTIVATION_SWIGLU)
+    if (cfg->model.activation != ACT_SWIGLU)
         die("%s: model.experts: experts are SwiGLU networks without biases (try --model.activation=swiglu)",
             where(cfg, "model.experts"));
     if (k > E)

@@ -22,8 +22,8 @@ typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 // RMSNorm on queries and keys: none, of each head's, or of all heads' of a token together.
 typedef enum { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm;
 typedef enum { NORM_OF_INPUT, NORM_OF_OUTPUT } NormPlace; // of what a branch of a block reads, of what it gives
-typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU, CONFIG_ACTIVATION_RELU2 } ConfigActivation;
 typedef enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE } ConfigPosition;
+typedef enum { ACT_GELU, ACT_SWIGLU, ACT_RELU2 } ActKind; // SwiGLU alone has a gate; the others: ops/activation.h
 // The scores of experts: softmax over all, or each one's sigmoid. What keeps their loads even: a loss on each sequence,
 // or on the whole batch; or a bias on the choice, moved after each step. Which slots an expert drops that has too many.
 typedef enum { MOE_SOFTMAX, MOE_SIGMOID } MoeScore;
@@ -124,7 +124,7 @@ typedef struct {
         long layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
         NormKind norm;
         double norm_eps;
-        ConfigActivation activation;
+        ActKind activation;
         ConfigPosition position;
         double rope_theta;
         RopeKind rope_scaling;

@@ -15,7 +15,7 @@
 
 #include "base/formats.h"
 #include "ops/fp8.h"
-#include "ops/vmath.h"
+#include "ops/activation.h"
 
 #include <math.h>
 #include <string.h>
@@ -141,13 +141,13 @@ static void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X 
     const float *z = dev_check_wide(&c, fed, n, false);
     for (size_t i = 0; i < n; i++) {
         double of_pre = err[i] + c.ux * (fabs((double)z[i]) + 2 * err[i]);
-        gelu_err[i] = 1.13 * of_pre + 9 * U * fabs((double)z[i]);
+        gelu_err[i] = 1.13 * of_pre + U * act_gelu_bound((double)z[i]);
     }
     if (pre) dev_check_expect_x(&c, "pre", fed, pre, N, OC, OC, err);
     dev_check_expect_x(&c, "out", want, out, N, OC, OC, gelu_err);
     if (pre) { // and it is the GELU of what was stored
-        for (size_t i = 0; i < n; i++) gelu_err[i] = 9 * U * fabs((double)z[i]);
-        c.ref->gelu_forward(c.ref, want, dev_check_x(&c, pre, n), n);
+        for (size_t i = 0; i < n; i++) gelu_err[i] = U * act_gelu_bound((double)z[i]);
+        c.ref->act_forward(c.ref, want, dev_check_x(&c, pre, n), n, ACT_GELU);
         dev_check_expect_x(&c, "out, of the stored pre", want, out, N, OC, OC, gelu_err);
     }
     expect_noted(&c, site);
@@ -199,8 +199,8 @@ static void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X
     const float *y = dev_check_wide(&c, want, N * C, false);
     double *err = errors(&c, size, N * C, OC, site);
     for (size_t i = 0; i < N * C; i++) {
-        double slope = 0.79788456 * (1 + 3 * 0.044715 * (double)x[i] * x[i]), at = fabs((double)vmath_gelu_grad(x[i]));
-        err[i] = err[i] * at + size[i] * (U * (8 + 17 * fabs((double)x[i]) * slope) + c.fast->dgelu_error);
+        double at = fabs((double)act_gelu_slope(x[i]));
+        err[i] = err[i] * at + size[i] * (U * act_gelu_slope_bound((double)x[i]) + c.fast->dgelu_error);
         // A kernel may round the product before it multiplies by gelu'.
         err[i] += c.ux * ((c.fast->dgelu_error > 0 ? 2 : 1) * fabs((double)y[i]) + err[i]) + (c.x_type == X_FP16 ? 0x1p-25 * at : 0);
     }

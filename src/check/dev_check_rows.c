@@ -8,9 +8,11 @@
 //   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of
 //              that relative to var + eps, and 4 u; backward: xhat is off by rstd u (|mean| + |x - mean|) + 3 u |xhat|
 //   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|), times the amplitude
-//   exact      squared ReLU (one product), embedding forward (one addition), compression (the same arithmetic), the largest logit
+//   exact      activations of one product, embedding forward (one addition), compression (the same arithmetic), the largest logit
 #include "src/check/dev_check.h"
+#include "ops/activation.h"
 #include "ops/dev_cpu.h"
+#include "ops/update_rules.h"
 
 #include <math.h>
 
@@ -41,38 +43,45 @@ static void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size
     dev_check_end(&c);
 }
 
-static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n)
+// How far f (or its slope) of one device may be from the other's.
+static double act_error(ActKind kind, double x, bool slope)
 {
-    DevCheckCall c = dev_check_begin(dev, "gelu_forward");
+#define BOUND(KIND, f) \
+    if (kind == KIND) return U * (slope ? f##_slope_bound(x) : f##_bound(x));
+    ACTIVATIONS(BOUND)
+    return 0;
+}
+
+static bool act_exact(ActKind kind) // one product: the same bits
+{
+    return act_error(kind, 1, false) == 0 && act_error(kind, 1, true) == 0;
+}
+
+static void act_forward(Dev *dev, X *out, const X *pre, size_t n, ActKind kind)
+{
+    DevCheckCall c = dev_check_begin(dev, "act_forward");
     const X *x = dev_check_x(&c, pre, n);
     X *want = room(&c, n);
-    c.ref->gelu_forward(c.ref, want, x, n);
-    c.fast->gelu_forward(c.fast, out, pre, n);
+    c.ref->act_forward(c.ref, want, x, n, kind);
     const float *z = dev_check_wide(&c, x, n, false);
+    c.fast->act_forward(c.fast, out, pre, n, kind);
     double *err = dev_check_d(&c, n);
-    for (size_t i = 0; i < n; i++) err[i] = 9 * U * fabs((double)z[i]);
-    dev_check_expect_x(&c, "out", want, out, 1, n, n, err);
+    for (size_t i = 0; i < n; i++) err[i] = act_error(kind, (double)z[i], false);
+    dev_check_expect_x(&c, "out", want, out, 1, n, n, act_exact(kind) ? NULL : err);
     dev_check_end(&c);
 }
 
-// One rounding on either device, of the same product.
-static void relu2_forward(Dev *dev, X *out, const X *pre, size_t n)
+static void act_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n, ActKind kind)
 {
-    DevCheckCall c = dev_check_begin(dev, "relu2_forward");
+    DevCheckCall c = dev_check_begin(dev, "act_backward");
+    const X *x = dev_check_x(&c, pre, n), *dy = dev_check_x(&c, dout, n);
     X *want = room(&c, n);
-    c.ref->relu2_forward(c.ref, want, dev_check_x(&c, pre, n), n);
-    c.fast->relu2_forward(c.fast, out, pre, n);
-    dev_check_expect_x(&c, "out", want, out, 1, n, n, NULL);
-    dev_check_end(&c);
-}
-
-static void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n)
-{
-    DevCheckCall c = dev_check_begin(dev, "relu2_backward");
-    X *want = room(&c, n);
-    c.ref->relu2_backward(c.ref, want, dev_check_x(&c, dout, n), dev_check_x(&c, pre, n), n);
-    c.fast->relu2_backward(c.fast, dpre, dout, pre, n);
-    dev_check_expect_x(&c, "dpre", want, dpre, 1, n, n, NULL);
+    c.ref->act_backward(c.ref, want, dy, x, n, kind);
+    const float *z = dev_check_wide(&c, x, n, false), *d = dev_check_wide(&c, dy, n, false);
+    c.fast->act_backward(c.fast, dpre, dout, pre, n, kind);
+    double *err = dev_check_d(&c, n);
+    for (size_t i = 0; i < n; i++) err[i] = fabs((double)d[i]) * act_error(kind, (double)z[i], true);
+    dev_check_expect_x(&c, "dpre", want, dpre, 1, n, n, act_exact(kind) ? NULL : err);
     dev_check_end(&c);
 }
 
@@ -510,9 +519,7 @@ static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const 
 // Errors are carried through the formulas of the optimizers (updates.c, updates_matrix.c), one rounding an operation:
 //
 //   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); their root: half of that and 3 u
-//   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and the error of g
-//   AdamW               the root of v: half of v's relative error; a product, a quotient, two sums
-//   Lion                where fp32 cannot determine the sign of c, any of the three signs may result: 2 lr
+//   AdamW, SGD, Lion    in update_rules.h
 //   codes of adamw8bit  may not be farther from the moment than the reference's, except by the moment's own error
 //   Adafactor           means are sums of positive terms: 8 u; u = g / sqrt(row col / mean): half of three such errors,
 //                       two roots, four products, and the two roots of sums of squares
@@ -584,73 +591,33 @@ static void step_end(DevCheckCall *c, const Step *s, const float *w, const float
     dev_check_end(c);
 }
 
-static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+static ElementError update_error(OptimName rule, Element x, double g, Update u)
 {
-    DevCheckCall c = dev_check_begin(dev, "sgd");
-    Step s = step_begin(&c, weight, m, NULL, grad, n);
-    c.ref->sgd(c.ref, s.want_w, s.want_m, s.want_g, n, u);
-    c.fast->sgd(c.fast, weight, m, grad, n, u);
-    for (size_t i = 0; i < n; i++) {
-        double g = (double)s.g[i] * u.grad_scale, pull = (double)u.weight_decay * s.w[i];
-        double d = g + pull, d_err = 3 * U * (fabs(g) + fabs(pull));
-        if (m) {
-            double old = (double)u.beta1 * s.m[i];
-            d_err += 3 * U * (fabs(old) + fabs(d)), d += old;
-        }
-        s.m_err[i] = d_err;
-        s.w_err[i] = u.lr * (d_err + U * fabs(d)) + 2 * U * (fabs((double)s.w[i]) + u.lr * fabs(d));
-    }
-    step_end(&c, &s, weight, m, NULL, grad, n);
+#define UPDATE_BOUND(KIND, name, moments) \
+    if (rule == KIND) return bound_##name(x, g, 3 * U * fabs(g), u);
+    UPDATE_RULES(UPDATE_BOUND)
+    return (ElementError){0, 0, 0};
 }
 
-static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+static void update(Dev *dev, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
-    DevCheckCall c = dev_check_begin(dev, "lion");
-    Step s = step_begin(&c, weight, m, NULL, grad, n);
-    c.ref->lion(c.ref, s.want_w, s.want_m, s.want_g, n, u);
-    c.fast->lion(c.fast, weight, m, grad, n, u);
-    for (size_t i = 0; i < n; i++) {
-        double g = (double)s.g[i] * u.grad_scale, old = s.m[i], b1 = u.beta1, b2 = u.beta2;
-        double sum = b1 * old + (1 - b1) * g, sum_err = 6 * U * (fabs(b1 * old) + fabs((1 - b1) * g));
-        s.m_err[i] = 6 * U * (fabs(b2 * old) + fabs((1 - b2) * g));
-        s.w_err[i] = 4 * U * (fabs((double)s.w[i]) + u.lr);
-        if (sum_err > 0 && fabs(sum) <= sum_err) s.w_err[i] += u.lr; // twice that lies between -1 and 1
-    }
-    step_end(&c, &s, weight, m, NULL, grad, n);
-}
-
-// One element of AdamW from m and v: errors of m, v and the weight.
-static void adam_errors(double *w_err, double *m_err, double *v_err, double w, double m, double v, double grad,
-                        Update u)
-{
-    double c1 = 1 / (1 - pow(u.beta1, u.step)), c2 = 1 / (1 - pow(u.beta2, u.step)), b1 = u.beta1, b2 = u.beta2;
-    double pull = u.l2 ? u.weight_decay * w : 0, g = grad * u.grad_scale + pull;
-    double g_err = 3 * U * (fabs(grad * u.grad_scale) + fabs(pull));
-    double new_m = b1 * m + (1 - b1) * g, new_v = b2 * v + (1 - b2) * g * g;
-    *m_err = 6 * U * (fabs(b1 * m) + fabs((1 - b1) * g)) + (1 - b1) * g_err; // both factors are rounded
-    *v_err = 8 * U * new_v + (1 - b2) * (2 * fabs(g) * g_err + g_err * g_err);
-    double root = sqrt(new_v * c2), below = root + u.eps, move = u.lr * new_m * c1 / below;
-    double root_err = (root > 0 ? c2 * *v_err / (2 * root) : sqrt(c2 * *v_err)) + 3 * U * root;
-    *w_err = 4 * U * (fabs(w) + fabs(move)) + u.lr * c1 * *m_err / below + fabs(move) * (root_err / below + 4 * U);
-    if (u.cautious && fabs(new_m) <= *m_err) *w_err += u.lr * u.weight_decay * fabs(w); // its sign may be either
-}
-
-static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
-{
-    DevCheckCall c = dev_check_begin(dev, "adamw");
+    DevCheckCall c = dev_check_begin(dev, "update");
     Step s = step_begin(&c, weight, m, v, grad, n);
     X *copy = u.copy;
     u.copy = NULL;
-    c.ref->adamw(c.ref, s.want_w, s.want_m, s.want_v, s.want_g, n, u);
+    c.ref->update(c.ref, rule, s.want_w, s.want_m, s.want_v, s.want_g, n, u);
     u.copy = copy;
-    c.fast->adamw(c.fast, weight, m, v, grad, n, u);
+    c.fast->update(c.fast, rule, weight, m, v, grad, n, u);
     if (copy) { // one rounding of what it stored
         X *want = room(&c, n);
         c.ref->to_x(c.ref, want, dev_check_f(&c, weight, n), n);
         dev_check_expect_x(&c, "copy", want, copy, 1, n, n, NULL);
     }
-    for (size_t i = 0; i < n; i++)
-        adam_errors(s.w_err + i, s.m_err + i, s.v_err + i, s.w[i], s.m[i], s.v[i], s.g[i], u);
+    for (size_t i = 0; i < n; i++) {
+        Element x = {s.w[i], m ? s.m[i] : 0, v ? s.v[i] : 0};
+        ElementError e = update_error(rule, x, (double)s.g[i] * u.grad_scale, u);
+        s.w_err[i] = e.w, s.m_err[i] = e.m, s.v_err[i] = e.v;
+    }
     step_end(&c, &s, weight, m, v, grad, n);
 }
 
@@ -687,8 +654,8 @@ static void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8
     for (size_t i = 0; i < n; i++) {
         double old_m = (double)book[0][code[0][i]] * scale[0][i / UPDATE_BLOCK], g = (double)s.g[i] * u.grad_scale;
         double old_v = (double)book[1][code[1][i]] * scale[1][i / UPDATE_BLOCK], b1 = u.beta1, b2 = u.beta2;
-        u.l2 = false;
-        adam_errors(s.w_err + i, s.m_err + i, s.v_err + i, s.w[i], old_m, old_v, s.g[i], u);
+        ElementError e = bound_adamw((Element){s.w[i], (float)old_m, (float)old_v}, g, 3 * U * fabs(g), u);
+        s.w_err[i] = e.w, s.m_err[i] = e.m, s.v_err[i] = e.v;
         x[0][i] = b1 * old_m + (1 - b1) * g;
         x[1][i] = b2 * old_v + (1 - b2) * g * g;
     }
@@ -793,9 +760,8 @@ static void muon(Dev *dev, float *weight, float *m, float *row, float *grad, flo
 void dev_check_rows_fill(Dev *dev)
 {
     dev->copy = copy;
-    dev->gelu_forward = gelu_forward;
-    dev->relu2_forward = relu2_forward;
-    dev->relu2_backward = relu2_backward;
+    dev->act_forward = act_forward;
+    dev->act_backward = act_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;
@@ -815,10 +781,8 @@ void dev_check_rows_fill(Dev *dev)
     dev->sum_squares = sum_squares;
     dev->sum_squares_exact = sum_squares_exact;
     dev->clip_units = clip_units;
-    dev->sgd = sgd;
-    dev->adamw = adamw;
+    dev->update = update;
     dev->adamw8bit = adamw8bit;
-    dev->lion = lion;
     dev->adafactor = adafactor;
     dev->muon = muon;
 }

@@ -71,7 +71,7 @@ static Weight make(const Model *m, const Param *row, WeightsStyle style)
             theirs = style == WEIGHTS_GPT2 ? names[i].gpt2 : style <= WEIGHTS_MIXTRAL ? names[i].llama : names[i].gguf;
     if (expert >= 0) theirs = name_expert(buf, name, n, expert, style);
     check(theirs);
-    bool gguf = style > WEIGHTS_MIXTRAL, outputs = m->shape.norm_place == NORM_OF_OUTPUT;
+    bool gguf = style > WEIGHTS_MIXTRAL, outputs = !unit_norms_inputs(&m->shape);
     if (outputs && !strncmp(name, "attn_norm.", 10)) theirs = gguf ? "post_attention_norm" : "post_attention_layernorm";
     if (outputs && !strncmp(name, "ffn_norm.", 9)) theirs = gguf ? "post_ffw_norm" : "post_feedforward_layernorm";
     if (style == WEIGHTS_MIXTRAL && !strcmp(theirs, "mlp.gate")) theirs = "block_sparse_moe.gate";
@@ -242,8 +242,8 @@ WeightsStyle weights_hf_style(const ModelShape *s)
 WeightsFamily weights_family(const ModelShape *s, const char *path)
 {
     bool llama = s->norm == NORM_RMSNORM && s->swiglu && s->rope;
-    bool gpt2 = s->norm == NORM_LAYERNORM && !s->swiglu && !s->relu2 && !s->rope && s->bias && s->kv_heads == s->heads &&
-                s->head_size * s->heads == s->channels;
+    bool gpt2 = s->norm == NORM_LAYERNORM && !s->swiglu && s->act == ACT_GELU && !s->rope && s->bias &&
+                s->kv_heads == s->heads && s->head_size * s->heads == s->channels;
     if ((!llama && !gpt2) || (s->qk_norm && (!llama || s->bias)))
         die("%s: neither GPT-2's family nor LLaMA's nor Qwen3's can express this model (norm, activation, position, "
             "bias and qk_norm must be one family's; use --to safetensors)", path);
@@ -253,8 +253,8 @@ WeightsFamily weights_family(const ModelShape *s, const char *path)
     if (s->mup_base && s->mup_base_head && s->mup_base_head != s->head_size)
         die("%s: optim.mup_base_head = %zu: its attention is scaled as other programs cannot say (use --to "
             "safetensors)", path, s->mup_base_head);
-    bool whole = s->qk_norm == QK_NORM_WHOLE, outputs = s->norm_place == NORM_OF_OUTPUT;
-    if (outputs && (!whole || s->experts.n))
+    bool whole = s->qk_norm == QK_NORM_WHOLE, outputs = unit_norms_outputs(s);
+    if (outputs && (unit_norms_inputs(s) || !whole || s->experts.n))
         die("%s: model.norm_place = output: only OLMo-2's class has it, with qk_norm = whole and without experts (use "
             "--to safetensors)", path);
     if (whole && ((!s->experts.n && !outputs) || s->head_size * s->heads != s->channels))

@@ -40,18 +40,11 @@ static size_t norm_vectors(const ModelShape *s, size_t heads)
     return s->qk_norm == QK_NORM_WHOLE ? 1 : heads;
 }
 
-// Whether the norms are of what attention and the feed-forward network give. Then norm1 and norm2, which they read, are
-// copies of the stream.
-static bool norms_outputs(const ModelShape *s)
-{
-    return s->norm_place == NORM_OF_OUTPUT;
-}
-
 // F: the width of the feed-forward network, 0: none.
 static BufferList saved_of(const Dev *dev, const ModelShape *s, size_t N, size_t F)
 {
     BufferList list = {.n = 0};
-    size_t x = dev->x_bytes, f = sizeof(float), outputs = norms_outputs(s) ? N * s->channels : 0;
+    size_t x = dev->x_bytes, f = sizeof(float), outputs = unit_norms_outputs(s) ? N * s->channels : 0;
     unit_list_add(&list, "norm1", BUFFER_CHEAP, N * s->channels, x);
     unit_list_add_shared(&list, "mean1", BUFFER_STAT, N, f);
     unit_list_add_shared(&list, "rstd1", BUFFER_STAT, N, f);
@@ -197,10 +190,10 @@ static void add_normed(const UnitContext *ctx, const Unit *unit, UnitRole norm, 
     if (out) ctx->dev->add(ctx->dev, out, x, branch, rows * C);
 }
 
-// norm1 = norm(inp), the first norm of the block.
+// norm1 = norm(inp), the first norm of the block; or inp.
 static void attn_norm(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch)
 {
-    if (norms_outputs(ctx->shape)) {
+    if (!unit_norms_inputs(ctx->shape)) {
         copy_stream(ctx, (X *)saved[NORM1], inp, batch->N);
         return;
     }
@@ -208,15 +201,19 @@ static void attn_norm(const UnitContext *ctx, const Unit *unit, const X *inp, vo
                         inp, NULL, batch->N);
 }
 
-// resid = a + b, norm2 = norm(resid); b NULL: norm2 = norm(a) alone.
+// resid = a + b (or a + norm(b)), norm2 = norm(resid) (or resid); b NULL: a is resid already.
 static void ffn_norm(const UnitContext *ctx, const Unit *unit, const X *a, X *b, void *const *saved, const Batch *batch)
 {
-    if (norms_outputs(ctx->shape)) {
-        if (b) add_normed(ctx, unit, W_ATTN_NORM, (X *)saved[RESID], a, b, saved, batch);
-        copy_stream(ctx, (X *)saved[NORM2], (X *)saved[RESID], batch->N);
+    X *resid = (X *)saved[RESID];
+    if (unit_norms_outputs(ctx->shape) && b) {
+        add_normed(ctx, unit, W_ATTN_NORM, resid, a, b, saved, batch);
+        a = resid, b = NULL;
+    }
+    if (!unit_norms_inputs(ctx->shape)) {
+        copy_stream(ctx, (X *)saved[NORM2], a, batch->N);
         return;
     }
-    linear_norm_forward(ctx, unit, W_FFN_NORM, (X *)saved[NORM2], b ? (X *)saved[RESID] : NULL, (float *)saved[MEAN2],
+    linear_norm_forward(ctx, unit, W_FFN_NORM, (X *)saved[NORM2], b ? resid : NULL, (float *)saved[MEAN2],
                         (float *)saved[RSTD2], a, b, batch->N);
 }
 
@@ -279,10 +276,10 @@ static void ffn_in(const UnitContext *ctx, const Unit *unit, void *const *saved,
     if (s->swiglu) {
         linear_forward(ctx, unit, W_FFN_IN, pre, norm2, N);
         dev->swiglu_forward(dev, act, pre, N, F);
-    } else if (s->relu2) {
+    } else if (s->act != ACT_GELU) {
         linear_forward(ctx, unit, W_FFN_IN, pre, norm2, N);
-        dev->relu2_forward(dev, act, pre, N * F);
-    } else {
+        dev->act_forward(dev, act, pre, N * F, s->act);
+    } else { // within the product
         dev->matmul_gelu_forward(dev, act, pre, norm2, unit_weight(ctx, unit, W_FFN_IN),
                                  unit_weight(ctx, unit, B_FFN_IN), N, s->channels, F, unit->row[W_FFN_IN]);
     }
@@ -308,7 +305,7 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
 
     if (has_experts(unit)) experts_forward_begin(ctx, unit, (X *)saved[NORM2], saved + EXPERTS, batch);
     ffn_in(ctx, unit, saved, N);
-    bool wanted = out || norms_outputs(ctx->shape);
+    bool wanted = out || unit_norms_outputs(ctx->shape);
     if (has_experts(unit)) experts_forward(ctx, unit, saved + EXPERTS, batch, wanted);
     if (!wanted) return; // all is saved
     if (ffn_width(ctx, unit)) {
@@ -321,7 +318,7 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
         dev->add(dev, own, own, linear_own(ctx, shared_rows(ctx), N), linear_rows(ctx, N) * C);
     }
     X *branch = linear_branch(ctx, unit, batch, "ffn", sum), *resid = (X *)saved[RESID];
-    if (norms_outputs(ctx->shape)) add_normed(ctx, unit, W_FFN_NORM, out, resid, branch, saved, batch);
+    if (unit_norms_outputs(ctx->shape)) add_normed(ctx, unit, W_FFN_NORM, out, resid, branch, saved, batch);
     else dev->add(dev, out, resid, branch, linear_rows(ctx, N) * C);
 }
 
@@ -336,8 +333,7 @@ static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp
     else if (s->qk_norm) prepare_qk(ctx, unit, saved, batch);
     ffn_norm(ctx, unit, (X *)saved[RESID], NULL, saved, batch);
     if (F && s->swiglu) dev->swiglu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N, F);
-    else if (F && s->relu2) dev->relu2_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * F);
-    else if (F) dev->gelu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * F);
+    else if (F) dev->act_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * F, s->act);
     if (has_experts(unit)) experts_restore(ctx, unit, saved + EXPERTS, batch);
 }
 
@@ -353,9 +349,9 @@ static void ffn_backward_down(const UnitContext *ctx, const Unit *unit, X *dpre,
         X *dact = at_row(ctx, (X *)ctx->scratch[SCRATCH_WIDE], N, 2 * F); // scratch holds 3F a row
         linear_backward_input(ctx, unit, W_FFN_DOWN, dact, dbranch, N);
         dev->swiglu_backward(dev, dpre, dact, (X *)saved[PRE], N, F);
-    } else if (s->relu2) {
+    } else if (s->act != ACT_GELU) {
         linear_backward_input(ctx, unit, W_FFN_DOWN, dpre, dbranch, N);
-        dev->relu2_backward(dev, dpre, dpre, (X *)saved[PRE], N * F);
+        dev->act_backward(dev, dpre, dpre, (X *)saved[PRE], N * F, s->act);
     } else {
         dev->matmul_gelu_backward_input(dev, dpre, dbranch, unit_weight(ctx, unit, W_FFN_DOWN), (X *)saved[PRE], N, F,
                                         s->channels, unit->row[W_FFN_DOWN]);
@@ -367,7 +363,7 @@ static void ffn_backward_down(const UnitContext *ctx, const Unit *unit, X *dpre,
 static const X *branch_backward(const UnitContext *ctx, const Unit *unit, UnitRole norm, const char *site, X *whole,
                                 X *stream, void *const *saved, const Batch *batch)
 {
-    if (!norms_outputs(ctx->shape)) return linear_branch_backward(ctx, unit, batch, site, whole, stream);
+    if (!unit_norms_outputs(ctx->shape)) return linear_branch_backward(ctx, unit, batch, site, whole, stream);
     NormSaved of = norm_saved(saved, norm);
     X *own = linear_own(ctx, whole, batch->N);
     linear_norm_backward(ctx, unit, norm, own, stream, NULL, of.output, of.mean, of.rstd, batch->N);
@@ -379,7 +375,7 @@ static void read_backward(const UnitContext *ctx, const Unit *unit, UnitRole nor
                           void *const *saved, size_t N)
 {
     NormSaved of = norm_saved(saved, norm);
-    if (!norms_outputs(ctx->shape)) {
+    if (unit_norms_inputs(ctx->shape)) {
         linear_norm_backward(ctx, unit, norm, stream, dread, stream, x, of.mean, of.rstd, N);
         return;
     }

@@ -186,7 +186,7 @@ LinearNorm linear_norm(const UnitContext *ctx, const Unit *unit, UnitRole weight
     UnitRole bias = weight == W_Q_NORM || weight == W_K_NORM ? UNIT_ROLES : weight + 1;
     return (LinearNorm){.weight = unit_weight(ctx, unit, weight), .bias = unit_weight(ctx, unit, bias),
                         .dweight = unit_grad(ctx, unit, weight), .dbias = unit_grad(ctx, unit, bias),
-                        .of_output = ctx->shape->norm_place == NORM_OF_OUTPUT && weight != W_FINAL_NORM};
+                        .of_output = unit_norm_of_output(ctx->shape, weight)};
 }
 
 void linear_forward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *out, const X *inp, size_t N)

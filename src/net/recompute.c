@@ -178,7 +178,7 @@ double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t
     size_t segments = (L + segment - 1) / segment, again = (segments - 1) * segment; // blocks: all but the last's
     for (size_t l = 0; l < again; l++) {
         flops += 2 * model_layer_params(s, l) + 2 * H * D * unit_window_keys(s, l, T);
-        if ((l + 1) % segment || s->norm_place == NORM_OF_OUTPUT) continue;
+        if ((l + 1) % segment || unit_norms_outputs(s)) continue;
         const ModelExperts *x = &s->experts; // the last block of a segment runs without its output
         flops -= 2 * (double)(unit_has_experts(s, l) ? x->shared + x->k * x->ffn : s->ffn) * (double)s->channels;
     }

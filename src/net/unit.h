@@ -55,7 +55,8 @@ typedef struct {
     NormKind norm;
     float norm_eps;
     Rope rotary; // where rope is
-    bool swiglu, relu2; // neither: gelu
+    bool swiglu; // the feed-forward network has a gate; otherwise `act` is its activation
+    ActKind act;
     bool rope, bias, tie;
     bool zero_init; // projections into the residual stream start at 0
     QkNorm qk_norm;
@@ -134,6 +135,20 @@ typedef enum {
     W_FINAL_NORM, B_FINAL_NORM, W_HEAD,              // head; W_HEAD is W_TOKENS' row when tied
     UNIT_ROLES
 } UnitRole;
+
+// Whether the norms of a block are of what its branches read, of what they give (model.norm_place), and which are.
+static inline bool unit_norms_inputs(const ModelShape *s)
+{
+    return s->norm_place == NORM_OF_INPUT;
+}
+static inline bool unit_norms_outputs(const ModelShape *s)
+{
+    return s->norm_place == NORM_OF_OUTPUT;
+}
+static inline bool unit_norm_of_output(const ModelShape *s, UnitRole norm)
+{
+    return unit_norms_outputs(s) && norm != W_FINAL_NORM;
+}
 
 // The description of each matrix of a unit: one row of a small table (UnitKind.matrices), which linear.c uses.
 // FROM_STREAM: reads all channels of the stream, after a norm; its outputs are independent heads or columns. TO_STREAM:

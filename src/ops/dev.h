@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 10 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 11 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -103,9 +103,8 @@ typedef struct {
     float eps, weight_decay;
     float grad_scale; // multiplies the gradient first (unscaling, clipping)
     int step;         // 1 for the first update: bias correction
-    bool l2;          // adamw alone: the decay joins the gradient (Adam with L2), and does not act on the weight
     bool cautious;    // adamw and muon: no decay where update and weight have opposite signs (arXiv 2510.12402)
-    X *copy;          // adamw alone, on a device that stores 2 bytes: gets the new weights rounded to X; NULL: no copy
+    X *copy;          // op update, on a device that stores 2 bytes: gets the new weights rounded to X; NULL: no copy
 } Update;
 
 // What kernels multiply by: beta and 1 - beta, and 1 / (1 - beta^step), which corrects a mean that began with 0.
@@ -181,13 +180,10 @@ struct Dev {
     void (*swiglu_forward)(Dev *, X *out, const X *gate_up, size_t N, size_t F);
     void (*swiglu_backward)(Dev *, X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F);
 
-    // ---- out = gelu(pre), n elements: the same bits as matmul_gelu_forward computes from its pre
-    void (*gelu_forward)(Dev *, X *out, const X *pre, size_t n);
-
-    // ---- squared ReLU (So et al., arXiv 2109.08668), n elements: out = max(pre, 0)^2; dpre = dout 2 max(pre, 0), which
-    // may equal dout
-    void (*relu2_forward)(Dev *, X *out, const X *pre, size_t n);
-    void (*relu2_backward)(Dev *, X *dpre, const X *dout, const X *pre, size_t n);
+    // ---- out = f(pre), dpre = dout f'(pre), n elements, f an activation (activation.h). out may equal pre, and dpre
+    // dout. GELU has the same bits here as in matmul_gelu_forward.
+    void (*act_forward)(Dev *, X *out, const X *pre, size_t n, ActKind kind);
+    void (*act_backward)(Dev *, X *dpre, const X *dout, const X *pre, size_t n, ActKind kind);
 
     // ---- out = a + b over n elements; out may equal a or b
     void (*add)(Dev *, X *out, const X *a, const X *b, size_t n);
@@ -323,16 +319,12 @@ struct Dev {
     void (*clip_units)(Dev *, float *grad, const float *weight, size_t R, size_t C, float limit, float least);
     // Updates: each writes weight and its own state from grad, and zeroes grad. All fp32; nothing is stored
     // in X here (the caller follows up with to_x). The state is zero before the first update.
-    // d = grad + weight_decay w;  m = beta1 m + d, w -= lr m;  m NULL: w -= lr d
-    void (*sgd)(Dev *, float *weight, float *m, float *grad, size_t n, Update u);
-    // Adam's moments, decay on the weight (Loshchilov & Hutter, arXiv 1711.05101), or through the gradient (l2)
-    void (*adamw)(Dev *, float *weight, float *m, float *v, float *grad, size_t n, Update u);
-    // The same with m and v in 8 bits: codes (n) and one scale for each block of UPDATE_BLOCK from the start
-    // (Dettmers et al., arXiv 2110.02861). l2 is not read.
+    // Element by element, by the optimizer's rule (update_rules.h). m and v are its moments; NULL: it has none.
+    void (*update)(Dev *, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u);
+    // AdamW with m and v in 8 bits: codes (n) and one scale for each block of UPDATE_BLOCK from the start
+    // (Dettmers et al., arXiv 2110.02861)
     void (*adamw8bit)(Dev *, float *weight, uint8_t *m, float *m_scale, uint8_t *v, float *v_scale, float *grad,
                       size_t n, Update u);
-    // The sign of a mean (Chen et al., arXiv 2302.06675)
-    void (*lion)(Dev *, float *weight, float *m, float *grad, size_t n, Update u);
     // weight (R, C); row (R) and col (C) are means of squared gradients; col NULL: row (R, C) is that of each
     // element (Shazeer & Stern, arXiv 1804.04235). Reads lr, weight_decay, grad_scale and step.
     void (*adafactor)(Dev *, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u);

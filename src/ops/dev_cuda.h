@@ -356,7 +356,7 @@ AttnShape attention_shape(AttnShape s, bool part = false);
 template <class X>
 void norm_forward_cuda(X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight, const X *bias,
                        int N, int C, bool centred, float eps, int rows, cudaStream_t stream);
-// gelu_forward.
+// act_forward of GELU.
 template <class X> void gelu_forward_cuda(X *out, const X *pre, size_t n, int blocks, int threads, cudaStream_t stream);
 // softmax_xent. One block of `threads` a row.
 template <class X>

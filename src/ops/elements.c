@@ -1,10 +1,9 @@
-// elements: element-wise ops on the CPU: additions, dropout, conversions and copies, GELU and SwiGLU, and the
-// compression of saved activations to 8 bits.
+// elements: element-wise ops on the CPU: additions, dropout, conversions and copies, activations, and the compression
+// of saved activations to 8 bits.
 //
 //   dropout  out = inp / (1 - p) or 0: which of the two is drawn from the element's global index (dev.h)
-//   GELU     out = gelu(pre). In training it is applied within the matmul (matmul.c); alone it serves recomputation,
-//            which must give the same bits: both call vmath_gelu
-//   ReLU^2   (So et al., arXiv 2109.08668): out = max(pre, 0)^2, dpre = dout 2 max(pre, 0); NaN stays NaN
+//   act      out = f(pre), dpre = dout f'(pre) (activation.h). In training GELU is applied within the matmul
+//            (matmul.c); alone it serves recomputation, which must give the same bits: both call act_gelu
 //   SwiGLU   (Shazeer, arXiv 2002.05202): out = silu(gate) * up, silu(x) = x sigmoid(x)
 //            dgate = dout * up * s (1 + gate (1 - s)),  dup = dout * gate * s,  with s = sigmoid(gate)
 //            gate and up are the two halves of a row of (N, 2F): one matmul over the adjacent weights computes both
@@ -15,6 +14,7 @@
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
+#include "ops/activation.h"
 #include "ops/vmath.h"
 
 #include <float.h>
@@ -106,7 +106,7 @@ static void zero(Dev *dev, void *dst, size_t n_bytes)
     for (size_t i = 0; i < n_bytes; i += PAGE) memset(bytes + i, 0, n_bytes - i < PAGE ? n_bytes - i : PAGE);
 }
 
-// ---- GELU and SwiGLU
+// ---- activations
 
 static void swiglu_forward(Dev *dev, X *out_, const X *gate_up, size_t N, size_t F)
 {
@@ -135,28 +135,35 @@ static void swiglu_backward(Dev *dev, X *dgate_up, const X *dout_, const X *gate
     }
 }
 
-static void gelu_forward(Dev *dev, X *out_, const X *pre_, size_t n)
+// One loop an activation, which a compiler vectorises.
+#define EACH_ELEMENT(KIND, formula) \
+    case KIND: \
+        _Pragma("omp parallel for simd schedule(static) num_threads(threads)") \
+        for (size_t i = 0; i < n; i++) formula; \
+        return;
+
+static void act_forward(Dev *dev, X *out_, const X *pre_, size_t n, ActKind kind)
 {
     float *out = (float *)out_;
     const float *pre = (const float *)pre_;
-#pragma omp parallel for simd schedule(static) num_threads(dev_cpu_team(dev, n))
-    for (size_t i = 0; i < n; i++) out[i] = vmath_gelu(pre[i]);
+    int threads = dev_cpu_team(dev, n);
+#define VALUE(KIND, f) EACH_ELEMENT(KIND, out[i] = f(pre[i]))
+    switch (kind) {
+        ACTIVATIONS(VALUE)
+    default: check(!"an activation without a gate");
+    }
 }
 
-static void relu2_forward(Dev *dev, X *out_, const X *pre_, size_t n)
-{
-    float *out = (float *)out_;
-    const float *pre = (const float *)pre_;
-#pragma omp parallel for simd schedule(static) num_threads(dev_cpu_team(dev, n))
-    for (size_t i = 0; i < n; i++) out[i] = pre[i] < 0 ? 0 : pre[i] * pre[i];
-}
-
-static void relu2_backward(Dev *dev, X *dpre_, const X *dout_, const X *pre_, size_t n)
+static void act_backward(Dev *dev, X *dpre_, const X *dout_, const X *pre_, size_t n, ActKind kind)
 {
     float *dpre = (float *)dpre_;
     const float *dout = (const float *)dout_, *pre = (const float *)pre_;
-#pragma omp parallel for simd schedule(static) num_threads(dev_cpu_team(dev, n))
-    for (size_t i = 0; i < n; i++) dpre[i] = dout[i] * (pre[i] < 0 ? 0 : 2 * pre[i]);
+    int threads = dev_cpu_team(dev, n);
+#define SLOPE(KIND, f) EACH_ELEMENT(KIND, dpre[i] = dout[i] * f##_slope(pre[i]))
+    switch (kind) {
+        ACTIVATIONS(SLOPE)
+    default: check(!"an activation without a gate");
+    }
 }
 
 // ---- saved activations in 8 bits
@@ -224,9 +231,8 @@ void elements_cpu_fill(Dev *dev)
     dev->dropout = dropout;
     dev->accumulate = accumulate;
     dev->subtract = subtract;
-    dev->gelu_forward = gelu_forward;
-    dev->relu2_forward = relu2_forward;
-    dev->relu2_backward = relu2_backward;
+    dev->act_forward = act_forward;
+    dev->act_backward = act_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->compress = compress;

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "ops/activation.h"
 
 #include <cfloat>
 #include <cstring>
@@ -234,41 +235,35 @@ template <class E> void from_x(Dev *dev, float *out, const X *inp, size_t n)
     dev->to_host(dev, out, wide, n * sizeof *out);
 }
 
-// ---- GELU, squared ReLU and SwiGLU
+// ---- activations
 
-template <class E> struct Gelu {
+#define FUNCTION(KIND, f) \
+    struct f##_function { \
+        static __device__ float value(float x) { return f(x); } \
+        static __device__ float slope(float x) { return f##_slope(x); } \
+    };
+ACTIVATIONS(FUNCTION)
+
+template <class E, class F> struct Act {
     E *out;
     const E *pre;
     template <int W> __device__ void run(size_t i) const
     {
         float x[W];
         load<W>(x, pre + i);
-        for (int k = 0; k < W; k++)
-            x[k] = 0.5f * x[k] * (1 + tanhf(0.7978845608028654f * (x[k] + 0.044715f * x[k] * x[k] * x[k])));
+        for (int k = 0; k < W; k++) x[k] = F::value(x[k]);
         store<W>(out + i, x);
     }
 };
 
-template <class E> struct Relu2 {
-    E *out;
-    const E *pre;
-    template <int W> __device__ void run(size_t i) const
-    {
-        float x[W];
-        load<W>(x, pre + i);
-        for (int k = 0; k < W; k++) x[k] = x[k] < 0 ? 0 : x[k] * x[k];
-        store<W>(out + i, x);
-    }
-};
-
-template <class E> struct Relu2Backward {
+template <class E, class F> struct ActBackward {
     E *dpre;
     const E *dout, *pre;
     template <int W> __device__ void run(size_t i) const
     {
         float x[W], d[W];
         load<W>(x, pre + i), load<W>(d, dout + i);
-        for (int k = 0; k < W; k++) d[k] *= x[k] < 0 ? 0 : 2 * x[k];
+        for (int k = 0; k < W; k++) d[k] *= F::slope(x[k]);
         store<W>(dpre + i, d);
     }
 };
@@ -306,20 +301,22 @@ template <class E> struct SwigluBackward {
     }
 };
 
-template <class E> void relu2_forward(Dev *dev, X *out, const X *pre, size_t n)
+template <class E> void act_forward(Dev *dev, X *out, const X *pre, size_t n, ActKind kind)
 {
-    elements<WIDE<E>>(dev_cuda(dev), n, aligned(out, pre), Relu2<E>{ops_as<E>(out), ops_as<E>(pre)});
+    bool whole = aligned(out, pre);
+#define VALUE(KIND, f) \
+    if (kind == KIND) elements<WIDE<E>>(dev_cuda(dev), n, whole, Act<E, f##_function>{ops_as<E>(out), ops_as<E>(pre)});
+    ACTIVATIONS(VALUE)
 }
 
-template <class E> void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n)
+template <class E> void act_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n, ActKind kind)
 {
-    elements<WIDE<E>>(dev_cuda(dev), n, aligned(dpre, dout, pre),
-                      Relu2Backward<E>{ops_as<E>(dpre), ops_as<E>(dout), ops_as<E>(pre)});
-}
-
-template <class E> void gelu_forward(Dev *dev, X *out, const X *pre, size_t n)
-{
-    elements<WIDE<E>>(dev_cuda(dev), n, aligned(out, pre), Gelu<E>{ops_as<E>(out), ops_as<E>(pre)});
+    bool whole = aligned(dpre, dout, pre);
+#define SLOPE(KIND, f) \
+    if (kind == KIND) \
+        elements<WIDE<E>>(dev_cuda(dev), n, whole, \
+                          ActBackward<E, f##_function>{ops_as<E>(dpre), ops_as<E>(dout), ops_as<E>(pre)});
+    ACTIVATIONS(SLOPE)
 }
 
 template <class E> void swiglu_forward(Dev *dev, X *out, const X *gate_up, size_t N, size_t F)
@@ -397,10 +394,11 @@ template <class E> void decompress(Dev *dev, X *out, const int8_t *q, const floa
 template <class X> void gelu_forward_cuda(X *out, const X *pre, size_t n, int blocks, int threads, cudaStream_t stream)
 {
     if (n == 0) return;
-    Gelu<X> f = {out, pre};
+    using Gelu = Act<X, act_gelu_function>;
+    Gelu f = {out, pre};
     if (aligned(out, pre))
-        LAUNCH((elements_kernel<WIDE<X>, Gelu<X>>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
-    else LAUNCH((elements_kernel<1, Gelu<X>>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
+        LAUNCH((elements_kernel<WIDE<X>, Gelu>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
+    else LAUNCH((elements_kernel<1, Gelu>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
 }
 template void gelu_forward_cuda<float>(float *, const float *, size_t, int, int, cudaStream_t);
 template void gelu_forward_cuda<__nv_bfloat16>(__nv_bfloat16 *, const __nv_bfloat16 *, size_t, int, int, cudaStream_t);
@@ -417,9 +415,8 @@ template <class E> void elements_cuda_fill(Dev *dev)
     dev->zero = zero;
     dev->to_x = to_x<E>;
     dev->from_x = from_x<E>;
-    dev->gelu_forward = gelu_forward<E>;
-    dev->relu2_forward = relu2_forward<E>;
-    dev->relu2_backward = relu2_backward<E>;
+    dev->act_forward = act_forward<E>;
+    dev->act_backward = act_backward<E>;
     dev->swiglu_forward = swiglu_forward<E>;
     dev->swiglu_backward = swiglu_backward<E>;
     dev->compress = compress<E>;

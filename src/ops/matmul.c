@@ -22,7 +22,7 @@
 #include "base/check.h"
 #include "ops/few_rows.h"
 #include "ops/gemm.h"
-#include "ops/vmath.h"
+#include "ops/activation.h"
 
 #include <cblas.h>
 #include <omp.h>
@@ -103,11 +103,11 @@ static void epilogue_row(float *out, float *pre, const float *bias, size_t w, bo
 #pragma omp simd
         for (size_t c = 0; c < w; c++) {
             pre[c] = out[c];
-            out[c] = vmath_gelu(out[c]);
+            out[c] = act_gelu(out[c]);
         }
     } else {
 #pragma omp simd
-        for (size_t c = 0; c < w; c++) out[c] = vmath_gelu(out[c]);
+        for (size_t c = 0; c < w; c++) out[c] = act_gelu(out[c]);
     }
 }
 
@@ -160,7 +160,7 @@ static void backward_input(Dev *dev, float *dinp, const float *dout, const float
             float *d = dinp + r * C + c0;
             const float *p = pre + r * C + c0;
 #pragma omp simd
-            for (size_t c = 0; c < w; c++) d[c] *= vmath_gelu_grad(p[c]);
+            for (size_t c = 0; c < w; c++) d[c] *= act_gelu_slope(p[c]);
         }
     }
 }

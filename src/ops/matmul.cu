@@ -25,6 +25,8 @@
 // Rejected: cublasGemmEx (no epilogues, no choice of reduction); fp16 or bf16 sums.
 #include "ops/dev_cuda.h"
 
+#include "ops/activation.h"
+
 #include "base/check.h"
 
 #include <cublasLt.h>
@@ -216,10 +218,7 @@ template <class E> struct GeluSlope {
     {
         float d[W], x[W];
         load<W>(d, dpre + i), load<W>(x, pre + i);
-        for (int k = 0; k < W; k++) {
-            float t = tanhf(0.7978845608028654f * (x[k] + 0.044715f * x[k] * x[k] * x[k]));
-            d[k] *= 0.5f * (1 + t) + 0.5f * x[k] * (1 - t * t) * 0.7978845608028654f * (1 + 0.134145f * x[k] * x[k]);
-        }
+        for (int k = 0; k < W; k++) d[k] *= act_gelu_slope(x[k]);
         store<W>(dpre + i, d);
     }
 };
@@ -279,7 +278,7 @@ void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X *weight
 {
     X *kept = pre ? pre : out;
     matmul_forward<E>(dev, kept, inp, weight, bias, N, C, OC, site);
-    dev->gelu_forward(dev, out, kept, N * OC);
+    dev->act_forward(dev, out, kept, N * OC, ACT_GELU);
 }
 
 template <class E> Product backward_product(X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC)

@@ -12,7 +12,7 @@
 #include "ops/few_rows.h"
 #include "ops/gemm.h"
 #include "ops/gemm_bf16.h"
-#include "ops/vmath.h"
+#include "ops/activation.h"
 
 #include <omp.h>
 
@@ -91,7 +91,7 @@ static void finish_row(uint16_t *restrict out, uint16_t *restrict pre, float *re
 #pragma omp simd
     for (size_t c = 0; c < w; c++) stored[c] = rounded(sum[c]);
 #pragma omp simd
-    for (size_t c = 0; c < w; c++) sum[c] = vmath_gelu(wide(stored[c]));
+    for (size_t c = 0; c < w; c++) sum[c] = act_gelu(wide(stored[c]));
 #pragma omp simd
     for (size_t c = 0; c < w; c++) out[c] = rounded(sum[c]);
 }
@@ -144,7 +144,7 @@ void matmul_bf16_backward_input(MatmulRoom room, uint16_t *dinp, const uint16_t 
             if (pre) {
                 const uint16_t *at = pre + (p.r + r) * C + p.c;
 #pragma omp simd
-                for (size_t c = 0; c < p.w; c++) d[c] *= vmath_gelu_grad(wide(at[c]));
+                for (size_t c = 0; c < p.w; c++) d[c] *= act_gelu_slope(wide(at[c]));
             }
             finish_row(dinp + (p.r + r) * C + p.c, NULL, d, NULL, p.w, false);
         }

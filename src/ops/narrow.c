@@ -29,7 +29,7 @@
 #include "ops/dev_cpu.h"
 #include "ops/few_rows.h"
 #include "ops/gemm_bf16.h"
-#include "ops/vmath.h"
+#include "ops/activation.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -203,35 +203,24 @@ static void dropout(Dev *dev, X *out, const X *inp, size_t n_elems, Dropout drop
     }
 }
 
-static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n_elems)
-{
-    Narrow *n = (Narrow *)dev;
-    size_t chunk = narrow_rows(n, n_elems, 1);
-    for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
-        float *x = narrow_read(n, 0, narrow_at(pre, i), 1, w, w), *y = narrow_room(n, 1, w);
-        n->inner->gelu_forward(n->inner, (X *)y, (X *)x, w);
-        narrow_write(n, narrow_to(out, i), y, 1, w, w);
-    }
-}
-
-static void relu2_forward(Dev *dev, X *out, const X *pre, size_t n_elems)
+static void act_forward(Dev *dev, X *out, const X *pre, size_t n_elems, ActKind kind)
 {
     Narrow *n = (Narrow *)dev;
     size_t chunk = narrow_rows(n, n_elems, 1);
     for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
         float *x = narrow_read(n, 0, narrow_at(pre, i), 1, w, w);
-        n->inner->relu2_forward(n->inner, (X *)x, (X *)x, w);
+        n->inner->act_forward(n->inner, (X *)x, (X *)x, w, kind);
         narrow_write(n, narrow_to(out, i), x, 1, w, w);
     }
 }
 
-static void relu2_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n_elems)
+static void act_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n_elems, ActKind kind)
 {
     Narrow *n = (Narrow *)dev;
     size_t chunk = narrow_rows(n, n_elems, 1);
     for (size_t i = 0, w; (w = part_of(n_elems, i, chunk)); i += w) {
         float *x = narrow_read(n, 0, narrow_at(pre, i), 1, w, w), *dy = narrow_read(n, 1, narrow_at(dout, i), 1, w, w);
-        n->inner->relu2_backward(n->inner, (X *)dy, (X *)dy, (X *)x, w);
+        n->inner->act_backward(n->inner, (X *)dy, (X *)dy, (X *)x, w, kind);
         narrow_write(n, narrow_to(dpre, i), dy, 1, w, w);
     }
 }
@@ -665,7 +654,7 @@ static void cut(const Narrow *n, size_t N, size_t C, size_t OC, size_t *h, size_
 static void gelu_slope(const Narrow *n, float *d, const float *pre, size_t n_elems)
 {
 #pragma omp parallel for simd schedule(static) num_threads(n->dev.threads)
-    for (size_t i = 0; i < n_elems; i++) d[i] *= vmath_gelu_grad(pre[i]);
+    for (size_t i = 0; i < n_elems; i++) d[i] *= act_gelu_slope(pre[i]);
 }
 
 FEW_ROWS_OF(bf16, uint16_t)
@@ -711,7 +700,7 @@ static void forward(Narrow *n, X *out, X *pre, const X *inp, const X *weight, co
                 narrow_write(n, keep, y, h, w, OC);
                 y = narrow_read(n, 3, keep, h, w, OC);
                 float *act = narrow_room(n, 4, h * w);
-                n->inner->gelu_forward(n->inner, (X *)act, (X *)y, h * w);
+                n->inner->act_forward(n->inner, (X *)act, (X *)y, h * w, ACT_GELU);
                 y = act;
             }
             narrow_write(n, narrow_to(out, r * OC + c), y, h, w, OC);
@@ -956,10 +945,8 @@ static void take_over(Dev *dev, const Dev *inner)
 {
     dev->sum_squares = inner->sum_squares;
     dev->sum_squares_exact = inner->sum_squares_exact;
-    dev->sgd = inner->sgd;
-    dev->adamw = inner->adamw;
+    dev->update = inner->update;
     dev->adamw8bit = inner->adamw8bit;
-    dev->lion = inner->lion;
     dev->adafactor = inner->adafactor;
     dev->muon = inner->muon;
     dev->accumulate = inner->accumulate;
@@ -990,9 +977,8 @@ static void fill(Dev *dev)
     dev->matmul_backward_weight = matmul_backward_weight;
     dev->add = add;
     dev->dropout = dropout;
-    dev->gelu_forward = gelu_forward;
-    dev->relu2_forward = relu2_forward;
-    dev->relu2_backward = relu2_backward;
+    dev->act_forward = act_forward;
+    dev->act_backward = act_backward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
     dev->embed_forward = embed_forward;

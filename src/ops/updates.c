@@ -1,6 +1,6 @@
 // updates: optimizers that update element by element or block by block, the squared norm of a gradient, and the
-// clipping of rows, on the CPU. The updates of whole matrices are in updates_matrix.c. Each formula stands above its
-// loop, and its source with it.
+// clipping of rows, on the CPU. The formulas of AdamW, SGD and Lion are in update_rules.h, the updates of whole
+// matrices in updates_matrix.c.
 //
 // The invariant: updates are element-wise, or by fixed blocks, so ZeRO may split a range at their borders. An update
 // is one pass over memory, which also zeroes g for the next step. Squares are added in spans of fixed length, in
@@ -9,99 +9,44 @@
 #include "ops/dev_cpu.h"
 
 #include "base/formats.h"
+#include "ops/update_rules.h"
+
 #include <math.h>
 #include <stdlib.h>
 
-// ---- AdamW (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form)
-//
-//   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
-//   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)
-//
-// The decay acts on the weight itself (decoupled weight decay). With l2, g + decay w replaces g and there is no other
-// decay (Adam with L2, Kingma & Ba, arXiv 1412.6980). Then the decay is divided by sqrt(vhat) like the gradient, and
-// a weight with large gradients hardly decays.
-//
-// Cautious (arXiv 2510.12402): the decay is left out where m w < 0, that is, where the update makes |w| larger. Where
-// both pull towards zero, they add as before; nowhere do they work against each other.
+// ---- element by element (update_rules.h)
 
-static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
+enum { PIECE = 8192 }; // elements whose new weights are in cache when they are rounded
+
+// One loop a rule, which a compiler vectorises: n elements. (As an omp simd loop it would keep an array of x.)
+#define LOOP(KIND, name, moments) \
+    static void name##_piece(float *restrict weight, float *restrict m, float *restrict v, float *restrict grad, \
+                             size_t n, Update u, UpdateFactors f) \
+    { \
+        for (size_t i = 0; i < n; i++) { \
+            Element x = {weight[i], moments > 0 ? m[i] : 0, moments > 1 ? v[i] : 0}; \
+            x = rule_##name(x, grad[i] * u.grad_scale, u, f); \
+            if (moments > 0) m[i] = x.m; \
+            if (moments > 1) v[i] = x.v; \
+            weight[i] = x.w; \
+            grad[i] = 0; \
+        } \
+    }
+UPDATE_RULES(LOOP)
+
+static void update(Dev *dev, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
     const UpdateFactors f = update_factors(u);
-    float shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
-    float apart = u.cautious ? 1 : shrink; // for an update that moves the weight away from zero
-    enum { PIECE = 8192 }; // whose new weights are in cache when they are rounded
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
     for (size_t at = 0; at < n; at += PIECE) {
-        size_t end = n - at < PIECE ? n : at + PIECE;
-#pragma omp simd
-        for (size_t i = at; i < end; i++) {
-            float g = grad[i] * u.grad_scale + pull * weight[i];
-            float mi = f.beta1 * m[i] + f.rest1 * g;
-            float vi = f.beta2 * v[i] + f.rest2 * g * g;
-            m[i] = mi;
-            v[i] = vi;
-            float keep = mi * weight[i] < 0 ? apart : shrink;
-            weight[i] = weight[i] * keep - u.lr * (mi * f.correct1) / (sqrtf(vi * f.correct2) + u.eps);
-            grad[i] = 0;
-        }
+        size_t w = n - at < PIECE ? n - at : PIECE;
+#define CALL(KIND, name, moments) \
+    if (rule == KIND) \
+        name##_piece(weight + at, moments > 0 ? m + at : NULL, moments > 1 ? v + at : NULL, grad + at, w, u, f);
+        UPDATE_RULES(CALL)
         if (u.copy)
             formats_from_float((uint16_t *)u.copy + at, dev->x_type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16, weight + at,
-                               end - at, false);
-    }
-}
-
-// ---- SGD
-//
-//   d = g + decay w;    w -= lr d                                    (no momentum)
-//   d = g + decay w;    m = b1 m + d;    w -= lr m                   (momentum; PyTorch's, dampening 0)
-//
-// The decay is added to the gradient (L2), as in PyTorch's SGD. Nothing divides it afterwards, so here L2 is weight
-// decay, which it is not in Adam. The step is proportional to the gradient: a tensor whose gradients are a hundred
-// times smaller moves a hundred times less. Tensors of a transformer differ by that much, so SGD does not suit it.
-
-static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
-{
-    if (!m) {
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-        for (size_t i = 0; i < n; i++) {
-            weight[i] -= u.lr * (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
-            grad[i] = 0;
-        }
-        return;
-    }
-    float b1 = (float)u.beta1;
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) {
-        float mi = b1 * m[i] + (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
-        m[i] = mi;
-        weight[i] -= u.lr * mi;
-        grad[i] = 0;
-    }
-}
-
-// ---- Lion (Chen et al., arXiv 2302.06675, algorithm 2; sign(0) = 0): one moment instead of two
-//
-//   c = b1 m + (1 - b1) g;    w -= lr (sign(c) + decay w);    m = b2 m + (1 - b2) g
-//
-// The update uses a mean with more weight on the newest gradient (b1 = 0.9); the stored mean decays more slowly (b2 =
-// 0.99). Every element moves by exactly lr, so lr is 3 to 10 times smaller than AdamW's and decay as much larger, for
-// the same lr * decay. Rejected: the sign of m itself (signSGD with momentum; the paper's search found that two betas
-// matter).
-
-// fmaf says which product of a b - c d is fused into the difference: gcc on AArch64 fuses one in vectors and the
-// other in what is left over, and the bits would depend on where a range is cut.
-static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
-{
-    const UpdateFactors f = update_factors(u);
-    float shrink = 1 - u.lr * u.weight_decay;
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) {
-        float g = grad[i] * u.grad_scale;
-        float c = f.beta1 * m[i] + f.rest1 * g;
-        float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
-        m[i] = f.beta2 * m[i] + f.rest2 * g;
-        weight[i] = fmaf(weight[i], shrink, -(u.lr * sign));
-        grad[i] = 0;
+                               w, false);
     }
 }
 
@@ -272,9 +217,7 @@ void updates_cpu_fill(Dev *dev)
 {
     dev->sum_squares = sum_squares;
     dev->sum_squares_exact = sum_squares_exact;
-    dev->sgd = sgd;
-    dev->adamw = adamw;
+    dev->update = update;
     dev->adamw8bit = adamw8bit;
-    dev->lion = lion;
     dev->clip_units = clip_units;
 }

@@ -1,7 +1,7 @@
 // updates: optimizers that update element by element or block by block, and the clipping of rows, on the GPU. The
-// twin of updates.c, where the formulas are; the updates of whole matrices are in updates_matrix.cu.
+// twin of updates.c; the formulas are in update_rules.h, the updates of whole matrices are in updates_matrix.cu.
 //
-//   sgd, adamw, lion   one pass over memory by elements() of dev_cuda.h. Any cut over elements gives the same bits
+//   update             one pass over memory by elements() of dev_cuda.h. Any cut over elements gives the same bits
 //   adamw8bit          a block of threads has one block of 2048 elements: the moments stay in registers between the
 //                      update and the search for their codes, which has to know the largest of them first
 //   clip_units         a row is cut into P pieces, from the shape alone: many for one long row, one where there are
@@ -13,73 +13,59 @@
 // order follows from the shape. A row within the limit is not written.
 #include "ops/dev_cpu.h"
 #include "ops/dev_cuda.h"
+#include "ops/update_rules.h"
 
 #include <cmath>
 
 namespace {
 
-// ---- SGD
+// ---- element by element (update_rules.h)
 
-struct Sgd {
-    float *weight, *m, *grad; // m may be null
-    Update u;
-    float beta1;
-    template <int W> __device__ void run(size_t i) const
-    {
-        float w[W], g[W], mi[W] = {};
-        load<W>(w, weight + i), load<W>(g, grad + i);
-        if (m) load<W>(mi, m + i);
-        for (int k = 0; k < W; k++) {
-            mi[k] = beta1 * mi[k] + (g[k] * u.grad_scale + u.weight_decay * w[k]); // without m: beta1 0
-            w[k] -= u.lr * mi[k];
-            g[k] = 0;
-        }
-        if (m) store<W>(m + i, mi);
-        store<W>(weight + i, w), store<W>(grad + i, g);
-    }
-};
+#define RULE(KIND, name, moments) \
+    struct name##_rule { \
+        enum { MOMENTS = moments }; \
+        static __device__ Element run(Element x, float g, const Update &u, const UpdateFactors &f) \
+        { \
+            return rule_##name(x, g, u, f); \
+        } \
+    };
+UPDATE_RULES(RULE)
 
-void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
-{
-    elements<4>(dev_cuda(dev), n, aligned(weight, m, grad), Sgd{weight, m, grad, u, (float)u.beta1});
-}
-
-// ---- AdamW
-
-template <class E> struct Adamw {
-    float *weight;
+template <class Rule, class E> struct Updated {
+    float *weight, *m, *v, *grad; // moments that the rule has not are null
     E *copy; // may be null
-    float *m, *v, *grad;
     Update u;
     UpdateFactors f;
     template <int W> __device__ void run(size_t i) const
     {
-        float w[W], mi[W], vi[W], g[W], shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
-        float apart = u.cautious ? 1 : shrink;
-        load<W>(w, weight + i), load<W>(mi, m + i), load<W>(vi, v + i), load<W>(g, grad + i);
+        float w[W], mi[W] = {}, vi[W] = {}, g[W];
+        load<W>(w, weight + i), load<W>(g, grad + i);
+        if (Rule::MOMENTS > 0) load<W>(mi, m + i);
+        if (Rule::MOMENTS > 1) load<W>(vi, v + i);
         for (int k = 0; k < W; k++) {
-            g[k] = g[k] * u.grad_scale + pull * w[k];
-            mi[k] = f.beta1 * mi[k] + f.rest1 * g[k];
-            vi[k] = f.beta2 * vi[k] + f.rest2 * g[k] * g[k];
-            float keep = mi[k] * w[k] < 0 ? apart : shrink;
-            w[k] = w[k] * keep - u.lr * (mi[k] * f.correct1) / (sqrtf(vi[k] * f.correct2) + u.eps);
-            g[k] = 0;
+            Element x = Rule::run({w[k], mi[k], vi[k]}, g[k] * u.grad_scale, u, f);
+            w[k] = x.w, mi[k] = x.m, vi[k] = x.v, g[k] = 0;
         }
-        store<W>(m + i, mi), store<W>(v + i, vi), store<W>(weight + i, w), store<W>(grad + i, g);
+        if (Rule::MOMENTS > 0) store<W>(m + i, mi);
+        if (Rule::MOMENTS > 1) store<W>(v + i, vi);
+        store<W>(weight + i, w), store<W>(grad + i, g);
         if (copy) store<W>(copy + i, w);
     }
 };
 
-template <class E>
-Adamw<E> adamw_make(float *weight, E *copy, float *m, float *v, float *grad, Update u)
+template <class Rule>
+void update_by(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, const Update &u)
 {
-    return {weight, copy, m, v, grad, u, update_factors(u)};
+    elements<4>(dev_cuda(dev), n, aligned(weight, m, v, grad),
+                Updated<Rule, float>{weight, m, v, grad, nullptr, u, update_factors(u)});
+    if (u.copy) dev->to_x(dev, u.copy, weight, n);
 }
 
-void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
+void update(Dev *dev, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
-    elements<4>(dev_cuda(dev), n, aligned(weight, m, v, grad), adamw_make<float>(weight, nullptr, m, v, grad, u));
-    if (u.copy) dev->to_x(dev, u.copy, weight, n);
+#define CASE(KIND, name, moments) \
+    if (rule == KIND) update_by<name##_rule>(dev, weight, m, v, grad, n, u);
+    UPDATE_RULES(CASE)
 }
 
 // ---- AdamW in 8 bits
@@ -158,32 +144,6 @@ void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, 
            (const float *)d->books, n, u, update_factors(u));
 }
 
-// ---- Lion
-
-struct Lion {
-    float *weight, *m, *grad;
-    Update u;
-    UpdateFactors f;
-    template <int W> __device__ void run(size_t i) const
-    {
-        float w[W], g[W], mi[W];
-        load<W>(w, weight + i), load<W>(g, grad + i), load<W>(mi, m + i);
-        for (int k = 0; k < W; k++) {
-            float d = g[k] * u.grad_scale, c = f.beta1 * mi[k] + f.rest1 * d;
-            float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
-            mi[k] = f.beta2 * mi[k] + f.rest2 * d;
-            w[k] = w[k] * (1 - u.lr * u.weight_decay) - u.lr * sign;
-            g[k] = 0;
-        }
-        store<W>(m + i, mi), store<W>(weight + i, w), store<W>(grad + i, g);
-    }
-};
-
-void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
-{
-    elements<4>(dev_cuda(dev), n, aligned(weight, m, grad), Lion{weight, m, grad, u, update_factors(u)});
-}
-
 // ---- clipping of rows
 
 enum { PIECE_LEAST = 4096, PIECES_MOST = 256 };
@@ -230,10 +190,11 @@ void adamw_cuda(float *weight, X *copy, float *m, float *v, float *grad, size_t 
                 cudaStream_t stream)
 {
     if (n == 0) return;
-    Adamw<X> f = adamw_make<X>(weight, copy, m, v, grad, u);
+    using Adamw = Updated<adamw_rule, X>;
+    Adamw f = {weight, m, v, grad, copy, u, update_factors(u)};
     if (aligned(weight, copy, m, v, grad))
-        LAUNCH((elements_kernel<4, Adamw<X>>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
-    else LAUNCH((elements_kernel<1, Adamw<X>>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
+        LAUNCH((elements_kernel<4, Adamw>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
+    else LAUNCH((elements_kernel<1, Adamw>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
 }
 
 template void adamw_cuda<float>(float *, float *, float *, float *, float *, size_t, Update, int, int, cudaStream_t);
@@ -242,9 +203,7 @@ template void adamw_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, float *, float
 
 void updates_cuda_fill(Dev *dev)
 {
-    dev->sgd = sgd;
-    dev->adamw = adamw;
+    dev->update = update;
     dev->adamw8bit = adamw8bit;
-    dev->lion = lion;
     dev->clip_units = clip_units;
 }

@@ -1,4 +1,4 @@
-// vmath: exp, sigmoid, tanh and the tanh GELU as plain inline arithmetic that compilers vectorise.
+// vmath: exp, sigmoid and tanh as plain inline arithmetic that compilers vectorise.
 //
 // exp(x) = 2^n * e^r with n = round(x / ln 2), |r| <= ln(2)/2, and e^r a degree-6 polynomial (Cephes'
 // expf coefficients): at most 2 ULP from the true value on [-87.3, 88.3]; smaller arguments give 1e-38,
@@ -56,22 +56,6 @@ static inline float vmath_tanh(float x)
 static inline float vmath_cap(float z, float cap)
 {
     return cap > 0 ? cap * vmath_tanh(z / cap) : z;
-}
-
-// gelu(x) = 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3)
-static inline float vmath_gelu(float x)
-{
-    float u2 = 1.5957691216057308f * (x + 0.044715f * x * x * x);
-    return x * vmath_sigmoid(u2);
-}
-
-// d gelu / dx = s + x s (1 - s) 2u', with s = sigmoid(2u)
-static inline float vmath_gelu_grad(float x)
-{
-    float u2 = 1.5957691216057308f * (x + 0.044715f * x * x * x);
-    float s = vmath_sigmoid(u2);
-    float du2 = 1.5957691216057308f * (1.0f + 3 * 0.044715f * x * x);
-    return s + x * s * (1.0f - s) * du2;
 }
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 // optim_kinds: the table of optimizers. See optim.h.
 //
 // It says which array has how many elements for a row of the parameter table, and which op of the
-// device updates them; the formulas stand in the files of the ops (updates.c, updates_matrix.c).
+// device updates them; the formulas stand in the files of the ops (update_rules.h, updates.c, updates_matrix.c).
 //
 // An array is laid out in table order, back to back, with as many elements for a row as its
 // `shape` says. For an optimizer with OPTIM_ELEMENT that is the layout of the weights, so element i of the weights
@@ -95,28 +95,13 @@ static int shape_not_hidden(const Params *params, const Param *row, size_t dim[P
 
 // ---- calls of the ops
 
-static void update_adamw(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    (void)o, (void)params;
-    dev->adamw(dev, p.weight, (float *)p.state[0] + p.first, (float *)p.state[1] + p.first, p.grad, p.n, u);
-}
-
-static void update_adam(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    u.l2 = true;
-    update_adamw(o, dev, params, p, u);
-}
-
-static void update_sgd(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
+// By a rule for elements: moments lie as the weights do.
+static void update_elements(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
 {
     (void)params;
-    dev->sgd(dev, p.weight, o->kind->n_states ? (float *)p.state[0] + p.first : NULL, p.grad, p.n, u);
-}
-
-static void update_lion(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
-{
-    (void)o, (void)params;
-    dev->lion(dev, p.weight, (float *)p.state[0] + p.first, p.grad, p.n, u);
+    float *m = o->kind->n_states > 0 ? (float *)p.state[0] + p.first : NULL;
+    float *v = o->kind->n_states > 1 ? (float *)p.state[1] + p.first : NULL;
+    dev->update(dev, o->set.name, p.weight, m, v, p.grad, p.n, u);
 }
 
 static void update_adafactor(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
@@ -134,7 +119,8 @@ static void update_adamw8bit(Optim *o, Dev *dev, const Params *params, OptimPiec
     (void)o, (void)params;
     size_t block = p.first / UPDATE_BLOCK;
     if (!large(p.row))
-        dev->adamw(dev, p.weight, (float *)p.state[4] + p.first, (float *)p.state[5] + p.first, p.grad, p.n, u);
+        dev->update(dev, OPTIM_ADAMW, p.weight, (float *)p.state[4] + p.first, (float *)p.state[5] + p.first, p.grad,
+                    p.n, u);
     else
         dev->adamw8bit(dev, p.weight, (uint8_t *)p.state[0] + p.first, (float *)p.state[1] + block,
                        (uint8_t *)p.state[2] + p.first, (float *)p.state[3] + block, p.grad, p.n, u);
@@ -143,7 +129,7 @@ static void update_adamw8bit(Optim *o, Dev *dev, const Params *params, OptimPiec
 static void update_muon(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
 {
     if (!hidden(params, p.row)) {
-        dev->adamw(dev, p.weight, p.state[1], p.state[2], p.grad, p.n, u);
+        dev->update(dev, OPTIM_ADAMW, p.weight, p.state[1], p.state[2], p.grad, p.n, u);
         return;
     }
     u.beta1 = o->set.momentum;
@@ -161,16 +147,16 @@ static void update_muon(Optim *o, Dev *dev, const Params *params, OptimPiece p, 
                     {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_not_hidden}
 
 static const OptimKind TABLE[OPTIM_NAMES] = {
-    [OPTIM_ADAMW] = {"adamw", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_adamw, true},
-    [OPTIM_ADAM] = {"adam", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_adam, true},
-    [OPTIM_SGD] = {"sgd", "0", OPTIM_ELEMENT, 0, {{0}}, update_sgd},
-    [OPTIM_MOMENTUM] = {"momentum", "4", OPTIM_ELEMENT, 1, {MOMENTUM}, update_sgd},
+    [OPTIM_ADAMW] = {"adamw", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_elements, true},
+    [OPTIM_ADAM] = {"adam", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_elements, true},
+    [OPTIM_SGD] = {"sgd", "0", OPTIM_ELEMENT, 0, {{0}}, update_elements},
+    [OPTIM_MOMENTUM] = {"momentum", "4", OPTIM_ELEMENT, 1, {MOMENTUM}, update_elements},
     [OPTIM_ADAFACTOR] = {"adafactor", "4 (R + C) / (R C), about 0", OPTIM_TENSOR, 3,
                          {{.prefix = "exp_avg_sq_row", .dtype = ST_F32, .shape = shape_rows},
                           {.prefix = "exp_avg_sq_col", .dtype = ST_F32, .shape = shape_cols},
                           {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_vector}},
                          update_adafactor},
-    [OPTIM_LION] = {"lion", "4", OPTIM_ELEMENT, 1, {EXP_AVG}, update_lion},
+    [OPTIM_LION] = {"lion", "4", OPTIM_ELEMENT, 1, {EXP_AVG}, update_elements},
     [OPTIM_ADAMW8BIT] = {"adamw8bit", "2", OPTIM_BLOCK, 6,
                          {{.prefix = "exp_avg_code", .dtype = ST_U8, .shape = shape_large},
                           {.prefix = "exp_avg_scale", .dtype = ST_F32, .shape = shape_blocks},

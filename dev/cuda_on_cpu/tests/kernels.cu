@@ -107,7 +107,7 @@ template <class T> static void gelu_case(size_t n, size_t offset, int blocks, in
     GPU_CHECK(cudaMemcpy(out.host.data() + offset, out.device + offset, n * sizeof(T), cudaMemcpyDeviceToHost));
     std::vector<float> x = wide(pre), y(x.size());
     Dev dev = twin();
-    dev.gelu_forward(&dev, x_of(y), x_of(x), x.size());
+    dev.act_forward(&dev, x_of(y), x_of(x), x.size(), ACT_GELU);
     for (size_t i = offset; i < n + offset; i++) {
         double v = x[i], want = 0.5 * v * (1 + tanh(0.79788456080286536 * (v + 0.044715 * v * v * v)));
         double bound = 8 * U * (fabs(v) + fabs(want));
@@ -187,32 +187,30 @@ static void test_xent_nan()
 template <class T> static void test_adamw()
 {
     const size_t n = 1003;
-    for (int l2 = 0; l2 < 2; l2++) {
-        Update u = {};
-        u.lr = 1e-2f, u.beta1 = 0.9f, u.beta2 = 0.95f, u.eps = 1e-8f;
-        u.weight_decay = 0.1f, u.grad_scale = 0.5f, u.step = 3, u.l2 = l2;
-        Array<float> w(n), m(n), v(n), g(n);
-        Array<T> copy(n);
-        fill(w, -1, 1), fill(m, -1, 1), fill(v, 0, 1), fill(g, -1, 1);
-        std::vector<float> w0 = w.host, m0 = m.host, v0 = v.host, g0 = g.host, w2 = w0, m2 = m0, v2 = v0, g2 = g0;
-        adamw_cuda<T>(w.device, copy.device, m.device, v.device, g.device, n, u, 3, 64, nullptr);
-        w.down(), m.down(), v.down(), g.down(), copy.down();
-        Dev dev = twin();
-        dev.adamw(&dev, w2.data(), m2.data(), v2.data(), g2.data(), n, u);
-        for (size_t i = 0; i < n; i++) {
-            double d = (double)g0[i] * u.grad_scale + (l2 ? (double)u.weight_decay * w0[i] : 0);
-            double mi = (double)u.beta1 * m0[i] + (1 - (double)u.beta1) * d;
-            double vi = (double)u.beta2 * v0[i] + (1 - (double)u.beta2) * d * d;
-            double move = u.lr * mi / (1 - pow(u.beta1, 3)) / (sqrt(vi / (1 - pow(u.beta2, 3))) + u.eps);
-            double want = w0[i] * (l2 ? 1 : 1 - (double)u.lr * u.weight_decay) - move;
-            double m_bound = 8 * U * (fabs((double)m0[i]) + fabs(d) + 1), v_bound = 8 * U * (v0[i] + d * d + fabs(d));
-            double w_bound = 16 * U * (fabs((double)w0[i]) + fabs(move)) + u.lr * 4 * m_bound / sqrt(vi) +
-                             fabs(move) * v_bound / vi;
-            EXPECT(fabs(m[i] - mi) <= m_bound && fabs(v[i] - vi) <= v_bound && fabs(w[i] - want) <= w_bound);
-            EXPECT(fabs(m[i] - m2[i]) <= 2 * m_bound && fabs(v[i] - v2[i]) <= 2 * v_bound);
-            EXPECT(fabs(w[i] - w2[i]) <= 2 * w_bound);
-            EXPECT(g[i] == 0 && (float)copy[i] == (float)T(w[i]));
-        }
+    Update u = {};
+    u.lr = 1e-2f, u.beta1 = 0.9f, u.beta2 = 0.95f, u.eps = 1e-8f;
+    u.weight_decay = 0.1f, u.grad_scale = 0.5f, u.step = 3;
+    Array<float> w(n), m(n), v(n), g(n);
+    Array<T> copy(n);
+    fill(w, -1, 1), fill(m, -1, 1), fill(v, 0, 1), fill(g, -1, 1);
+    std::vector<float> w0 = w.host, m0 = m.host, v0 = v.host, g0 = g.host, w2 = w0, m2 = m0, v2 = v0, g2 = g0;
+    adamw_cuda<T>(w.device, copy.device, m.device, v.device, g.device, n, u, 3, 64, nullptr);
+    w.down(), m.down(), v.down(), g.down(), copy.down();
+    Dev dev = twin();
+    dev.update(&dev, OPTIM_ADAMW, w2.data(), m2.data(), v2.data(), g2.data(), n, u);
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)g0[i] * u.grad_scale;
+        double mi = (double)u.beta1 * m0[i] + (1 - (double)u.beta1) * d;
+        double vi = (double)u.beta2 * v0[i] + (1 - (double)u.beta2) * d * d;
+        double move = u.lr * mi / (1 - pow(u.beta1, 3)) / (sqrt(vi / (1 - pow(u.beta2, 3))) + u.eps);
+        double want = w0[i] * (1 - (double)u.lr * u.weight_decay) - move;
+        double m_bound = 8 * U * (fabs((double)m0[i]) + fabs(d) + 1), v_bound = 8 * U * (v0[i] + d * d + fabs(d));
+        double w_bound = 16 * U * (fabs((double)w0[i]) + fabs(move)) + u.lr * 4 * m_bound / sqrt(vi) +
+                         fabs(move) * v_bound / vi;
+        EXPECT(fabs(m[i] - mi) <= m_bound && fabs(v[i] - vi) <= v_bound && fabs(w[i] - want) <= w_bound);
+        EXPECT(fabs(m[i] - m2[i]) <= 2 * m_bound && fabs(v[i] - v2[i]) <= 2 * v_bound);
+        EXPECT(fabs(w[i] - w2[i]) <= 2 * w_bound);
+        EXPECT(g[i] == 0 && (float)copy[i] == (float)T(w[i]));
     }
 }
 

@@ -104,7 +104,7 @@ void Speed::rows(size_t N, size_t C, size_t F, size_t V)
     timed("rope bf16", mb * 4, "GB/s", [&] { dev->rope_forward(dev, a, pos, N, C / 64, 64, C, rope); });
     free_all();
     X *wide = x(2 * f), *dwide = out(2 * f), *dact = x(f), *act = out(f);
-    timed("gelu bf16", mf * 4, "GB/s", [&] { dev->gelu_forward(dev, act, dact, f); });
+    timed("gelu bf16", mf * 4, "GB/s", [&] { dev->act_forward(dev, act, dact, f, ACT_GELU); });
     timed("swiglu bf16", mf * 6, "GB/s", [&] { dev->swiglu_forward(dev, act, wide, N, F); });
     timed("swiglu backward bf16", mf * 10, "GB/s", [&] { dev->swiglu_backward(dev, dwide, dact, wide, N, F); });
     free_all();
@@ -123,7 +123,7 @@ void Speed::update(size_t n)
     X *copy = out(n);
     Update u = {};
     u.lr = 1e-4f, u.beta1 = 0.9f, u.beta2 = 0.95f, u.eps = 1e-8f, u.weight_decay = 0.1f, u.grad_scale = 1, u.step = 1;
-    timed("adamw", (double)n * 32e-6, "GB/s", [&] { dev->adamw(dev, w, m, v, g, n, u); });
+    timed("adamw", (double)n * 32e-6, "GB/s", [&] { dev->update(dev, OPTIM_ADAMW, w, m, v, g, n, u); });
     timed("weights to bf16", (double)n * 6e-6, "GB/s", [&] { dev->to_x(dev, copy, w, n); });
     free_all();
 }

@@ -12,6 +12,7 @@
 #include "src/check/dev_check.h"
 #include "ops/dev_cpu.h"
 #include "ops/dev_cuda.h"
+#include "ops/activation.h"
 #include "ops/narrow.h"
 #include "base/rng.h"
 
@@ -159,22 +160,22 @@ static void swiglu_backward(Env &e)
     e.dev->swiglu_backward(e.dev, e.out_x(7 * 22), e.x(7 * 11), e.x(7 * 22, 3), 7, 11);
     e.dev->swiglu_backward(e.dev, e.out_x(9 * 80), e.x(9 * 40), e.x(9 * 80, 3), 9, 40);
 }
-static void relu2_forward(Env &e)
+#define KIND(name, function) name,
+static void act_forward(Env &e)
 {
-    e.dev->relu2_forward(e.dev, e.out_x(1003), e.x(1003, 3), 1003);
-    e.dev->relu2_forward(e.dev, e.out_x(64), e.x(64, 3, 1), 64);
+    for (ActKind kind : {ACTIVATIONS(KIND)}) {
+        e.dev->act_forward(e.dev, e.out_x(1003), e.x(1003, 3), 1003, kind);
+        e.dev->act_forward(e.dev, e.out_x(64), e.x(64, 3, 1), 64, kind);
+    }
 }
-static void relu2_backward(Env &e)
+static void act_backward(Env &e)
 {
-    X *pre = e.x(1003, 3), *dout = e.x(1003), *odd = e.x(64, 3, 1);
-    e.dev->relu2_backward(e.dev, e.out_x(1003), dout, pre, 1003);
-    e.dev->relu2_backward(e.dev, dout, dout, pre, 1003);
-    e.dev->relu2_backward(e.dev, e.out_x(64), odd, pre, 64);
-}
-static void gelu_forward(Env &e)
-{
-    e.dev->gelu_forward(e.dev, e.out_x(1003), e.x(1003, 3), 1003);
-    e.dev->gelu_forward(e.dev, e.out_x(64), e.x(64, 3, 1), 64);
+    for (ActKind kind : {ACTIVATIONS(KIND)}) {
+        X *pre = e.x(1003, 3), *dout = e.x(1003), *odd = e.x(64, 3, 1);
+        e.dev->act_backward(e.dev, e.out_x(1003), dout, pre, 1003, kind);
+        e.dev->act_backward(e.dev, dout, dout, pre, 1003, kind);
+        e.dev->act_backward(e.dev, e.out_x(64), odd, pre, 64, kind);
+    }
 }
 static void add(Env &e)
 {
@@ -743,18 +744,17 @@ static void clip_units(Env &e)
     e.dev->clip_units(e.dev, e.f(9007), e.f(9007), 1, 9007, 0.01f, 1e-3f);
     e.dev->clip_units(e.dev, e.f(907), e.f(907), 1, 907, 100, 1e-3f); // within the limit
 }
-static void sgd(Env &e)
+static void updates(Env &e)
 {
-    e.dev->sgd(e.dev, e.f(1003), nullptr, e.f(1003), 1003, update(3));
-    e.dev->sgd(e.dev, e.f(1003), e.f(1003), e.f(1003), 1003, update(3));
-}
-static void adamw(Env &e)
-{
-    for (int l2 = 0; l2 < 2; l2++) {
-        Update u = update(1 + 4 * l2);
-        u.l2 = l2;
-        e.dev->adamw(e.dev, e.f(1003), e.f(1003), e.positive(1003), e.f(1003), 1003, u);
-        e.dev->adamw(e.dev, e.f(1003) + 1, e.f(1003), e.positive(1003), e.f(1003), 1001, u); // aligned alike no more
+    for (int step = 1; step < 6; step += 4) {
+        Update u = update(step);
+        for (OptimName rule : {OPTIM_ADAMW, OPTIM_ADAM}) {
+            e.dev->update(e.dev, rule, e.f(1003), e.f(1003), e.positive(1003), e.f(1003), 1003, u);
+            e.dev->update(e.dev, rule, e.f(1003) + 1, e.f(1003), e.positive(1003), e.f(1003), 1001, u); // aligned alike no more
+        }
+        e.dev->update(e.dev, OPTIM_SGD, e.f(1003), nullptr, nullptr, e.f(1003), 1003, u);
+        for (OptimName rule : {OPTIM_MOMENTUM, OPTIM_LION})
+            e.dev->update(e.dev, rule, e.f(1003), e.f(1003), nullptr, e.f(1003), 1003, u);
     }
 }
 static void adamw8bit(Env &e)
@@ -769,10 +769,6 @@ static void adamw8bit(Env &e)
     m = (uint8_t *)e.device(none.data(), n), v = (uint8_t *)e.device(none.data(), n); // the first step
     float *m_scale = (float *)e.device(zero.data(), 12), *v_scale = (float *)e.device(zero.data(), 12);
     e.dev->adamw8bit(e.dev, e.f(n), m, m_scale, v, v_scale, e.f(n), n, update(1));
-}
-static void lion(Env &e)
-{
-    e.dev->lion(e.dev, e.f(1003), e.f(1003), e.f(1003), 1003, update(3));
 }
 static void adafactor(Env &e)
 {
@@ -805,7 +801,7 @@ static void empty(Env &e)
     e.cuda->norm_forward(e.cuda, x, x, f, f, x, x, x, x, 0, 4, NORM_LAYERNORM, 1e-5f);
     e.cuda->norm_backward(e.cuda, x, f, f, x, x, x, f, f, x, 0, 4, NORM_LAYERNORM);
     e.cuda->softmax_xent(e.cuda, f, x, x, i, 0, 4, 1, 0);
-    e.cuda->adamw(e.cuda, f, f, f, f, 0, update(1));
+    e.cuda->update(e.cuda, OPTIM_ADAMW, f, f, f, f, 0, update(1));
     e.cuda->accumulate(e.cuda, f, f, 0);
     e.cuda->copy(e.cuda, x, x, 0, 4, 4, 4);
     e.cuda->zero(e.cuda, f, 0);
@@ -831,13 +827,13 @@ static const struct Case {
 #define CASE(name) {#name, name}
     CASE(matmul_forward), CASE(matmul_gelu_forward), CASE(matmul_backward_input), CASE(matmul_gelu_backward_input),
     CASE(matmul_backward_weight), CASE(matmul_parts_forward), CASE(matmul_parts_backward_input), CASE(swiglu_forward),
-    CASE(swiglu_backward), CASE(gelu_forward), CASE(relu2_forward), CASE(relu2_backward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
+    CASE(swiglu_backward), CASE(act_forward), CASE(act_backward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract),
     CASE(to_x), CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(norm_forward), CASE(norm_backward),
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
     CASE(decompress), CASE(attention_forward), CASE(attention_backward), CASE(attention_part_forward),
     CASE(attention_part_backward), CASE(attention_merge), CASE(softmax_xent), CASE(xent_max), CASE(xent_sum),
-    CASE(xent_loss), CASE(sum_squares), CASE(sum_squares_exact), CASE(clip_units), CASE(sgd), CASE(adamw),
-    CASE(adamw8bit), CASE(lion), CASE(adafactor), CASE(muon), CASE(router_forward), CASE(router_backward),
+    CASE(xent_loss), CASE(sum_squares), CASE(sum_squares_exact), CASE(clip_units), {"update", updates},
+    CASE(adamw8bit), CASE(adafactor), CASE(muon), CASE(router_forward), CASE(router_backward),
     CASE(route_forward), CASE(route_backward), CASE(experts_count), CASE(experts_sort), CASE(experts_gather),
     CASE(experts_combine), CASE(experts_pick), CASE(experts_swiglu_forward), CASE(experts_swiglu_backward),
     CASE(experts_forward), CASE(experts_backward_input), CASE(experts_backward_weight), CASE(empty),
