@@ -245,21 +245,13 @@ gen_schedule() {
     fenced "$build/plan" schedule gpt3-175b --optim.ramp_lr=sqrt
 }
 
-gen_mutate() { # what was a real bug; `test/mutate.sh --list` has all
-    echo '| mutation | the bug | seen in | file | tests that must catch it |'
-    echo '|---|---|---|---|---|'
-    test/mutate.sh --list | awk -F '\t' '$5 != "a common slip" { gsub(/ /, ", ", $2); print "| " $1 " | " $4 " | " $5 " | " $2 " | " $3 " |" }'
-}
-
 # What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-products|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|bench-ranks|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window'
 measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|bench-attention|scaling-measured|scaling-forms'
 measured+='|experts-bench|experts-stories'
 measured+='|journey-[a-z]+'
-for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
-    eval "gen_journey-$name() { left_by journeys/$name.md; }"
-done
+gen_journey-one() { left_by journeys/one.md; } # scripts/journeys.sh
 # `make run` of all the preset's minutes, over; not a shorter one, which would make the README's block another run's.
 full_run() {
     grep -q "^$(grep '^minutes' scripts/presets/stories.toml)" runs/stories/config.toml 2>/dev/null && grep -q '"event":"end"' runs/stories/metrics.jsonl &&
