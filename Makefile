@@ -222,7 +222,7 @@ print-libraries: # for scripts that link the library
 # ---- the two commands
 export TEXT
 run: START := $(shell date +%s)
-run: $(B)/stories $(B)/prepare $(B)/train
+run: $(B)/stories $(B)/prepare $(B)/plan $(B)/train
 	@START=$(START) BUILD=$(B) scripts/run.sh "$$TEXT" $(ARGS)
 # A test that does not compile counts as failed; the others still run.
 # Programs are built in the recipe, so that what this took is counted.

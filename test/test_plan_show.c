@@ -161,6 +161,27 @@ TEST(test_tables)
     json_decref(root);
 }
 
+// A model for a text: larger with more time, on a faster machine; the same for the same. By hand: 5 minutes of which 0.9
+// train, at 0.4 of 180 GFLOP/s, are 1.944e13 FLOP, sqrt(that / 24) = 900 thousand parameters. 3 layers of 128 have
+// 3 (4 128^2 + 3 128 384) + 128 1024 = 770 thousand, 4 of 192 two million.
+TEST(test_model_for_a_text)
+{
+    expect_run("for --bytes 1115394 --minutes 5 --peak 180 --write for.toml", 0, "FLOP           1.94e+13");
+    says("vocabulary     1024"), says("parameters     7.7e+05"), says("layers         3           of 128 channels");
+    says("tokens         4.21e+06"), says("dropout        0.1"), says("batch          4096"), says("learning rate  0.003");
+    expect_run("params for.toml --model.vocab=1024 | tail -n 4", 0, "770048  with weight decay");
+    expect_run("for --bytes 1115394 --minutes 60 --peak 180", 0, "layers         5           of 256 channels");
+    says("dropout        0.2");
+    expect_run("for --bytes 1e9 --minutes 5 --peak 180", 0, "vocabulary     4096");
+    says("dropout        0 "), says("of 128 channels");
+    expect_run("for --bytes 100 --minutes 0.05 --peak 1", 0, "layers         1           of 64 channels");
+    says("vocabulary     512"), says("batch          2048");
+    expect_run("for --bytes 1e6", 1, "plan for: give --bytes N (of the text) and --minutes M");
+    expect_run("for tiny --bytes 1e6 --minutes 1", 1, "plan for takes no configuration");
+    expect_run("for --bytes 0 --minutes 1", 1, "--bytes: 0 (a number of 1 or more)");
+    expect_run("for --bytes 1e6 --minutes 1 --zero 1", 1, "--zero: has no effect on plan for");
+}
+
 // Every preset can be planned: its memory, which checks all formulas, its operations and its schedule.
 TEST(test_presets)
 {

@@ -83,7 +83,7 @@ void plan_print_noise(FILE *out, uint64_t seed);
 void plan_preset(Config *cfg, const char *name);
 // Tokens that the first `steps` steps of a configuration read, with its ramp grown a sequence at a time.
 double plan_tokens(const Config *cfg, long steps);
-// argv[1] names one of traffic, time, layout, scaling, approach, cluster, prepare, recipe, machines, published and
+// argv[1] names one of traffic, time, layout, scaling, approach, cluster, for, prepare, recipe, machines, published and
 // guides: runs that plan and returns true. False: it is none of them.
 bool plan_show(int argc, char **argv, FILE *out);
 

@@ -62,7 +62,10 @@ const char *const plan_options_help =
     "  --hosts N --cores N     hosts (1000), cores of each (64)\n"
     "  --io X --ram X      GB/s of a host to the file system (1.25), GB of its memory (256)\n"
     "  --parts N           of the corpus, prepared one after another (1)\n"
-    "  --unit X --bands N  recipe.unit, MiB (128), and bands of [dedup] (those of 128 permutations at 0.8)\n";
+    "  --unit X --bands N  recipe.unit, MiB (128), and bands of [dedup] (those of 128 permutations at 0.8)\n"
+    "of for:\n"
+    "  --bytes N           of the text (--minutes M: of training)\n"
+    "  --peak X            GFLOP/s of large products on all cores (by default measured)\n";
 
 typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
@@ -73,13 +76,14 @@ typedef struct {
     int hosts, cores, parts, bands; // of plan prepare, with the next line
     double io, ram, unit;
     const char *log;
+    double bytes, minutes, peak; // of plan for
 } Given;
 
 // The plans that take options, as bits; an option has those that it has an effect on.
-enum { TIME = 1, TRAFFIC = 2, LAYOUT = 4, CLUSTER = 8, SCALING = 16, APPROACH = 32, PREPARE = 64 };
+enum { TIME = 1, TRAFFIC = 2, LAYOUT = 4, CLUSTER = 8, SCALING = 16, APPROACH = 32, PREPARE = 64, FOR = 128 };
 enum { RUN = TIME | LAYOUT | CLUSTER, JOB = RUN | TRAFFIC, MONEY = RUN | SCALING, ANY = JOB | SCALING };
 static const char *const plan_name[] = {"time", "traffic", "layout", "cluster", "scaling", "approach",
-                                        "prepare"};
+                                        "prepare", "for"};
 
 #define ROW(plans, kind, member, least) {#member, kind, offsetof(Given, member), least, plans}
 static const struct {
@@ -98,13 +102,13 @@ static const struct {
     ROW(MONEY | PREPARE, NUMBER, tokens, 1),
     ROW(ANY | PREPARE, FLAG, explain, 0), ROW(ANY | APPROACH | PREPARE, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
     ROW(RUN | PREPARE, NUMBER, restart, 0), ROW(RUN | PREPARE, NUMBER, mtbf, 1e-6),
-    ROW(TIME | CLUSTER, NUMBER, interval, 1e-3), ROW(LAYOUT, WORD, write, 0),
+    ROW(TIME | CLUSTER, NUMBER, interval, 1e-3), ROW(LAYOUT | FOR, WORD, write, 0),
     ROW(CLUSTER, NUMBER, jitter, 0), ROW(CLUSTER, NUMBER, days, 1e-3), ROW(CLUSTER, SIZE, seed, 0),
     ROW(SCALING, NUMBER, flops, 1), ROW(SCALING, NUMBER, params, 1), ROW(SCALING, NUMBER, mfu, 1e-3),
     ROW(SCALING, NUMBER, served, 0), ROW(SCALING, NUMBER, loss, 0),
     ROW(PREPARE, WORD, log, 0), ROW(PREPARE, SIZE, hosts, 1), ROW(PREPARE, SIZE, cores, 1),
     ROW(PREPARE, SIZE, parts, 1), ROW(PREPARE, SIZE, bands, 1), ROW(PREPARE, NUMBER, io, 1e-3), ROW(PREPARE, NUMBER, ram, 1e-3),
-    ROW(PREPARE, NUMBER, unit, 0.01)};
+    ROW(PREPARE, NUMBER, unit, 0.01), ROW(FOR, NUMBER, bytes, 1), ROW(FOR, NUMBER, minutes, 0.01), ROW(FOR, NUMBER, peak, 0)};
 #undef ROW
 enum { OPTIONS = sizeof option / sizeof *option, NOT_GIVEN = -1 };
 
@@ -363,6 +367,12 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     }
     if (needs_config && !o->config) die("plan %s: no configuration (write a file or a preset, as llama3-8b)", argv[1]);
     if (!needs_config && n > 1) die("%s: plan %s takes no configuration and no keys", for_config[1], argv[1]);
+    o->write = g.write;
+    if (!strcmp(argv[1], "for")) {
+        if (g.bytes == NOT_GIVEN || g.minutes == NOT_GIVEN) die("plan for: give --bytes N (of the text) and --minutes M");
+        o->model = (PlanFor){.bytes = g.bytes, .minutes = g.minutes, .peak = 1e9 * or_else(g.peak, 0), .write = g.write};
+        return;
+    }
     if (!strcmp(argv[1], "prepare")) {
         set_prepare(o, &g);
         o->json = g.json, o->explain = g.explain;
@@ -378,7 +388,7 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     set_groups(o, &g);
     if (needs_config) make_job(o, &g);
     else o->tokens = or_else(g.tokens, 0);
-    o->json = g.json, o->explain = g.explain, o->write = g.write;
+    o->json = g.json, o->explain = g.explain;
     o->save = or_else(g.save, 30), o->restart = or_else(g.restart, 600);
     o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);
     o->interval = or_else(g.interval, 0);

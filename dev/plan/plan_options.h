@@ -3,6 +3,7 @@
 #define PLAN_OPTIONS_H
 #include "base/config.h"
 #include "dev/plan/layout_search.h"
+#include "dev/plan/plan_for.h"
 #include "dev/plan/plan_prepare.h"
 
 #include <stdbool.h>
@@ -26,6 +27,7 @@ typedef struct {
     uint64_t seed;
     const char *write;           // a file for the found layout's settings
     PlanPrepare prepare;
+    PlanFor model;               // plan for
 } PlanOptions;
 
 // The options that plan_options_read knows, as text for --help.

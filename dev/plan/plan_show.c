@@ -628,6 +628,9 @@ bool plan_show(int argc, char **argv, FILE *out)
     } else if (!strcmp(what, "prepare")) {
         plan_options_read(&o, argc, argv, false);
         plan_prepare_print(&o.prepare, o.json, o.explain, out);
+    } else if (!strcmp(what, "for")) {
+        plan_options_read(&o, argc, argv, false);
+        plan_for_print(&o.model, out);
     } else return false;
     return true;
 }

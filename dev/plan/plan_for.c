@@ -1,0 +1,110 @@
+// plan_for: a model for a text and some minutes on this machine. See plan_for.h, doc/scaling_laws.md.
+//
+//   budget      C = 60 minutes * SPENT * REACHED * peak        what training can compute
+//   vocabulary  V = the power of two below sqrt(bytes of text), from 512 to 4096
+//   model       6 N D = C with D = RATIO N; of the widths 64, 128, ... with a layer for each 48, the one nearest to N
+//   epochs      D / (tokens of the text): dropout 0 up to 4, 0.1 up to 16, 0.2 beyond
+//   batch       the power of two below 2 sqrt(D), from 2048 to 16384; learning rates grow with its square root
+//
+// In minutes a model sees few tokens, so the number of updates counts for more than in the laws of large runs: RATIO is
+// below Chinchilla's 20, as measured (doc/scaling_laws.md has the runs). Up to 4 epochs a repeated token is worth about
+// as much as a new one (Muennighoff et al., arXiv 2305.16264), and then dropout costs more than it helps.
+#include "dev/plan/plan_for.h"
+
+#include "base/check.h"
+#include "base/config.h"
+#include "ops/dev_cpu.h"
+
+#include <math.h>
+#include <omp.h>
+
+static const double SPENT = 0.9;   // of the minutes; the rest are evaluations
+static const double REACHED = 0.4; // of the peak, by a training step of small matrices
+static const double RATIO = 4;     // tokens a parameter
+enum { HEAD = 64, WIDEST = 1024 };
+
+static long power_of_two(double least, double most, double x) // at most x
+{
+    return (long)exp2(floor(log2(fmin(fmax(x, least), most))));
+}
+
+static long layers_of(long width)
+{
+    return (width + 24) / 48;
+}
+
+static double params_of(long width, long vocab)
+{
+    double C = (double)width, F = 64 * ceil(C * 8 / 3 / 64);
+    return (double)layers_of(width) * (4 * C * C + 3 * C * F) + C * (double)vocab;
+}
+
+PlanForModel plan_for_model(const PlanFor *f)
+{
+    PlanForModel m = {.budget = f->minutes * 60 * SPENT * REACHED * f->peak, .width = HEAD};
+    m.vocab = power_of_two(512, 4096, sqrt(f->bytes));
+    double wanted = sqrt(m.budget / 6 / RATIO);
+    for (long width = HEAD; width <= WIDEST; width += HEAD)
+        if (fabs(log(params_of(width, m.vocab) / wanted)) < fabs(log(params_of(m.width, m.vocab) / wanted)))
+            m.width = width;
+    m.layers = layers_of(m.width), m.params = params_of(m.width, m.vocab);
+    m.tokens = m.budget / 6 / m.params;
+    m.unique = 0.9 * f->bytes / (0.5 * log2((double)m.vocab) - 2.6); // bytes of a token of V, of prose and programs
+    double epochs = m.tokens / m.unique;
+    m.dropout = epochs <= 4 ? 0 : epochs <= 16 ? 0.1 : 0.2;
+    m.batch = power_of_two(2048, 16384, 2 * sqrt(m.tokens));
+    m.lr = 3e-3 * sqrt((double)m.batch / 4096);
+    return m;
+}
+
+// ---- the report
+
+static double measured_peak(void)
+{
+    const MatmulShape shape[] = {{4096, 512, 192}, {4096, 192, 512}, {512, 192, 4096}};
+    dev_cpu_blas_room(0, true);
+    return 1e9 * dev_cpu_peak(shape, sizeof shape / sizeof *shape, omp_get_num_procs(), 0.5);
+}
+
+// The preset text with what the rule has chosen.
+static void write_config(const PlanForModel *m, double minutes, const char *path)
+{
+    static Config cfg; // large
+    enum { ROOM = 48 };
+    static char setting[9][ROOM];
+    char *argv[11] = {"plan", "text"};
+    snprintf(setting[0], ROOM, "--model.layers=%ld", m->layers);
+    snprintf(setting[1], ROOM, "--model.channels=%ld", m->width);
+    snprintf(setting[2], ROOM, "--model.heads=%ld", m->width / HEAD);
+    snprintf(setting[3], ROOM, "--model.dropout=%g", m->dropout);
+    snprintf(setting[4], ROOM, "--batch.tokens=%ld", m->batch);
+    snprintf(setting[5], ROOM, "--batch.micro=%ld", m->batch < 4096 ? m->batch / 256 : 16);
+    snprintf(setting[6], ROOM, "--optim.lr=%.2g", m->lr);
+    snprintf(setting[7], ROOM, "--optim.matrix_lr=%.2g", m->lr / 3e-3 * 4);
+    snprintf(setting[8], ROOM, "--run.minutes=%g", minutes);
+    for (int i = 0; i < 9; i++) argv[2 + i] = setting[i];
+    config_defaults(&cfg);
+    config_parse(&cfg, 11, argv);
+    config_resolve(&cfg);
+    config_write(&cfg, path);
+}
+
+void plan_for_print(const PlanFor *f, FILE *out)
+{
+    PlanFor asked = *f;
+    if (!(asked.peak > 0)) asked.peak = measured_peak();
+    PlanForModel m = plan_for_model(&asked);
+    double wanted = sqrt(m.budget / 6 / RATIO), times = m.tokens / m.unique, seconds = f->minutes * 60;
+    fprintf(out, "for %.3g MB of text and %g minutes here:\n", f->bytes / 1e6, f->minutes);
+    fprintf(out, "  FLOP           %-11.3g %g s, %g of them training, %g of %.0f GFLOP/s\n", m.budget, seconds, SPENT,
+            REACHED, asked.peak / 1e9);
+    fprintf(out, "  vocabulary     %-11ld a power of two below the square root of the bytes, 512 to 4096\n", m.vocab);
+    fprintf(out, "  parameters     %-11.3g near sqrt(FLOP / (6 * %g tokens a parameter)) = %.3g\n", m.params, RATIO,
+            wanted);
+    fprintf(out, "  layers         %-11ld of %ld channels: one for each 48\n", m.layers, m.width);
+    fprintf(out, "  tokens         %-11.3g FLOP / (6 * parameters): the text %.3g times\n", m.tokens, times);
+    fprintf(out, "  dropout        %-11g 0 up to 4 times, 0.1 up to 16, then 0.2\n", m.dropout);
+    fprintf(out, "  batch          %-11ld a power of two below 2 sqrt(tokens), 2048 to 16384\n", m.batch);
+    fprintf(out, "  learning rate  %-11.3g 0.003 * sqrt(batch / 4096)\n", m.lr);
+    if (f->write) write_config(&m, f->minutes, f->write);
+}

@@ -1,0 +1,30 @@
+// plan_for: a model for a text and some minutes on this machine: the rule of `make run TEXT=... MINUTES=...`.
+#ifndef PLAN_FOR_H
+#define PLAN_FOR_H
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    double bytes, minutes; // of text; of training
+    double peak;           // FLOP/s that large products reach on all cores; 0: measured, in a second
+    const char *write;     // a file for the configuration; NULL: none
+} PlanFor;
+
+// What the rule says. The batch is in tokens.
+typedef struct {
+    double budget;                       // FLOP of training
+    long vocab, width, layers, batch;
+    double params, tokens, unique;       // tokens: that training reads; unique: of the text
+    double dropout, lr;                  // lr: of the parameters that are not matrices
+} PlanForModel;
+
+PlanForModel plan_for_model(const PlanFor *f);
+// Prints the model and why, a line each, and writes the configuration: the preset text with these settings.
+void plan_for_print(const PlanFor *f, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
