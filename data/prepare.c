@@ -398,10 +398,11 @@ static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part 
     json_t *files = json_array();
     for (int i = 0; i < n_shards; i++) json_array_append_new(files, json_sprintf("%s_%06d.bin", part.name, i));
     double per_token = n_tokens ? (double)n_bytes / (double)n_tokens : 0;
-    fprintf(stderr, "%s: %zu documents, %lld bytes, %lld tokens, %.3f bytes/token, %.1f s\n", part.name,
-            part.to - part.from, (long long)n_bytes, (long long)n_tokens, per_token, clock_seconds() - start);
-    return json_pack("{s:o, s:I, s:I, s:I, s:f}", "files", files, "documents", (json_int_t)(part.to - part.from),
-                     "bytes", (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
+    size_t n_docs = part.to - part.from;
+    fprintf(stderr, "%s: %zu document%s, %lld bytes, %lld tokens, %.3f bytes/token, %.1f s\n", part.name, n_docs,
+            words_s(n_docs), (long long)n_bytes, (long long)n_tokens, per_token, clock_seconds() - start);
+    return json_pack("{s:o, s:I, s:I, s:I, s:f}", "files", files, "documents", (json_int_t)n_docs, "bytes",
+                     (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
 }
 
 static void save_manifest(json_t *manifest, const char *dir)
@@ -429,8 +430,9 @@ static void refuse_shards(const char *path)
 
 static void print_input(const CorpusStore *store, const json_t *sources)
 {
-    fprintf(stderr, "input: %zu files, %zu documents, %llu bytes\n", json_array_size(sources),
-            corpus_store_count(store), (unsigned long long)corpus_store_bytes(store));
+    size_t n_files = json_array_size(sources), n_docs = corpus_store_count(store);
+    fprintf(stderr, "input: %zu file%s, %zu document%s, %llu bytes\n", n_files, words_s(n_files), n_docs, words_s(n_docs),
+            (unsigned long long)corpus_store_bytes(store));
 }
 
 static int do_tokens(const Options *o)

@@ -73,7 +73,7 @@ counts_add_up() {
     cd "$work/run"
     cat filter.txt dedup.txt prepare.txt
     local kept=$((all - short - signs))
-    grep -q "^1 files, $all documents, " filter.txt
+    grep -q "^1 file, $all documents, " filter.txt
     grep -q "^1 bad lines left out$" filter.txt
     grep -q "web.jsonl:[0-9]*: left out: not JSON" filter.err
     [ "$(wc -l <kept.jsonl)" = $kept ]
@@ -84,10 +84,10 @@ counts_add_up() {
     [ "$(awk '$1 == "near" { print $2, $3, $4 }' dedup.txt)" = "$((kept - copies)) $near $good" ]
     [ "$(wc -l <removed.txt)" = $((copies + near)) ]
     [ "$(wc -l <unique.jsonl)" = $good ]
-    grep -q "^input: 1 files, $good documents, " prepare.txt
+    grep -q "^input: 1 file, $good documents, " prepare.txt
     # Bytes of text: those of the good pages, from the first program to the last.
     local bytes=$(($(wc -c <"$work/good.txt") - 13 * (good - 1)))
-    grep -q "^input: 1 files, $good documents, $bytes bytes$" prepare.txt
+    grep -q "^input: 1 file, $good documents, $bytes bytes$" prepare.txt
     [ "$(awk '$1 == "train:" || $1 == "val:" { docs += $2; bytes += $4 } END { print docs, bytes }' prepare.txt)" = "$good $bytes" ]
 }
 
@@ -273,8 +273,8 @@ filter_options() {
     printf '[source.a]\npath = "%s"\n[source.b]\npath = "good.txt"\nseparator = "<|endoftext|>"\n' "$work/web.jsonl" >sources.toml
     cp "$work/good.txt" good.txt # paths are relative to the manifest's folder
     "$filter" filter --manifest sources.toml >sources.txt 2>/dev/null
-    grep -q "^a: 1 files, $all documents" sources.txt
-    grep -q "^b: 1 files, $good documents" sources.txt
+    grep -q "^a: 1 file, $all documents" sources.txt
+    grep -q "^b: 1 file, $good documents" sources.txt
     tail -n 1 sources.txt | grep "^$((all + good)) documents in, $((short + signs)) removed"
     # Errors: one line, and no output under its name.
     ends_in_error 2 'no input' "$filter" filter

@@ -60,7 +60,7 @@ TEST(test_jsonl)
     expect_run("count --tokenizer from_text text.jsonl", 0, "1 texts, 13 bytes, ");
     expect_run("train --vocab 262 --out from_json --field body in.jsonl", 0, "262 tokens from 22 bytes");
     says("in.jsonl:3: left out: not JSON");
-    says("1 files, 2 documents, 22 bytes of text");
+    says("1 file, 2 documents, 22 bytes of text");
     expect_run("--help; cmp from_text/tokenizer.json from_json/tokenizer.json", 0, "");
     expect_run("count --tokenizer from_json --field body in.jsonl 2>/dev/null", 0, "2 texts, 22 bytes, ");
     expect_run("encode --tokenizer from_text one.txt two.txt > a; mkdir f; cp in.jsonl f; gzip in.jsonl", 0, "");

@@ -48,6 +48,9 @@ wrong_settings() {
     refuses 'model\.norm.*batchnorm' gpt --model.norm=batchnorm
     refuses 'model\.heads|model\.channels' gpt --model.heads=7
     refuses 'batch\.tokens' gpt --batch.tokens=500
+    # Of two settings that do not fit, the place is that of the one on the command line.
+    refuses 'command line: batch\.tokens [0-9]+ is not a multiple of batch\.micro' gpt --batch.micro=7
+    refuses 'command line: model\.channels [0-9]+ is not a multiple of model\.heads' gpt --model.channels=65
     refuses 'run\.steps' gpt --run.steps=0
     refuses 'context' gpt --model.context=200000 --batch.tokens=200000 --batch.micro=1
 }

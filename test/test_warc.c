@@ -256,7 +256,7 @@ TEST(test_recipe)
                           "too long to be read, by its record, which has many more than fifty bytes of text",
                           "text of WET\n"};
     same_tokens(text, 4, "path = \"in.warc.gz\"\n", "--input in.warc.gz");
-    says("in.warc.gz: 1 files, 4 documents");
+    says("in.warc.gz: 1 file, 4 documents");
     says("2 records without text, 1 empty documents left out");
     expect_run("tokens --input - --format warc --vocab 300 --out t2 <in.warc.gz", 0, "");
     same_files("t0/train_000000.bin", "t2/train_000000.bin");

@@ -702,9 +702,9 @@ void corpus_print(const CorpusCounts *counts, FILE *out)
                  {counts->empty, "empty documents left out"}, {counts->bad_utf8, "ill-formed sequences replaced"},
                  {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"},
                  {counts->not_files, "links to folders or to nothing, or devices, left out"}};
-    fprintf(out, "%llu files, %llu documents, %llu bytes of text (%llu read)\n", (unsigned long long)counts->files,
-            (unsigned long long)counts->documents, (unsigned long long)counts->bytes_out,
-            (unsigned long long)counts->bytes_in);
+    fprintf(out, "%llu file%s, %llu document%s, %llu bytes of text (%llu read)\n", (unsigned long long)counts->files,
+            words_s(counts->files), (unsigned long long)counts->documents, words_s(counts->documents),
+            (unsigned long long)counts->bytes_out, (unsigned long long)counts->bytes_in);
     const char *between = "";
     for (size_t i = 0; i < sizeof amiss / sizeof *amiss; i++) {
         if (!amiss[i].n) continue;

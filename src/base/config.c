@@ -490,11 +490,21 @@ void config_parse(Config *cfg, int argc, char **argv)
 //     accum = batch.tokens / (dp * micro * context)
 // With F = 8C/3 swiglu's three matrices have as many parameters as gelu's two with F = 4C (Shazeer, arXiv 2002.05202).
 
-// Where a key was set, for messages: "tiny.toml:7: ".
-static const char *where(const Config *cfg, const char *section_key)
+// Where a key was set, for messages: "tiny.toml:7". Of several ("batch.tokens batch.micro"), where the one was that the
+// user set last: on the command line rather than in a file, there rather than in a preset.
+static const char *where(const Config *cfg, const char *keys)
 {
-    const ConfigOrigin *origin = &cfg->origin[row_of(section_key)];
-    return *origin->where ? origin->where : "config";
+    const char *best = "";
+    int best_source = -1;
+    for (size_t n; *keys; keys += n + (keys[n] == ' ')) {
+        char key[64];
+        n = strcspn(keys, " ");
+        snprintf(key, sizeof key, "%.*s", (int)n, keys);
+        const ConfigOrigin *origin = &cfg->origin[row_of(key)];
+        int source = origin->source == CONFIG_DERIVED ? CONFIG_DEFAULT : (int)origin->source;
+        if (source > best_source) best = origin->where, best_source = source;
+    }
+    return *best ? best : "config";
 }
 
 // The unmet condition of key `row`, such as "numerics.dtype=fp8". It may be the condition of a key that `row` depends
@@ -588,12 +598,12 @@ static void resolve_model(Config *cfg)
     derive(cfg, "model.kv_heads", &cfg->model.kv_heads, cfg->model.heads);
     long C = cfg->model.channels, H = cfg->model.heads, G = cfg->model.kv_heads;
     if (H % G)
-        die("%s: model.heads %ld is not a multiple of model.kv_heads %ld", where(cfg, "model.kv_heads"),
+        die("%s: model.heads %ld is not a multiple of model.kv_heads %ld", where(cfg, "model.kv_heads model.heads"),
             H, G);
     bool derived_size = !cfg->model.head_size || !config_is_set(cfg, "model.head_size");
     if (derived_size && C % H)
         die("%s: model.channels %ld is not a multiple of model.heads %ld (or set model.head_size)",
-            where(cfg, config_is_set(cfg, "model.heads") ? "model.heads" : "model.channels"), C, H);
+            where(cfg, "model.heads model.channels"), C, H);
     derive(cfg, "model.head_size", &cfg->model.head_size, C / H);
     if (cfg->model.position == CONFIG_POSITION_ROPE && cfg->model.head_size % 2)
         die("%s: model.head_size %ld is odd, but model.position=rope turns pairs of elements (make it even)",
@@ -613,7 +623,7 @@ static void resolve_experts(Config *cfg)
         die("%s: model.experts: experts are SwiGLU networks without biases (try --model.activation=swiglu)",
             where(cfg, "model.experts"));
     if (k > E)
-        die("%s: model.experts_active %ld of model.experts %ld", where(cfg, "model.experts_active"), k, E);
+        die("%s: model.experts_active %ld of model.experts %ld", where(cfg, "model.experts_active model.experts"), k, E);
     if (cfg->model.experts_dense + cfg->model.experts_every > cfg->model.layers)
         die("%s: no layer has experts: the first would be number %ld, and model.layers is %ld",
             where(cfg, "model.experts"), cfg->model.experts_dense + cfg->model.experts_every, cfg->model.layers);
@@ -692,8 +702,8 @@ static void resolve_batch(Config *cfg)
     if (cfg->batch.tokens % micro_tokens) {
         long below = cfg->batch.tokens / micro_tokens * micro_tokens, above = below + micro_tokens;
         die("%s: batch.tokens %ld is not a multiple of %sbatch.micro %ld * model.context %ld = %ld "
-            "(nearest: %ld)", where(cfg, "batch.tokens"), cfg->batch.tokens, ranks, cfg->batch.micro,
-            cfg->model.context, micro_tokens,
+            "(nearest: %ld)", where(cfg, "batch.tokens batch.micro model.context"), cfg->batch.tokens, ranks,
+            cfg->batch.micro, cfg->model.context, micro_tokens,
             below && cfg->batch.tokens - below < above - cfg->batch.tokens ? below : above);
     }
     derive(cfg, "batch.accum", &cfg->batch.accum, cfg->batch.tokens / micro_tokens);
@@ -834,7 +844,7 @@ static void resolve_optim(Config *cfg)
     }
     if (!(cfg->optim.min_lr >= 0 && cfg->optim.min_lr <= cfg->optim.lr))
         die("%s: optim.min_lr %g is not between 0 and optim.lr %g (-1 gives lr / 10)",
-            where(cfg, "optim.min_lr"), cfg->optim.min_lr, cfg->optim.lr);
+            where(cfg, "optim.min_lr optim.lr"), cfg->optim.min_lr, cfg->optim.lr);
     if (cfg->run.steps && !cfg->optim.decay_tokens)
         derive(cfg, "optim.decay_steps", &cfg->optim.decay_steps, cfg->run.steps);
     // A run may be shorter than its warm-up (a quick try), but no decay ends before it begins.
@@ -842,7 +852,7 @@ static void resolve_optim(Config *cfg)
     bool in_steps = !cfg->optim.warmup_tokens && cfg->optim.warmup_part == 0;
     if (decay && in_steps && decay <= cfg->optim.warmup && decay != cfg->run.steps)
         die("%s: optim.decay_steps %ld is not after the warm-up of %ld steps",
-            where(cfg, "optim.decay_steps"), decay, cfg->optim.warmup);
+            where(cfg, "optim.decay_steps optim.warmup"), decay, cfg->optim.warmup);
 }
 
 void config_resolve(Config *cfg)
@@ -871,5 +881,5 @@ void config_resolve(Config *cfg)
     derive(cfg, "eval.stride", &cfg->eval.stride, cfg->model.context);
     if (cfg->eval.stride > cfg->model.context)
         die("%s: eval.stride %ld is larger than model.context %ld (it would leave tokens out)",
-            where(cfg, "eval.stride"), cfg->eval.stride, cfg->model.context);
+            where(cfg, "eval.stride model.context"), cfg->eval.stride, cfg->model.context);
 }

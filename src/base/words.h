@@ -23,6 +23,11 @@ typedef struct {
     size_t n_slots;
 } Words; // starts as {0}
 
+static inline const char *words_s(uint64_t n) // the end of a noun that n stands before
+{
+    return n == 1 ? "" : "s";
+}
+
 // The number of the string; it is new when the result is the n from before the call. Dies above 2^31 words.
 uint32_t words_add(Words *words, const char *bytes, size_t n_bytes);
 // The number of the string, -1 when it is not there.
