@@ -10,7 +10,7 @@
 //   build/plan traffic|time|layout|cluster CONFIG [--gpu NAME] [--gpus N] [--tp N] ... [--json] [--explain]
 //   build/plan scaling   [--flops C] [--params N] [--tokens D] [--served TOKENS]
 //   build/plan approach
-//   build/plan for       --bytes N --minutes M [--write FILE]
+//   build/plan for       --bytes N --minutes M
 //   build/plan prepare   --log FILE --tokens N [--hosts N] ...
 //   build/plan recipe    [MODEL]
 //   build/plan machines
@@ -61,7 +61,7 @@ static const char usage[] =
     "without CONFIG:\n"
     "  scaling     parameters and tokens for a budget: one or two of --flops C, --params N, --tokens D\n"
     "  approach    which parallelism for how many parameters: a guide's words, and what the search of layouts finds\n"
-    "  for         a model for --bytes N of text and --minutes M on this machine; --write FILE: its configuration\n"
+    "  for         the settings of a model for --bytes N of text and --minutes M on this machine\n"
     "  prepare     data for --tokens N on --hosts N: time, traffic, memory, failures, from a small preparation's --log\n"
     "  recipe      the presets in a table; recipe MODEL: as a configuration\n"
     "  machines    the tables of accelerators and links\n"

@@ -4,8 +4,8 @@
 #   without TEXT   28 MB of generated stories, whose entropy is known   -> runs/stories
 #   with TEXT      a file, or a folder of files: your own text   -> runs/text
 #
-# The arithmetic is at the top of scripts/presets/stories.toml; for a TEXT, `build/plan for` chooses a model by its size and
-# the minutes, says why, and writes it to runs/text/model.toml (doc/scaling_laws.md). An earlier run is kept as
+# The arithmetic is at the top of scripts/presets/stories.toml; for a TEXT, `build/plan for` chooses a model by its size
+# and the minutes and says why (doc/scaling_laws.md; runs/text/model.txt). An earlier run is kept as
 # runs/NAME.previous, in place of the one before; one that saved no checkpoint is removed instead. While a run goes on,
 # another one of its name is refused. Each phase prints one line with the seconds since the start; an error ends the
 # script with its message. Settings are passed on to build/train. MINUTES in the environment replaces the preset's
@@ -31,7 +31,7 @@ if [ -n "$text" ] && [ ! -e "$text" ]; then
 fi
 name=stories
 [ -n "$text" ] && name=text
-preset=$name run=runs/$name data=runs/$name/data
+run=runs/$name model=() data=runs/$name/data
 
 case $text in "$PWD/$run" | "$PWD/$run"/*)
     echo "error: TEXT: $text is inside $run, where this run is about to be written (copy it elsewhere)" >&2
@@ -59,9 +59,9 @@ if [ -z "$text" ]; then
     "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 3000 --out "$data"
 else
     phase "1/4 corpus: $text"
-    preset=$run/model.toml
-    "$build/plan" for --bytes "$(du -sbL "$text" | cut -f 1)" --minutes "${MINUTES:-4}" --write "$preset" | tee "$run/model.txt"
+    "$build/plan" for --bytes "$(du -sbL "$text" | cut -f 1)" --minutes "${MINUTES:-4}" | tee "$run/model.txt"
     vocab=$(awk '$1 == "vocabulary" { print $2 }' "$run/model.txt")
+    read -ra model < <(sed -n 's/^ *settings *//p' "$run/model.txt")
     phase "2/4 tokens: training a tokenizer on the first 90%"
     "$build/prepare" tokens --input "$text" --val 0.1 --vocab "$vocab" --max-document 1024 --out "$data"
 fi
@@ -69,12 +69,13 @@ dtype=() how=
 if grep -q -w avx512_bf16 /proc/cpuinfo 2>/dev/null; then # doc/gemm.md
     dtype=(--numerics.dtype=bf16) how=' in bf16, which this processor multiplies itself (--numerics.dtype=fp32: not)'
 fi
-phase "3/4 training: $preset$how"
+phase "3/4 training: preset $name$how"
 floor=() minutes=()
-[ -n "${MINUTES:-}" ] && minutes=(--run.minutes="$MINUTES")
+[ -n "${MINUTES:-}" ] && [ -z "$text" ] && minutes=(--run.minutes="$MINUTES")
 [ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
-"$build/train" "$preset" --run.name="$name" --data.tokenizer="$data" \
-    --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "${minutes[@]}" "${dtype[@]}" "$@"
+"$build/train" "$name" --run.name="$name" --data.tokenizer="$data" \
+    --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" \
+    "${floor[@]}" "${minutes[@]}" "${dtype[@]}" "${model[@]}" "$@"
 if grep -q '"event":"end".*"val_loss":null' "$run/metrics.jsonl"; then
     phase "stopped before its end; the command above goes on with it, from $PWD"
     exit 130

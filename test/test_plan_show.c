@@ -166,10 +166,13 @@ TEST(test_tables)
 // 3 (4 128^2 + 3 128 384) + 128 1024 = 770 thousand, 4 of 192 two million.
 TEST(test_model_for_a_text)
 {
-    expect_run("for --bytes 1115394 --minutes 5 --peak 180 --write for.toml", 0, "FLOP           1.94e+13");
+    expect_run("for --bytes 1115394 --minutes 5 --peak 180", 0, "FLOP           1.94e+13");
     says("vocabulary     1024"), says("parameters     7.7e+05"), says("layers         3           of 128 channels");
     says("tokens         4.21e+06"), says("dropout        0.1"), says("batch          4096"), says("learning rate  0.003");
-    expect_run("params for.toml --model.vocab=1024 | tail -n 4", 0, "770048  with weight decay");
+    says("settings       --run.minutes=5 --model.layers=3 --model.channels=128 --model.heads=2 --model.dropout=0.1 "
+         "--batch.tokens=4096 --batch.micro=16 --optim.lr=0.003 --optim.matrix_lr=4\n");
+    expect_run("params text --model.layers=3 --model.channels=128 --model.heads=2 --model.vocab=1024 | tail -n 4", 0,
+               "770048  with weight decay");
     expect_run("for --bytes 1115394 --minutes 60 --peak 180", 0, "layers         5           of 256 channels");
     says("dropout        0.2");
     expect_run("for --bytes 1e9 --minutes 5 --peak 180", 0, "vocabulary     4096");

@@ -11,8 +11,6 @@
 // as much as a new one (Muennighoff et al., arXiv 2305.16264), and then dropout costs more than it helps.
 #include "dev/plan/plan_for.h"
 
-#include "base/check.h"
-#include "base/config.h"
 #include "ops/dev_cpu.h"
 
 #include <math.h>
@@ -66,29 +64,6 @@ static double measured_peak(void)
     return 1e9 * dev_cpu_peak(shape, sizeof shape / sizeof *shape, omp_get_num_procs(), 0.5);
 }
 
-// The preset text with what the rule has chosen.
-static void write_config(const PlanForModel *m, double minutes, const char *path)
-{
-    static Config cfg; // large
-    enum { ROOM = 48 };
-    static char setting[9][ROOM];
-    char *argv[11] = {"plan", "text"};
-    snprintf(setting[0], ROOM, "--model.layers=%ld", m->layers);
-    snprintf(setting[1], ROOM, "--model.channels=%ld", m->width);
-    snprintf(setting[2], ROOM, "--model.heads=%ld", m->width / HEAD);
-    snprintf(setting[3], ROOM, "--model.dropout=%g", m->dropout);
-    snprintf(setting[4], ROOM, "--batch.tokens=%ld", m->batch);
-    snprintf(setting[5], ROOM, "--batch.micro=%ld", m->batch < 4096 ? m->batch / 256 : 16);
-    snprintf(setting[6], ROOM, "--optim.lr=%.2g", m->lr);
-    snprintf(setting[7], ROOM, "--optim.matrix_lr=%.2g", m->lr / 3e-3 * 4);
-    snprintf(setting[8], ROOM, "--run.minutes=%g", minutes);
-    for (int i = 0; i < 9; i++) argv[2 + i] = setting[i];
-    config_defaults(&cfg);
-    config_parse(&cfg, 11, argv);
-    config_resolve(&cfg);
-    config_write(&cfg, path);
-}
-
 void plan_for_print(const PlanFor *f, FILE *out)
 {
     PlanFor asked = *f;
@@ -106,5 +81,8 @@ void plan_for_print(const PlanFor *f, FILE *out)
     fprintf(out, "  dropout        %-11g 0 up to 4 times, 0.1 up to 16, then 0.2\n", m.dropout);
     fprintf(out, "  batch          %-11ld a power of two below 2 sqrt(tokens), 2048 to 16384\n", m.batch);
     fprintf(out, "  learning rate  %-11.3g 0.003 * sqrt(batch / 4096)\n", m.lr);
-    if (f->write) write_config(&m, f->minutes, f->write);
+    fprintf(out, "  settings       --run.minutes=%g --model.layers=%ld --model.channels=%ld --model.heads=%ld "
+            "--model.dropout=%g --batch.tokens=%ld --batch.micro=%ld --optim.lr=%.3g --optim.matrix_lr=%.3g\n", f->minutes,
+            m.layers, m.width, m.width / HEAD, m.dropout, m.batch, m.batch < 4096 ? m.batch / 256 : 16, m.lr,
+            m.lr / 3e-3 * 4);
 }

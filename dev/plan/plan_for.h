@@ -9,7 +9,6 @@ extern "C" {
 typedef struct {
     double bytes, minutes; // of text; of training
     double peak;           // FLOP/s that large products reach on all cores; 0: measured, in a second
-    const char *write;     // a file for the configuration; NULL: none
 } PlanFor;
 
 // What the rule says. The batch is in tokens.
@@ -21,7 +20,7 @@ typedef struct {
 } PlanForModel;
 
 PlanForModel plan_for_model(const PlanFor *f);
-// Prints the model and why, a line each, and writes the configuration: the preset text with these settings.
+// Prints the model and why, a line each; the last one has the settings that make it of the preset text.
 void plan_for_print(const PlanFor *f, FILE *out);
 
 #ifdef __cplusplus

@@ -102,13 +102,14 @@ static const struct {
     ROW(MONEY | PREPARE, NUMBER, tokens, 1),
     ROW(ANY | PREPARE, FLAG, explain, 0), ROW(ANY | APPROACH | PREPARE, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
     ROW(RUN | PREPARE, NUMBER, restart, 0), ROW(RUN | PREPARE, NUMBER, mtbf, 1e-6),
-    ROW(TIME | CLUSTER, NUMBER, interval, 1e-3), ROW(LAYOUT | FOR, WORD, write, 0),
+    ROW(TIME | CLUSTER, NUMBER, interval, 1e-3), ROW(LAYOUT, WORD, write, 0),
     ROW(CLUSTER, NUMBER, jitter, 0), ROW(CLUSTER, NUMBER, days, 1e-3), ROW(CLUSTER, SIZE, seed, 0),
     ROW(SCALING, NUMBER, flops, 1), ROW(SCALING, NUMBER, params, 1), ROW(SCALING, NUMBER, mfu, 1e-3),
     ROW(SCALING, NUMBER, served, 0), ROW(SCALING, NUMBER, loss, 0),
     ROW(PREPARE, WORD, log, 0), ROW(PREPARE, SIZE, hosts, 1), ROW(PREPARE, SIZE, cores, 1),
     ROW(PREPARE, SIZE, parts, 1), ROW(PREPARE, SIZE, bands, 1), ROW(PREPARE, NUMBER, io, 1e-3), ROW(PREPARE, NUMBER, ram, 1e-3),
-    ROW(PREPARE, NUMBER, unit, 0.01), ROW(FOR, NUMBER, bytes, 1), ROW(FOR, NUMBER, minutes, 0.01), ROW(FOR, NUMBER, peak, 0)};
+    ROW(PREPARE, NUMBER, unit, 0.01),
+    ROW(FOR, NUMBER, bytes, 1), ROW(FOR, NUMBER, minutes, 0.01), ROW(FOR, NUMBER, peak, 0)};
 #undef ROW
 enum { OPTIONS = sizeof option / sizeof *option, NOT_GIVEN = -1 };
 
@@ -369,8 +370,9 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     if (!needs_config && n > 1) die("%s: plan %s takes no configuration and no keys", for_config[1], argv[1]);
     o->write = g.write;
     if (!strcmp(argv[1], "for")) {
-        if (g.bytes == NOT_GIVEN || g.minutes == NOT_GIVEN) die("plan for: give --bytes N (of the text) and --minutes M");
-        o->model = (PlanFor){.bytes = g.bytes, .minutes = g.minutes, .peak = 1e9 * or_else(g.peak, 0), .write = g.write};
+        if (g.bytes == NOT_GIVEN || g.minutes == NOT_GIVEN)
+            die("plan for: give --bytes N (of the text) and --minutes M");
+        o->model = (PlanFor){.bytes = g.bytes, .minutes = g.minutes, .peak = 1e9 * or_else(g.peak, 0)};
         return;
     }
     if (!strcmp(argv[1], "prepare")) {

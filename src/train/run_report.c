@@ -3,6 +3,7 @@
 // The invariant: no report changes the weights or the optimizer; evaluation and sampling only read the weights.
 #include "train/run.h"
 
+#include "base/words.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "ops/dev_cpu.h"
@@ -31,9 +32,10 @@ void run_announce(Run *run)
 {
     const Config *cfg = &run->cfg;
     char text[200], count[32];
-    snprintf(text, sizeof text, "%s, %ld layers x %ld channels, %ld heads, vocabulary %ld, context %ld",
+    snprintf(text, sizeof text, "%s, %ld layer%s x %ld channels, %ld head%s, vocabulary %ld, context %ld",
              cfg->model.position == CONFIG_POSITION_ROPE ? "LLaMA family" : "GPT family", cfg->model.layers,
-             cfg->model.channels, cfg->model.heads, cfg->model.vocab, cfg->model.context);
+             words_s((uint64_t)cfg->model.layers), cfg->model.channels, cfg->model.heads,
+             words_s((uint64_t)cfg->model.heads), cfg->model.vocab, cfg->model.context);
     ProgressPlan plan = {.dir = run->dir, .name = cfg->run.name, .model = text,
                          .params = parameters(&run->model->shape), .batch_tokens = cfg->batch.tokens,
                          .steps = run->pace.budget > 0 ? run->pace.steps : cfg->run.steps,
