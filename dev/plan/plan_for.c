@@ -7,7 +7,7 @@
 //   batch       the power of two below 2 sqrt(D), from 2048 to 16384; learning rates grow with its square root
 //
 // In minutes a model sees few tokens, so the number of updates counts for more than in the laws of large runs: RATIO is
-// below Chinchilla's 20, as measured (doc/scaling_laws.md has the runs). Up to 4 epochs a repeated token is worth about
+// below Chinchilla's 20 (doc/scaling_laws.md has runs). Up to 4 epochs a repeated token is worth about
 // as much as a new one (Muennighoff et al., arXiv 2305.16264), and then dropout costs more than it helps.
 #include "dev/plan/plan_for.h"
 
