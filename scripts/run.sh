@@ -25,6 +25,10 @@ build=${BUILD:-build}
 phase() { printf '[%3d s] %s\n' $(($(date +%s) - start)) "$*"; }
 
 # Wrong arguments are refused before anything is written.
+if ! [[ ${MINUTES:-1} =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)$ ]]; then
+    echo "error: MINUTES: not a number: $MINUTES (as MINUTES=4)" >&2
+    exit 1
+fi
 if [ -n "$text" ] && [ ! -e "$text" ]; then
     echo "error: TEXT: no such file or folder: $text" >&2
     exit 1
@@ -59,7 +63,10 @@ if [ -z "$text" ]; then
     "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 3000 --out "$data"
 else
     phase "1/4 corpus: $text"
-    "$build/plan" for --bytes "$(du -sbL "$text" | cut -f 1)" --minutes "${MINUTES:-4}" | tee "$run/model.txt"
+    bytes=$(stat -Lc %s "$text") # of a folder: without hidden files, as prepare reads it; what is packed counts as packed
+    [ ! -d "$text" ] || bytes=$(find -L "$text" -mindepth 1 -name '.*' -prune -o -type f -printf '%s\n' |
+        awk '{ n += $1 } END { print n + 0 }')
+    "$build/plan" for --bytes "$bytes" --minutes "${MINUTES:-4}" | tee "$run/model.txt"
     vocab=$(awk '$1 == "vocabulary" { print $2 }' "$run/model.txt")
     read -ra model < <(sed -n 's/^ *settings *//p' "$run/model.txt")
     phase "2/4 tokens: training a tokenizer on the first 90%"

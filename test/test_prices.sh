@@ -5,7 +5,7 @@
 # limit: 1800 s
 set -u
 cd "$(dirname "$0")/.." || exit 1
-BUILD=${BUILD:-build}
+unset BUILD
 command -v git >/dev/null || { echo 'skip prices (no git, whose apply reads patches)'; exit 0; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/prices.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -34,7 +34,7 @@ builds() {
     local tests
     tests=$(sed -n 's/^tests: //p' test/prices/*.patch | tr ' ' '\n' | sort -u | sed 's|^|build/test/|')
     # shellcheck disable=SC2086 # a list of targets
-    make -C "$tree" -s -j2 build/train build/plan build/stories build/prepare $tests
+    make -C "$tree" B=build -s -j2 build/train build/plan build/stories build/prepare $tests
     "$tree/build/stories" --bytes 200000 --val-bytes 20000 --seed 1 --out "$work/data"
     "$tree/build/prepare" tokens --train "$work/data/train.txt" --val-file "$work/data/val.txt" \
         --vocab 300 --out "$work/data"

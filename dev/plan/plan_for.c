@@ -6,8 +6,8 @@
 //   epochs      D / (tokens of the text): dropout 0 up to 4, 0.1 up to 16, 0.2 beyond
 //   batch       the power of two below 2 sqrt(D), from 2048 to 16384; learning rates grow with its square root
 //
-// In minutes a model sees few tokens, so the number of updates counts for more than in the laws of large runs: RATIO is
-// below Chinchilla's 20 (doc/scaling_laws.md has runs). Up to 4 epochs a repeated token is worth about
+// In minutes a smaller model makes more updates but learns less from each, so RATIO is below Chinchilla's 20; it was
+// chosen, not fitted. Up to 4 epochs a repeated token is worth about
 // as much as a new one (Muennighoff et al., arXiv 2305.16264), and then dropout costs more than it helps.
 #include "dev/plan/plan_for.h"
 

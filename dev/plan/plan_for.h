@@ -1,4 +1,4 @@
-// plan_for: a model for a text and some minutes on this machine: the rule of `make run TEXT=... MINUTES=...`.
+// plan_for: a model for a text and some minutes on this machine. It is the rule of "make run TEXT=FILE MINUTES=M".
 #ifndef PLAN_FOR_H
 #define PLAN_FOR_H
 #include <stdio.h>
