@@ -55,7 +55,8 @@ trains() { # PATCH: the loss falls, in the bytes that the plan's formulas say
     (cd "$tree" && build/train tiny --run.name=price --run.dir="$work/runs" --run.steps=30 --run.eval_every=0 --sample.count=0 \
         --data.tokenizer="$work/data" --data.train="$work/data/train_*.bin" --data.val="$work/data/val_*.bin" \
         $(said 'run: ' "$1"))
-    read -r first last < <(sed -n 's/.*"event":"train".*"loss":\([0-9.]*\).*/\1/p' "$work"/runs/price*/metrics.jsonl | sed -n '1p;$p' | tr '\n' ' ')
+    read -r first last < <(sed -n 's/.*"event":"train".*"loss":\([0-9.]*\).*/\1/p' "$work"/runs/price/metrics.jsonl |
+        sed -n '1p;$p' | paste -sd ' ')
     rm -rf "$work/runs"
     echo "loss $first, then $last"
     awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a - 0.3) }'
