@@ -22,6 +22,14 @@
     ROW(OPTIM_MOMENTUM, momentum, 1) \
     ROW(OPTIM_LION, lion, 1)
 
+static inline bool update_has_rule(OptimName name)
+{
+#define IS(KIND, rule, moments) if (name == KIND) return true;
+    UPDATE_RULES(IS)
+#undef IS
+    return false;
+}
+
 typedef struct {
     float w, m, v;
 } Element;
@@ -130,7 +138,8 @@ static inline ElementError bound_sgd(Element x, double g, double g_error, Update
 {
     double pull = (double)u.weight_decay * x.w, d = fabs(g + pull);
     double d_error = g_error + 3 * UPDATE_E * fabs(pull);
-    return (ElementError){u.lr * (d_error + UPDATE_E * d) + 2 * UPDATE_E * (fabs((double)x.w) + u.lr * d), d_error, 0};
+    ElementError e = {u.lr * (d_error + UPDATE_E * d) + 2 * UPDATE_E * (fabs((double)x.w) + u.lr * d), d_error, 0};
+    return e;
 }
 
 static inline ElementError bound_momentum(Element x, double g, double g_error, Update u)

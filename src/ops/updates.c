@@ -8,6 +8,7 @@
 // of the norm do not depend on threads.
 #include "ops/dev_cpu.h"
 
+#include "base/check.h"
 #include "base/formats.h"
 #include "ops/update_rules.h"
 
@@ -37,6 +38,7 @@ UPDATE_RULES(LOOP)
 static void update(Dev *dev, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
     const UpdateFactors f = update_factors(u);
+    check(update_has_rule(rule));
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
     for (size_t at = 0; at < n; at += PIECE) {
         size_t w = n - at < PIECE ? n - at : PIECE;

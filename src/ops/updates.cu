@@ -11,6 +11,7 @@
 // The invariant: the same arithmetic as on the CPU where no sum is taken; the nearest code is found with the same
 // middles between codes. Sums of squares are fp32 within a thread over at most 32 of them, and double above that; their
 // order follows from the shape. A row within the limit is not written.
+#include "base/check.h"
 #include "ops/dev_cpu.h"
 #include "ops/dev_cuda.h"
 #include "ops/update_rules.h"
@@ -63,6 +64,7 @@ void update_by(Dev *dev, float *weight, float *m, float *v, float *grad, size_t 
 
 void update(Dev *dev, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
+    check(update_has_rule(rule));
 #define CASE(KIND, name, moments) \
     if (rule == KIND) update_by<name##_rule>(dev, weight, m, v, grad, n, u);
     UPDATE_RULES(CASE)

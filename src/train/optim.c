@@ -190,7 +190,7 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
             of_row(&u, o, row, lr);
             u.copy = dev->x_type == X_FP32 ? NULL : x_at(model, range, from);
             o->kind->update(o, dev, params, piece, u);
-            if (u.copy && !o->kind->copies) dev->to_x(dev, u.copy, piece.weight, piece.n);
+            if (u.copy && o->kind->cut != OPTIM_ELEMENT) dev->to_x(dev, u.copy, piece.weight, piece.n);
         }
         for (int s = 0; s < o->kind->n_states; s++)
             piece.state[s] = (char *)piece.state[s] + optim_range_elems(&o->state[s], kept, low, high) *

@@ -105,7 +105,6 @@ typedef struct {
     int n_states;
     CkptArray state[OPTIM_STATES]; // without data
     void (*update)(Optim *optim, Dev *dev, const Params *params, OptimPiece piece, Update u);
-    bool copies; // the update writes the weights in the storage type too
 } OptimKind;
 
 struct Optim {

@@ -147,8 +147,8 @@ static void update_muon(Optim *o, Dev *dev, const Params *params, OptimPiece p, 
                     {.prefix = "exp_avg_sq", .dtype = ST_F32, .shape = shape_not_hidden}
 
 static const OptimKind TABLE[OPTIM_NAMES] = {
-    [OPTIM_ADAMW] = {"adamw", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_elements, true},
-    [OPTIM_ADAM] = {"adam", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_elements, true},
+    [OPTIM_ADAMW] = {"adamw", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_elements},
+    [OPTIM_ADAM] = {"adam", "8", OPTIM_ELEMENT, 2, {EXP_AVG, EXP_AVG_SQ}, update_elements},
     [OPTIM_SGD] = {"sgd", "0", OPTIM_ELEMENT, 0, {{0}}, update_elements},
     [OPTIM_MOMENTUM] = {"momentum", "4", OPTIM_ELEMENT, 1, {MOMENTUM}, update_elements},
     [OPTIM_ADAFACTOR] = {"adafactor", "4 (R + C) / (R C), about 0", OPTIM_TENSOR, 3,
