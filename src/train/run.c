@@ -496,6 +496,18 @@ static char *config_text(const Run *run)
     return text;
 }
 
+// run.minutes: how many tokens of a set are scored, where a tenth of the minutes is too short for all: at the end, and a
+// tenth of them ten times. A token of a window costs a forward, a third of an update's.
+static void limit_evaluation(Run *run, double seconds_a_step)
+{
+    Config *cfg = &run->cfg;
+    double window = seconds_a_step / (double)cfg->batch.tokens / 3 * (double)cfg->model.context;
+    long windows = (long)(60 * cfg->run.minutes / 10 / 2 / (double)(1 + run->data.n_sets) / window);
+    long tokens = (windows > 1 ? windows : 1) * cfg->eval.stride;
+    if (!config_is_set(cfg, "eval.tokens") && tokens < (long)dataset_tokens(run->data.val))
+        config_set_derived(cfg, "eval.tokens", tokens);
+}
+
 void run_reset(Run *run, double seconds_a_step)
 {
     Config *cfg = &run->cfg;
@@ -510,6 +522,7 @@ void run_reset(Run *run, double seconds_a_step)
     double most = (double)(CONFIG_LARGEST / cfg->batch.tokens);
     long steps = (long)fmin(60 * cfg->run.minutes / seconds_a_step, most);
     config_set_derived(cfg, "run.steps", steps > 0 ? steps : 1);
+    limit_evaluation(run, seconds_a_step);
     config_resolve(cfg);
 }
 
@@ -537,17 +550,18 @@ bool run_wants_timing(Run *run)
         run_schedule(run);
         return !run->pace.recorded;
     }
-    long steps = 0; // from the first start's config.toml
+    long derived[2] = {0}; // from the first start's config.toml
     if (run->replicas.rank == 0) {
         static Config before;
         char path[700];
         config_path(run, path);
         config_defaults(&before);
         config_load_file(&before, path);
-        steps = before.run.steps;
+        derived[0] = before.run.steps, derived[1] = before.eval.tokens;
     }
-    replicas_tell(&run->replicas, &steps, sizeof steps);
-    config_set_derived(cfg, "run.steps", steps);
+    replicas_tell(&run->replicas, derived, sizeof derived);
+    config_set_derived(cfg, "run.steps", derived[0]);
+    if (!config_is_set(cfg, "eval.tokens")) config_set_derived(cfg, "eval.tokens", derived[1]);
     config_resolve(cfg);
     return false;
 }

@@ -77,8 +77,11 @@ void run_announce(Run *run)
         progress_note(run->progress, "weights: those of %s, step %ld%s", cfg->ckpt.init, run->saves.init_step,
                       run->saves.upcycled ? "; each expert begins as its layer's one network, routers are new" : "");
     if (run->first_step > 0) progress_note(run->progress, "resumed: after step %ld of this run", run->first_step);
-    progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
-                  (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val),
+    char scored[90] = "";
+    if (cfg->eval.tokens && cfg->eval.tokens < (long)dataset_tokens(run->data.val))
+        snprintf(scored, sizeof scored, " (the first %ld are scored: eval.tokens)", cfg->eval.tokens);
+    progress_note(run->progress, "data: %lld training tokens, %lld validation tokens%s; %ld tokens a step",
+                  (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val), scored,
                   cfg->batch.tokens);
     if (run->data.other)
         progress_event(run->progress, METRICS_WARN, run->first_step,
