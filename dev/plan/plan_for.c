@@ -1,10 +1,11 @@
 // plan_for: a model for a text and some minutes on this machine. See plan_for.h, doc/scaling_laws.md.
 //
 //   budget      C = 60 minutes * SPENT * REACHED * peak        what training can compute
-//   vocabulary  V = the power of two below sqrt(bytes of text), from 512 to 4096
-//   model       6 N D = C with D = RATIO N; of the widths 64, 128, ... with a layer for each 48, the one nearest to N
+//   vocabulary  V = the power of two that is at most sqrt(bytes of text), from 512 to 4096
+//   model       of the widths 64, 128, ... with a layer for each 48, the one whose layers have nearest to sqrt(C / 6 / RATIO)
+//               parameters; tokens D = C / (6 N), where N counts the embedding too
 //   epochs      D / (tokens of the text): dropout 0 up to 4, 0.1 up to 16, 0.2 beyond
-//   batch       the power of two below 2 sqrt(D), from 2048 to 16384; learning rates grow with its square root
+//   batch       the power of two that is at most 2 sqrt(D), from 2048 to 16384; learning rates grow with its square root
 //
 // In minutes a smaller model makes more updates but learns less from each, so RATIO is below Chinchilla's 20; it was
 // chosen, not fitted. Up to 4 epochs a repeated token is worth about
@@ -31,10 +32,10 @@ static long layers_of(long width)
     return (width + 24) / 48;
 }
 
-static double params_of(long width, long vocab)
+static double layers_params(long width)
 {
     double C = (double)width, F = 64 * ceil(C * 8 / 3 / 64);
-    return (double)layers_of(width) * (4 * C * C + 3 * C * F) + C * (double)vocab;
+    return (double)layers_of(width) * (4 * C * C + 3 * C * F);
 }
 
 PlanForModel plan_for_model(const PlanFor *f)
@@ -43,9 +44,8 @@ PlanForModel plan_for_model(const PlanFor *f)
     m.vocab = power_of_two(512, 4096, sqrt(f->bytes));
     double wanted = sqrt(m.budget / 6 / RATIO);
     for (long width = HEAD; width <= WIDEST; width += HEAD)
-        if (fabs(log(params_of(width, m.vocab) / wanted)) < fabs(log(params_of(m.width, m.vocab) / wanted)))
-            m.width = width;
-    m.layers = layers_of(m.width), m.params = params_of(m.width, m.vocab);
+        if (fabs(log(layers_params(width) / wanted)) < fabs(log(layers_params(m.width) / wanted))) m.width = width;
+    m.layers = layers_of(m.width), m.params = layers_params(m.width) + (double)(m.width * m.vocab);
     m.tokens = m.budget / 6 / m.params;
     m.unique = 0.9 * f->bytes / (0.5 * log2((double)m.vocab) - 2.6); // bytes of a token of V, of prose and programs
     double epochs = m.tokens / m.unique;
@@ -73,13 +73,14 @@ void plan_for_print(const PlanFor *f, FILE *out)
     fprintf(out, "for %.3g MB of text and %g minutes here:\n", f->bytes / 1e6, f->minutes);
     fprintf(out, "  FLOP           %-11.3g %g s, %g of them training, %g of %.0f GFLOP/s\n", m.budget, seconds, SPENT,
             REACHED, asked.peak / 1e9);
-    fprintf(out, "  vocabulary     %-11ld a power of two below the square root of the bytes, 512 to 4096\n", m.vocab);
-    fprintf(out, "  parameters     %-11.3g near sqrt(FLOP / (6 * %g tokens a parameter)) = %.3g\n", m.params, RATIO,
-            wanted);
-    fprintf(out, "  layers         %-11ld of %ld channels: one for each 48\n", m.layers, m.width);
+    fprintf(out, "  vocabulary     %-11ld a power of two, at most the square root of the bytes, 512 to 4096\n", m.vocab);
+    fprintf(out, "  layers         %-11ld of %ld channels, one for each 48: near sqrt(FLOP / (6 * %g)) = %.3g parameters\n",
+            m.layers, m.width, RATIO, wanted);
+    fprintf(out, "  parameters     %-11.3g %.3g of the layers, the rest of the vocabulary\n", m.params,
+            layers_params(m.width));
     fprintf(out, "  tokens         %-11.3g FLOP / (6 * parameters): the text %.3g times\n", m.tokens, times);
     fprintf(out, "  dropout        %-11g 0 up to 4 times, 0.1 up to 16, then 0.2\n", m.dropout);
-    fprintf(out, "  batch          %-11ld a power of two below 2 sqrt(tokens), 2048 to 16384\n", m.batch);
+    fprintf(out, "  batch          %-11ld a power of two, at most 2 sqrt(tokens), 2048 to 16384\n", m.batch);
     fprintf(out, "  learning rate  %-11.3g 0.003 * sqrt(batch / 4096)\n", m.lr);
     fprintf(out, "  settings       --run.minutes=%g --model.layers=%ld --model.channels=%ld --model.heads=%ld "
             "--model.dropout=%g --batch.tokens=%ld --batch.micro=%ld --optim.lr=%.3g --optim.matrix_lr=%.3g\n", f->minutes,
