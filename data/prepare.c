@@ -2,8 +2,7 @@
 //
 //   prepare tokens           text -> tokenizer.json, train_*.bin, val_*.bin, manifest.json
 //   prepare train-tokenizer  text -> tokenizer.json
-//   prepare encode           text -> token ids on one line
-//   prepare decode           token ids -> text
+//   prepare encode, decode   text -> token ids on one line, and back: short for prepare tokenizer encode, decode
 //   prepare show             a run and the number of a sample -> the text that the run trains on there
 //   prepare filter, dedup    what quality rules and duplicates would take from a corpus, and why (data/commands)
 //   prepare tokenizer        trains, tries, converts and times tokenizers (data/commands)
@@ -23,7 +22,6 @@
 // document) and the words that the tokenizer counts.
 //
 // Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line.
-#define _GNU_SOURCE // memmem
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -53,7 +51,7 @@
 #include "text/tokenizer.h"
 #include "base/words.h"
 
-enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8, SHOW = 16, BATCH_BYTES = 16 << 20 };
+enum { TOKENS = 1, TRAIN = 2, SHOW = 4, BATCH_BYTES = 16 << 20 };
 
 // ---- the command line
 typedef struct {
@@ -62,7 +60,7 @@ typedef struct {
     const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype;
     const char *shard_tokens, *threads, *file, *eot;
     size_t max_document, least, sample, samples; // MiB; times; number of the first sample, how many
-    bool strict, special;
+    bool strict;
 } Options;
 
 static const struct {
@@ -72,8 +70,6 @@ static const struct {
 } commands[] = {
     {"tokens", TOKENS, "text to a tokenizer and token shards"},
     {"train-tokenizer", TRAIN, "text to a tokenizer"},
-    {"encode", ENCODE, "FILE: text to ids, separated by spaces, on one line (- reads standard input)"},
-    {"decode", DECODE, "FILE: ids to text (- reads standard input)"},
     {"show", SHOW, "RUN: what a sample of its training is, as text; RUN is its folder or its config.toml"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -83,10 +79,12 @@ static const struct { // with options of their own
 } tools[] = {
     {"filter", "what quality rules would remove from a corpus, and why", prepare_filter},
     {"dedup", "exact and near duplicates, and pieces of an evaluation set", prepare_dedup},
+    {"encode", "text to ids, separated by spaces, on one line", prepare_tokenizer},
+    {"decode", "ids to text", prepare_tokenizer},
     {"tokenizer", "trains, tries, converts and times tokenizers", prepare_tokenizer},
 };
 enum { TOOLS = sizeof tools / sizeof *tools };
-#define NAMES "tokens, train-tokenizer, encode, decode, show, filter, dedup, tokenizer"
+#define NAMES "tokens, train-tokenizer, show, filter, dedup, encode, decode, tokenizer"
 
 // An option that another one leaves without effect is a misunderstanding.
 static void refuse_useless(const OptionSet *set)
@@ -150,10 +148,10 @@ static Options read_options(int argc, char **argv)
                .where = TOKENS),
         OPTION(SIZE, "--min-frequency", "N", "the fewest times that a merged pair is seen [1]", &o.least, .least = 1,
                .most = 1e15, .where = TOKENS | TRAIN),
-        OPTION(TEXT, "--tokenizer", "PATH", "a tokenizer to use (tokens: instead of training one): its folder, "
-               "tokenizer.json or SentencePiece *.model", &o.tokenizer, .where = TOKENS | ENCODE | DECODE),
+        OPTION(TEXT, "--tokenizer", "PATH", "a tokenizer to use instead of training one: its folder, "
+               "tokenizer.json or SentencePiece *.model", &o.tokenizer, .where = TOKENS),
         OPTION(TEXT, "--eot", "TOKEN", "the special token of --tokenizer that documents start with ["
-               TOKENIZER_EOT ", <|end_of_text|> or its eos_token]", &o.eot, .where = TOKENS | ENCODE),
+               TOKENIZER_EOT ", <|end_of_text|> or its eos_token]", &o.eot, .where = TOKENS),
         OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl, parquet or warc [auto]", &o.format,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--field", "NAME", "the field of JSONL, or column of Parquet, of the document [text]", &o.field,
@@ -165,15 +163,13 @@ static Options read_options(int argc, char **argv)
         OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error, not left out", &o.strict,
                .where = TOKENS | TRAIN),
         OPTION(SIZE, "--max-document", "MIB", "a longer line of JSONL is left out, a longer text is an error [64]",
-               &o.max_document, .least = 1, .most = CORPUS_MOST_MIB, .where = TOKENS | TRAIN | ENCODE | DECODE),
+               &o.max_document, .least = 1, .most = CORPUS_MOST_MIB, .where = TOKENS | TRAIN),
         OPTION(TEXT, "--dtype", "NAME", "of the shards: auto (by the vocabulary), uint16 or uint32 [auto]", &o.dtype,
                .where = TOKENS),
         OPTION(TEXT, "--shard-tokens", "N", "the most tokens in one shard [100000000]", &o.shard_tokens,
                .where = TOKENS),
         OPTION(TEXT, "--threads", "N", "to count words and encode with; 0: all; changes no byte of what is written [0]",
                &o.threads, .where = TOKENS | TRAIN),
-        OPTION(SWITCH, "--special", NULL, "encode the string of --eot in the text as that token", &o.special,
-               .where = ENCODE),
         OPTION(SIZE, "--sample", "N", "number of the first sample, as the run's messages have it [0]", &o.sample,
                .most = 1e15, .where = SHOW),
         OPTION(SIZE, "--count", "N", "how many [1]", &o.samples, .least = 1, .most = 1e9, .where = SHOW)};
@@ -183,7 +179,7 @@ static Options read_options(int argc, char **argv)
     set.where = o.command;
     snprintf(program, sizeof program, "prepare %s", argv[1]);
     size_t n_words = options_read(&set, argc - 1, argv + 1);
-    if (o.command & (ENCODE | DECODE | SHOW) && n_words) o.file = argv[2], n_words--;
+    if (o.command == SHOW && n_words) o.file = argv[2], n_words--;
     if (n_words)
         die_usage("%s: '%s': what is it? (options start with --, see --help)", program, argv[o.file ? 3 : 2]);
     refuse_useless(&set);
@@ -508,65 +504,6 @@ static int do_train_tokenizer(const Options *o)
     return 0;
 }
 
-// special: the string of the end-of-text token is that token.
-static void encode_text(Tokenizer *t, const char *text, size_t n, bool special, TokenIds *ids)
-{
-    size_t n_eot = 0;
-    const char *next, *eot = special ? tokenizer_decode(t, tokenizer_eot(t), &n_eot) : NULL;
-    while (special && (next = memmem(text, n, eot, n_eot))) {
-        tokenizer_encode(t, text, (size_t)(next - text), ids);
-        token_ids_push(ids, tokenizer_eot(t));
-        n -= (size_t)(next - text) + n_eot;
-        text = next + n_eot;
-    }
-    tokenizer_encode(t, text, n, ids);
-}
-
-static void decode_text(const Tokenizer *t, const char *path, const char *text, size_t n_text)
-{
-    const char *at = text; // 0-terminated
-    bool first = true;
-    for (long long number = 1;; number++) {
-        at += strspn(at, " \t\r\n");
-        if (at == text + n_text) break;
-        char *end;
-        errno = 0;
-        long long id = strtoll(at, &end, 10);
-        if (end == at || errno || id < 0 || id >= tokenizer_vocab_size(t) || !strchr(" \t\r\n", *end))
-            die("%s: number %lld, '%.*s': not a token id (0 to %d, separated by spaces)", path, number,
-                (int)strcspn(at, " \t\r\n") % 40, at, tokenizer_vocab_size(t) - 1);
-        at = end;
-        size_t n;
-        const char *bytes = (first ? tokenizer_decode_first : tokenizer_decode)(t, (int32_t)id, &n);
-        fwrite(bytes, 1, n, stdout);
-        first = tokenizer_is_special(t, (int32_t)id);
-    }
-}
-
-static int do_encode_or_decode(const Options *o)
-{
-    bool encode = o->command == ENCODE;
-    if (!o->tokenizer || !o->file)
-        die_usage("prepare %s: give --tokenizer DIR and a file (see --help)", encode ? "encode" : "decode");
-    size_t n;
-    CorpusOptions options = {.max_bytes = o->max_document << 20, .raise = "--max-document"};
-    char *text = corpus_read(o->file, &n, options);
-    Tokenizer *t = tokenizer_load(o->tokenizer);
-    if (o->eot || o->special) tokenizer_set_eot(t, o->eot, o->tokenizer);
-    if (encode) {
-        TokenIds ids = {0};
-        encode_text(t, text, n, o->special, &ids);
-        for (size_t i = 0; i < ids.n; i++) printf(i ? " %d" : "%d", ids.id[i]);
-        putchar('\n');
-        token_ids_free(&ids);
-    } else {
-        decode_text(t, o->file, text, n);
-    }
-    tokenizer_free(t);
-    free(text);
-    return 0;
-}
-
 // As train.c reads them: the order is a function of the configuration, and nothing of the run is needed but that.
 static int do_show(const Options *o)
 {
@@ -625,7 +562,10 @@ int main(int argc, char **argv)
         return 0;
     }
     for (int c = 0; argc > 1 && c < TOOLS; c++)
-        if (!strcmp(argv[1], tools[c].name)) return tools[c].run(argc - 1, argv + 1);
+        if (!strcmp(argv[1], tools[c].name)) {
+            int whole = strstr("encode decode", argv[1]) != NULL; // prepare_tokenizer takes the word as its command
+            return tools[c].run(argc - !whole, argv + !whole);
+        }
     Options o = read_options(argc, argv);
     if (!o.command) return do_recipe(argc, argv);
     Comm *world = launch_start(argv);
@@ -633,8 +573,7 @@ int main(int argc, char **argv)
     launch_stop(world);
     int status = o.command == TOKENS  ? do_tokens(&o)
                  : o.command == TRAIN ? do_train_tokenizer(&o)
-                 : o.command == SHOW  ? do_show(&o)
-                                      : do_encode_or_decode(&o);
+                                      : do_show(&o);
     free(o.input.word);
     return status;
 }

@@ -11,7 +11,7 @@
 // by its name (*.json, *.model), or a tiktoken rank file, whose pattern is --pattern. Inputs are files, plain, gzip or
 // zstd; "-" is standard input. A text file is taken as it is, with bytes that are not UTF-8. JSONL, Parquet and folders
 // are read as everywhere else (corpus.h), and each document is a text. Everything is held in memory. With --special the
-// string <|endoftext|> is that token; training leaves it out and starts a new text after it.
+// string of the tokenizer's end-of-text token is that token; training leaves <|endoftext|> out and starts a new text.
 #define _GNU_SOURCE // memmem
 #include "data/commands/prepare.h"
 #include "base/check.h"
@@ -32,6 +32,8 @@
 typedef struct {
     const char *tokenizer, *pattern, *out, *to, *vocab, *threads, *format, *field, *eot;
     bool special, raw, train_only;
+    const char *separator; // what --special looks for in the input
+    size_t n_separator;
     const char *const *input; // (n_inputs)
     size_t n_inputs, max_document, least; // max_document: MiB
 } Options;
@@ -42,7 +44,7 @@ static const char help[] =
 
 static Options parse(int argc, char **argv)
 {
-    Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto",
+    Options o = {.separator = TOKENIZER_EOT, .n_separator = strlen(TOKENIZER_EOT), .pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto",
                  .max_document = CORPUS_MIB, .least = 1};
     const char *command = argc > 1 ? argv[1] : "";
     enum { SOME = 1 }; // .where: the help text begins with the commands in which the option has an effect
@@ -68,7 +70,7 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--eot", "TOKEN", "encode convert: the special token that separates documents [the tokenizer's]",
                &o.eot, .where = SOME),
         OPTION(TEXT, "--threads", "N", "never changes the result [2]", &o.threads),
-        OPTION(SWITCH, "--special", NULL, TOKENIZER_EOT " in the input separates documents: the token, and not text",
+        OPTION(SWITCH, "--special", NULL, "the end-of-text token's string in the input separates documents: the token, and not text",
                &o.special),
         OPTION(SWITCH, "--raw", NULL, "encode decode: ids as int32, not as text", &o.raw, .where = SOME),
         OPTION(SWITCH, "--train-only", NULL, "bench: only training, and only with --threads", &o.train_only,
@@ -101,14 +103,13 @@ static void add_text(Input *in, const char *bytes, size_t n)
 }
 
 // Adds a text, or the texts between special tokens; `at` is freed with the input.
-static void add_buffer(Input *in, char *at, size_t n, bool special)
+static void add_buffer(Input *in, char *at, size_t n, const Options *o)
 {
-    size_t n_eot = strlen(TOKENIZER_EOT);
     in->buffer = words_grow(in->buffer, &in->cap_buffers, in->n_buffers + 1, sizeof *in->buffer);
     in->buffer[in->n_buffers++] = at;
-    for (char *next; special && (next = memmem(at, n, TOKENIZER_EOT, n_eot)); at = next + n_eot) {
+    for (char *next; o->special && (next = memmem(at, n, o->separator, o->n_separator)); at = next + o->n_separator) {
         add_text(in, at, (size_t)(next - at));
-        n -= (size_t)(next - at) + n_eot;
+        n -= (size_t)(next - at) + o->n_separator;
     }
     add_text(in, at, n);
 }
@@ -127,7 +128,7 @@ static void add_documents(Input *in, const char *path, const Options *o, SourceF
         char *text = malloc(doc.n_bytes + 1);
         if (!text) die("prepare tokenizer: no memory for a text of %zu bytes", doc.n_bytes);
         memcpy(text, doc.text, doc.n_bytes);
-        add_buffer(in, text, doc.n_bytes, o->special);
+        add_buffer(in, text, doc.n_bytes, o);
     }
     CorpusCounts c = corpus_counts(r);
     corpus_print(&c, stderr);
@@ -154,7 +155,7 @@ static Input read_input(const Options *o)
         }
         size_t n;
         char *text = corpus_read(path, &n, corpus_options(o, format));
-        add_buffer(&in, text, n, o->special);
+        add_buffer(&in, text, n, o);
     }
     return in;
 }
@@ -205,30 +206,31 @@ static void do_train(const Options *o, int threads)
     free_input(&in);
 }
 
-static void write_ids(const int32_t *id, size_t n, bool raw)
+static void write_ids(const TokenIds *ids, bool raw)
 {
-    if (raw) fwrite(id, sizeof *id, n, stdout);
-    else
-        for (size_t i = 0; i < n; i++) printf("%d ", id[i]);
+    if (raw) fwrite(ids->id, sizeof *ids->id, ids->n, stdout);
+    for (size_t i = 0; !raw && i < ids->n; i++) printf(i ? " %d" : "%d", ids->id[i]);
+    if (!raw) putchar('\n');
 }
 
-static void do_encode(const Options *o, int threads)
+static void do_encode(Options *o, int threads)
 {
     Tokenizer *t = load(o);
-    Input in = read_input(o);
-    TokenIds ids = {0};
+    if (o->special) tokenizer_need_eot(t, o->tokenizer);
     int32_t eot = tokenizer_eot(t);
+    if (o->special) o->separator = tokenizer_decode(t, eot, &o->n_separator);
+    Input in = read_input(o);
+    TokenIds ids = {0}, all = {0};
     size_t *end = malloc((in.n + 1) * sizeof *end);
     if (!end) die("prepare tokenizer: no memory for %zu texts", in.n);
-    if (o->special) tokenizer_need_eot(t, o->tokenizer);
     tokenizer_encode_texts(t, in.text, in.n, threads, &ids, end);
-    for (size_t i = 0; i < in.n; i++) {
-        if (i && o->special) write_ids(&eot, 1, o->raw);
-        size_t from = i ? end[i - 1] : 0;
-        write_ids(ids.id + from, end[i] - from, o->raw);
+    for (size_t i = 0, k = 0; i < in.n; i++) {
+        if (i && o->special) token_ids_push(&all, eot);
+        while (k < end[i]) token_ids_push(&all, ids.id[k++]);
     }
-    if (!o->raw) putchar('\n');
+    write_ids(&all, o->raw);
     free(end);
+    token_ids_free(&all);
     token_ids_free(&ids);
     free_input(&in);
     tokenizer_free(t);
