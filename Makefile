@@ -26,6 +26,7 @@
 ### make crash             kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
 ### make campaign          MINUTES=120 SEED=1: harm by chance, under scripts/run_forever.sh: signals, bits, NaN, full disks, damage
 ### make bench-ranks       4 and 8 ranks on these cores beside one process, in tokens a second
+### make steps             the nine programs of doc/steps.md, written to build/steps
 ### make bench-save        what saving every 20 steps beside training costs
 ### make crash-data        kill -9 a preparation of data at 50 random points, and one on several ranks: the same bytes
 ## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, all; NVCC=...)
@@ -127,6 +128,14 @@ $(B)/%: %.c $(LIB)
 $(B)/%: data/%.c $(LIB)
 	$(link)
 $(B)/%: dev/%.c $(LIB)
+	$(link)
+# Nine programs in one source (doc/steps.md).
+STEPS = $(addprefix $(B)/steps/,1_bigram 2_attention 3_adamw 4_bpe 5_threads 6_bf16 7_ddp 8_zero_tp 9_pipeline)
+steps: $(STEPS:=.c)
+$(STEPS:=.c): $(B)/steps/%.c: dev/steps/steps.c dev/steps/steps.awk
+	@mkdir -p $(@D)
+	@awk -v step=$(firstword $(subst _, ,$*)) -f dev/steps/steps.awk $< >$@
+$(STEPS): %: %.c $(LIB)
 	$(link)
 # Tests compile at -O0, in a third of the time; at -O2 those that compute much, or the same bits as the library.
 COMPUTES = attention contamination cp cp_model formats gemm gemm_bf16 muon narrow narrow_matmul ops precision systematic unit
@@ -323,5 +332,5 @@ FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
 .PHONY: all run test test-programs test-docs test-course test-hosts test-long asan-units asan-programs check asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-ranks bench-save parity \
-    layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs book \
+    steps layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs book \
     help clean FORCE

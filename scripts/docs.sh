@@ -83,15 +83,16 @@ gen_examples() { # of other programs
     done
 }
 
-# The trainer in steps: each file beside the one before, with the loss that its opening comment states.
+# The trainer in steps: each program beside the one before, with the loss that its opening comment states.
 gen_steps() {
     local name new chapters file before='' changed
+    make -s --no-print-directory B="$build" steps >&2
     echo '| step | what is new | lines | changed | loss after its steps | chapter |'
     echo '|---|---|---:|---:|---|---|'
     while IFS='|' read -r name new chapters; do
-        file=dev/steps/$name.c changed=
+        file=$build/steps/$name.c changed=
         [ -z "$before" ] || changed=$(diff "$before" "$file" | grep -c '^[<>]')
-        echo "| [$name](${up}$file) | $new | $(wc -l <"$file") | $changed |" \
+        echo "| $name | $new | $(wc -l <"$file") | $changed |" \
             "$(sed -nE 's|^// Loss: ([0-9.]* nats) per ([a-z]*) .*|\1/\2|p' "$file") | $chapters |"
         before=$file
     done <<'END'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test/test_steps.sh: the trainer in steps (dev/steps): each compiles, has 100 to 400 lines, and reaches the loss that
+# test/test_steps.sh: the trainer in steps (dev/steps/steps.c): each compiles, has 100 to 400 lines, and reaches the loss that
 # its opening comment states; ranks and stages have the bits of one process; the losses are those of build/train.
 # deeper: more ranks; whole runs, of all steps, in place of 40 steps; as build/train over 300 steps in place of 60
 set -u -o pipefail
@@ -20,8 +20,9 @@ check() { # NAME COMMAND...
     fi
 }
 
+make -s --no-print-directory B="$BUILD" steps || failed=1
 names=() programs=()
-for file in dev/steps/[0-9]*.c; do
+for file in "$BUILD"/steps/[0-9]_*.c; do
     name=$(basename "$file" .c)
     names+=("$name") programs+=("$BUILD/steps/$name")
 done
@@ -30,7 +31,7 @@ check 'the steps compile' make -s --no-print-directory B="$BUILD" "${programs[@]
 "$BUILD/stories" --bytes 300000 --out "$work" >"$work/log" || failed=1
 
 lines() {
-    wc -l dev/steps/[0-9]*.c | awk '$2 != "total" && ($1 < 100 || $1 > 400) { print; bad = 1 } END { exit bad }'
+    wc -l "$BUILD"/steps/[0-9]_*.c | awk '$2 != "total" && ($1 < 100 || $1 > 400) { print; bad = 1 } END { exit bad }'
 }
 check 'each has 100 to 400 lines' lines
 
@@ -43,7 +44,7 @@ reaches() { # NAME LOSS [STEPS]: the final loss
 }
 for name in "${names[@]}"; do
     [ -n "${TEST_LONG:-}" ] || [[ $name < 7 ]] || break # below they have the bits of 6_bf16
-    loss=$(sed -n 's|^// Loss: \([0-9.]*\) nats .*|\1|p' "dev/steps/$name.c") steps=40
+    loss=$(sed -n 's|^// Loss: \([0-9.]*\) nats .*|\1|p' "$BUILD/steps/$name.c") steps=40
     if [ -n "${TEST_LONG:-}" ] || [ "$name" = 1_bigram ]; then steps=''
     else
         case $name in
@@ -57,7 +58,7 @@ done
 
 # What counting pairs gives, then the transformer, its batches, its tokens: each below the one before, in nats a byte.
 descends() {
-    cat dev/steps/[1-4]_*.c | sed -n 's|^// Loss: .*counting gives \([0-9.]*\)\..*|\1|p; t; s|^// Loss: .* = \([0-9.]*\) nats per byte\..*|\1|p; t
+    cat "$BUILD"/steps/[1-4]_*.c | sed -n 's|^// Loss: .*counting gives \([0-9.]*\)\..*|\1|p; t; s|^// Loss: .* = \([0-9.]*\) nats per byte\..*|\1|p; t
         s|^// Loss: \([0-9.]*\) nats per byte .*|\1|p' | awk '{ print; bad = bad || (NR > 1 && $1 >= last); last = $1 } END { exit bad || NR != 4 }'
 }
 check 'each change of the method lowers the loss' descends
@@ -122,7 +123,7 @@ deeper check "9_pipeline, 2 stages, dp = 2: $steps losses of build/train" as_tra
 # A step has each sequence's sum begin at 0, and adds the sums in a tree.
 chain() { # without the tree
     sed '/^\/\/ The gradient of sequence i enters/,/^}$/d; /^\/\/ The whole gradient, of/,/^}$/d
-        /^ *tree_add(t, i);$/d; /^ *tree_finish(t, n);$/d' dev/steps/6_bf16.c >"$work/chain.c"
+        /^ *tree_add(t, i);$/d; /^ *tree_finish(t, n);$/d' "$BUILD/steps/6_bf16.c" >"$work/chain.c"
     make -s --no-print-directory B="$BUILD" "$BUILD/$work/chain" || return 1
     "$BUILD/$work/chain" "$work" "$steps" | losses >"$work/own" && as_trainer 1 8
 }
