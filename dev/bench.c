@@ -37,7 +37,7 @@
 #include "base/options.h"
 #include "net/model.h"
 #include "ops/gemm_bf16.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "train/optim.h"
 #include "train/run.h"
 #include "base/rng.h"

@@ -31,7 +31,7 @@
 #include "train/grads.h"
 #include "base/config.h"
 #include "ops/dev_cpu.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "dev/plan/plan.h"
 #include "dev/plan/plan_options.h"
 

@@ -252,7 +252,7 @@ measured+='|packing|precision|bench-ranks|zero-overlap|collectives-run|offload-m
 measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|bench-attention|scaling-measured|scaling-forms'
 measured+='|experts-bench|experts-stories'
 measured+='|journey-[a-z]+'
-gen_journey-one() { left_by journeys/one.md; } # scripts/journeys.sh
+gen_journey-one() { left_by journeys/one.md; } # the last command of doc/journeys.md
 # `make run` of all the preset's minutes, over; not a shorter one, which would make the README's block another run's.
 full_run() {
     grep -q "^$(grep '^minutes' scripts/presets/stories.toml)" runs/stories/config.toml 2>/dev/null && grep -q '"event":"end"' runs/stories/metrics.jsonl &&

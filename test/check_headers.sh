@@ -70,7 +70,7 @@ done
 # ---- 2: rooms
 awk '
     BEGIN {
-        split("base text ops comm record net ckpt train parallel models check", name, " ")
+        split("base text ops comm record narrow net ckpt train parallel models check", name, " ")
         for (i in name) order[name[i]] = i + 0 < 2 ? 0 : i + 0 < 6 ? 1 : i - 4
     }
     function room(path) { sub(/^src\//, "", path); return path ~ /^(data|dev)\// ? substr(path, 1, index(path, "/") - 1) : substr(path, 1, index(path, "/") - 1) }

@@ -4,7 +4,7 @@
 #define LAYOUT_CASE_H
 #include "ckpt_case.h"
 
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "base/rng.h"
 #include "parallel/tp.h"
 #include "parallel/zero.h"

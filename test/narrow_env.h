@@ -9,7 +9,7 @@
 #define NARROW_ENV_H
 #include "fixture.h"
 
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "ops_ref.h"
 
 enum { POOL = 4096, SMALL = 600, UNTOUCHED = 0x7fff }; // a NaN pattern that no rounding makes

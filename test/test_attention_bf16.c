@@ -8,7 +8,7 @@
 #include "ops/attn.h"
 #include "ops/dev_cpu.h"
 #include "ops/gemm_bf16.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 
 enum { MOST = 1 << 18 };
 

@@ -9,7 +9,7 @@
 #include "dev/check/comm_threads.h"
 #include "expect_die.h"
 #include "ops/attn.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "parallel/cp.h"
 
 #include <math.h>

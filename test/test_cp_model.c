@@ -4,7 +4,7 @@
 
 #include "dev/check/comm_threads.h"
 #include "expect_die.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "parallel/parts.h"
 #include "whole_case.h"
 

@@ -8,7 +8,7 @@
 #include "src/check/dev_check.h"
 
 #include "ops/dev_cpu.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "base/rng.h"
 
 #include <math.h>

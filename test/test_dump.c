@@ -7,7 +7,7 @@
 #include "dev/check/diff.h"
 #include "expect_die.h"
 #include "net/experts.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "parallel/parts.h"
 #include "ckpt/dump.h"
 #include "whole_case.h"

@@ -2,7 +2,7 @@
 // same bits as the dense ops have, in fp32 and narrow. Bounds, thread counts and derivatives are in test_ops.
 #include "fixture.h"
 
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "experts_ref.h"
 
 #include <sys/mman.h>

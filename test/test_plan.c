@@ -10,7 +10,7 @@
 #include "deeper.h"
 #include "src/check/account.h"
 #include "expect_die.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "dev/plan/plan.h"
 #include "parallel/ranks.h"
 #include "temp_dir.h"

@@ -32,7 +32,7 @@
 #include "fixture.h"
 
 #include "net/model.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "train/optim.h"
 #include "train/grads.h"
 

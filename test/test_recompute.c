@@ -4,7 +4,7 @@
 #include "deeper.h"
 #include "step_run.h"
 
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 
 static const struct {
     const char *name;

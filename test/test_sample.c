@@ -8,7 +8,7 @@
 #include "base/words.h"
 #include "net/sample.h"
 #include "ops/few_rows.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 
 #include <math.h>
 #include <stdbool.h>

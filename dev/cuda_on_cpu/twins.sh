@@ -18,7 +18,7 @@ twins_of() { # PROGRAM: C files. Of table only gpu_check.sh compiles them: where
     kernels) ls src/ops/{norm,elements,loss,updates}.c src/base/{formats,rng,check,clock}.c ;;
     attention_kernels) ls src/ops/attention.c src/base/{rng,check,clock}.c ;;
     ladder) ls src/base/{check,clock}.c ;;
-    table) ls src/ops/*.c src/check/dev_check*.c src/base/{check,clock,formats,params,rng}.c ;;
+    table) ls src/ops/*.c src/narrow/*.c src/check/dev_check*.c src/base/{check,clock,formats,params,rng}.c ;;
     esac
 }
 twin_objects() { # FOLDER PROGRAM: what compile_twins leaves

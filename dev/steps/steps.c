@@ -89,7 +89,7 @@
 // 6_bf16: half the memory for weights and activations, and activations of one block instead of all.
 //
 // New: bf16 storage. X is now 2 bytes: 8 bits of exponent, as fp32 has, and 8 bits of precision. Every op computes in
-// fp32 and rounds what it stores (src/ops/narrow.h). Weights are kept twice: fp32 masters, which the update changes,
+// fp32 and rounds what it stores (src/narrow/narrow.h). Weights are kept twice: fp32 masters, which the update changes,
 // and x_weight = round(master), which the ops read. A step of lr 3e-3 is often below half a unit of a bf16 weight, so
 // without masters it would be lost:  round(w + d) = w  when |d| < 2^-9 |w|.
 //
@@ -186,7 +186,7 @@
 //@ 5-9
 #include "ops/dev_cpu.h"
 //@ 6-9
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 //@ 4-9
 #include "text/dataset.h"
 //@ 4-6

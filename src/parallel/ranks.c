@@ -27,7 +27,7 @@
 
 #include "base/check.h"
 #include "comm/supervisor.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "parallel/parts.h"
 
 #include <stdio.h>

@@ -18,7 +18,7 @@
 #include "base/rng.h"
 #include "comm/supervisor.h"
 #include "ops/dev_cpu.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 
 #include <errno.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "ops/dev_cpu.h"
 #include "ops/dev_cuda.h"
 #include "ops/activation.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 #include "base/rng.h"
 
 #include <cstring>

@@ -23,7 +23,7 @@
 // Rejected: conversion inside each CPU op (every loop would exist three times); whole arrays widened at once (the
 // logits alone would take more than all weights); fp16 that saturates: overflow must become Inf, or the loss scaler
 // would not see it.
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"

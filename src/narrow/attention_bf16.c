@@ -24,7 +24,7 @@
 // same share of each product for a short tile as for a long one).
 #include "ops/attn.h"
 #include "ops/gemm_bf16.h"
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 
 #include "base/check.h"
 

@@ -5,7 +5,7 @@
 // of the size of an activation is ever written. A gradient of a weight is fp32, and its tiles are summed in place.
 //
 // Every element is one chain of gemm_bf16.h, so the grid of tiles changes no bits and may depend on the threads.
-#include "ops/narrow.h"
+#include "narrow/narrow.h"
 
 #include "base/check.h"
 #include "base/formats.h"
