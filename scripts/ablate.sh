@@ -3,7 +3,7 @@
 # with several seeds and prints a table, in markdown.
 #
 #   task        stories: the model of `make run` on its kind of corpus, with another seed than the one it is judged on.
-#               text: the model of `make run TEXT=...` on the first nine tenths of TEXT, of which the last tenth is the
+#               text: the preset text, on the first nine tenths of TEXT, of which the last tenth is the
 #               validation text. So nothing is tuned on a text that anything is judged on.
 #   equal time  the baseline trains STEPS steps (default: what 4 minutes of an idle machine give). Another variant
 #               trains STEPS times (baseline's seconds a step / its own), both measured in turns beforehand, on an idle

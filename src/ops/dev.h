@@ -317,8 +317,8 @@ struct Dev {
     // For each row of (R, C), with Euclidean norms: grad *= min(1, limit max(|weight|, least) / |grad|) (Brock et al.,
     // arXiv 2102.06171)
     void (*clip_units)(Dev *, float *grad, const float *weight, size_t R, size_t C, float limit, float least);
-    // Updates: each writes weight and its own state from grad, and zeroes grad. All fp32; nothing is stored
-    // in X here (the caller follows up with to_x). The state is zero before the first update.
+    // Updates: each writes weight and its own state from grad, and zeroes grad. All fp32; but for
+    // update's u.copy nothing is stored in X (the caller follows up with to_x). The state is zero before the first update.
     // Element by element, by the optimizer's rule (update_rules.h). m and v are its moments; NULL: it has none.
     void (*update)(Dev *, OptimName rule, float *weight, float *m, float *v, float *grad, size_t n, Update u);
     // AdamW with m and v in 8 bits: codes (n) and one scale for each block of UPDATE_BLOCK from the start

@@ -305,8 +305,10 @@ template <class E> void act_forward(Dev *dev, X *out, const X *pre, size_t n, Ac
 {
     bool whole = aligned(out, pre);
 #define VALUE(KIND, f) \
-    if (kind == KIND) elements<WIDE<E>>(dev_cuda(dev), n, whole, Act<E, f##_function>{ops_as<E>(out), ops_as<E>(pre)});
+    if (kind == KIND) \
+        return elements<WIDE<E>>(dev_cuda(dev), n, whole, Act<E, f##_function>{ops_as<E>(out), ops_as<E>(pre)});
     ACTIVATIONS(VALUE)
+    check(!"an activation with a row");
 }
 
 template <class E> void act_backward(Dev *dev, X *dpre, const X *dout, const X *pre, size_t n, ActKind kind)
@@ -314,9 +316,10 @@ template <class E> void act_backward(Dev *dev, X *dpre, const X *dout, const X *
     bool whole = aligned(dpre, dout, pre);
 #define SLOPE(KIND, f) \
     if (kind == KIND) \
-        elements<WIDE<E>>(dev_cuda(dev), n, whole, \
-                          ActBackward<E, f##_function>{ops_as<E>(dpre), ops_as<E>(dout), ops_as<E>(pre)});
+        return elements<WIDE<E>>(dev_cuda(dev), n, whole, \
+                                 ActBackward<E, f##_function>{ops_as<E>(dpre), ops_as<E>(dout), ops_as<E>(pre)});
     ACTIVATIONS(SLOPE)
+    check(!"an activation with a row");
 }
 
 template <class E> void swiglu_forward(Dev *dev, X *out, const X *gate_up, size_t N, size_t F)
