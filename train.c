@@ -366,8 +366,15 @@ static int train(Comm *world, int argc, char **argv)
     Devices devices = open_devices(&cfg, world);
     Link link[LINKS_KINDS];
     if (cfg.comm.measure) links_measure(world, link); // before comm.slow_alpha is in front of the ranks
-    run_open(&run, &cfg, devices.both ? devices.both : devices.own, ranks_join(&cfg, devices.ranks, 0));
-    if (run_wants_timing(&run)) run_reset(&run, time_steps(&run));
+    Dev *dev = devices.both ? devices.both : devices.own;
+    run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
+    if (run_wants_timing(&run)) { // and begins anew: nothing of the updates that were timed is left
+        run_plan(&run, time_steps(&run));
+        cfg = run.cfg;
+        run_close(&run), ranks_part(&run.replicas);
+        run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
+        run_wants_timing(&run);
+    }
     run_begin(&run);
     add_observers(&run);
     launch_places(world, stdout);

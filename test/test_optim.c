@@ -188,29 +188,6 @@ TEST(test_storage_copy_is_renewed)
     }
 }
 
-TEST(test_reset)
-{
-    for (int name = 0; name < OPTIM_NAMES; name++) {
-        Case c, fresh;
-        case_open(&c, (OptimName)name, 1);
-        case_open(&fresh, (OptimName)name, 1);
-        case_fill(&c, 3);
-        optim_step(&c.optim, &c.model, 0.1);
-        memcpy(c.model.weights, fresh.model.weights, c.n * sizeof(float));
-        optim_reset(&c.optim, &c.model);
-        assert_int_equal(c.optim.step, 0);
-        for (uint32_t step = 1; step <= 2; step++) {
-            case_fill(&c, step);
-            case_fill(&fresh, step);
-            optim_step(&c.optim, &c.model, 0.1);
-            optim_step(&fresh.optim, &fresh.model, 0.1);
-        }
-        expect_same(&c, &fresh);
-        case_close(&c);
-        case_close(&fresh);
-    }
-}
-
 // ---- bytes
 
 // Counted by hand from case_params: P elements; matrices 35, 15, 66, 4270, 70, 64, 45; vectors 13, 1, 4097, 5.

@@ -308,16 +308,17 @@ minutes() {
 minutes_kept() {
     local n scored file=$runs/kept/metrics.jsonl
     sed '/^eval_every/d; /^decay_steps/d; /^sample_every/d; /^tokens = 1000$/d' "$work/gpt.toml" >"$work/paced.toml"
-    train paced kept --run.steps=0 --run.minutes=0.03 --eval.stride=1 # scoring all would take longer than that
+    local experts=(--model.experts=4 --moe.balance=bias --model.activation=swiglu) # whose biases the updates that are timed move
+    train paced kept --run.steps=0 --run.minutes=0.03 "${experts[@]}" --eval.stride=1 # scoring all would take longer
     scored=$(sed -n '/^\[eval\]/,/^\[/s/^tokens = \(.*\)  # derived/\1/p' "$runs/kept/config.toml")
     [ "$scored" -gt 0 ]
     n=$(value train step "$file" | tail -n 1)
     [ "$(value pace steps "$file" | tail -n 1)" = "$n" ]
     value val step "$file" | awk 'END { exit NR < 1 || NR > 9 }' # at the tenths; a slow step may pass several
-    train paced kept --run.steps=0 --run.minutes=0.05 --ckpt.resume=true --eval.stride=1
+    train paced kept --run.steps=0 --run.minutes=0.05 --ckpt.resume=true "${experts[@]}" --eval.stride=1
     grep -q "^tokens = $scored  # derived" "$runs/kept/config.toml"
     less "$n" "$(value train step "$file" | tail -n 1)"
-    train paced again --run.steps=0 --run.minutes=0.05 --run.pace="$file" --run.peak=0.001 --eval.tokens="$scored"
+    train paced again --run.steps=0 --run.minutes=0.05 --run.pace="$file" --run.peak=0.001 --eval.tokens="$scored" "${experts[@]}"
     same_state kept again "$(value train step "$file" | tail -n 1)"
     value train mfu "$runs/again/metrics.jsonl" | awk '$1 > 1 { exit 1 }' # whatever the peak was thought to be
 }

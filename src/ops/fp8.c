@@ -69,7 +69,8 @@ static void keep_word(Fp8 *fp8, const char *word, size_t length)
 void fp8_set_sites(Fp8 *fp8, const Params *params, const char *keep)
 {
     size_t n = (size_t)params->n_rows;
-    check(!fp8->on);
+    free(fp8->on), free(fp8->amax), free(fp8->now);
+    fp8->bad = false;
     fp8->params = params;
     fp8->changes++;
     fp8->n_sites = params->n_rows;

@@ -62,22 +62,6 @@ static void give_back(const Optim *o, int k, bool dirty)
     if (o->weights.lend) o->weights.give_back(o->weights.self, k, dirty);
 }
 
-void optim_reset(Optim *o, Model *model)
-{
-    for (int s = 0; s < o->kind->n_states; s++)
-        if (o->state[s].n_bytes) model->dev->zero(model->dev, o->state[s].data, o->state[s].n_bytes);
-    for (int k = 0; o->store.lend && k < o->n_ranges; k++) {
-        Lent lent = borrow(o, model, k);
-        for (int s = 0; s < o->kind->n_states; s++) {
-            size_t n_bytes;
-            optim_place_of(o, optim_table(o, model), k, s, &n_bytes);
-            if (n_bytes) updater(o, model)->zero(updater(o, model), lent.state[s], n_bytes);
-        }
-        give_back(o, k, true);
-    }
-    o->step = 0;
-}
-
 // ---- the rows of a range
 
 // Whether an update may begin or end at element `at` of a row.

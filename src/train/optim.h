@@ -132,8 +132,6 @@ Optim optim_create(const Model *model, OptimSettings set);
 Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place);
 // Frees the table of ranges; the arrays are the memory allocator's (Mem), the store is its maker's.
 void optim_free(Optim *optim);
-// Back to zero state, as if no update had been made.
-void optim_reset(Optim *optim, Model *model);
 // One update from model->grads, which it leaves zeroed; x_weights are renewed. Matrices decay, vectors do not
 // (the table says which). Returns the global norm of the scaled gradient before clipping (Pascanu et al., arXiv
 // 1211.5063); when it is not finite, nothing is updated, the gradients are zeroed and the norm is returned as

@@ -410,27 +410,20 @@ static void make_dirs(const char *path)
     }
 }
 
-static void reset_scaler(Run *run)
-{
-    const Config *cfg = &run->cfg;
-    bool fp16 = cfg->numerics.dtype == CONFIG_DTYPE_FP16;
-    run->scales.scaler = fp16 ? grads_scaler_create((float)cfg->numerics.loss_scale, (int)cfg->numerics.loss_growth)
-                              : grads_scaler_none();
-}
-
 static void build_model(Run *run)
 {
     const Config *cfg = &run->cfg;
     if (run->replicas.rank == 0) doing("making the model");
     run_allocate(run);
     replicas_init_weights(&run->replicas, (uint64_t)cfg->run.seed);
-    reset_scaler(run);
+    bool fp16 = cfg->numerics.dtype == CONFIG_DTYPE_FP16;
+    run->scales.scaler = fp16 ? grads_scaler_create((float)cfg->numerics.loss_scale, (int)cfg->numerics.loss_growth)
+                              : grads_scaler_none();
     Fp8 *fp8 = run->scales.fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8 ? run->dev->fp8 : NULL;
     if (fp8) fp8_set_sites(fp8, &run->model->params, cfg->numerics.fp8_keep);
     run->monitor = monitor_create((size_t)cfg->monitor.window, cfg->monitor.skip_z, cfg->monitor.max_skips);
     set_rules(run);
     phases_begin(&run->phases, run->model, run->replicas.world);
-    run_measure_peak(run);
     if (!run->model->shape.experts.n) return;
     run->loads = loads_create(&run->model->shape);
     loads_tell(&run->loads, run->model);
@@ -508,17 +501,9 @@ static void limit_evaluation(Run *run, double seconds_a_step)
         config_set_derived(cfg, "eval.tokens", tokens);
 }
 
-void run_reset(Run *run, double seconds_a_step)
+void run_plan(Run *run, double seconds_a_step)
 {
     Config *cfg = &run->cfg;
-    size_t n;
-    float *amax = run->scales.fp8 ? fp8_state(run->scales.fp8, &n) : NULL;
-    optim_reset(&run->optim, run->model);
-    replicas_init_weights(&run->replicas, (uint64_t)cfg->run.seed);
-    if (amax) memset(amax, 0, n * sizeof *amax);
-    reset_scaler(run);
-    monitor_reset(&run->monitor);
-    run->seconds = 0;
     double most = (double)(CONFIG_LARGEST / cfg->batch.tokens);
     long steps = (long)fmin(60 * cfg->run.minutes / seconds_a_step, most);
     config_set_derived(cfg, "run.steps", steps > 0 ? steps : 1);
@@ -542,8 +527,8 @@ static void config_path(const Run *run, char path[700])
 bool run_wants_timing(Run *run)
 {
     Config *cfg = &run->cfg;
-    run->paced = cfg->run.steps == 0 && cfg->run.minutes > 0;
-    if (!run->paced) return false;
+    run->paced = cfg->run.minutes > 0 && (!cfg->run.steps || !config_is_set(cfg, "run.steps"));
+    if (!run->paced || cfg->run.steps) return false; // run_plan has been here
     if (*cfg->run.pace) pace_read(&run->pace, cfg->run.pace);
     if (newest_step(run) < 0) {
         if (run->pace.recorded) config_set_derived(cfg, "run.steps", run->pace.recorded[0].steps), config_resolve(cfg);
@@ -607,6 +592,7 @@ void run_begin(Run *run)
     if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->replicas.rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
     if (step >= 0) run->first_step = step;
+    run_measure_peak(run);
     begin_pace(run);
     watch(run);
     if (run->replicas.rank) return;

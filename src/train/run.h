@@ -189,10 +189,10 @@ void run_allocate(Run *run);
 void run_free(Run *run); // gives back what run_allocate made
 // Opens the data, makes the run's directory, builds the model. Dies with one line when anything is wrong.
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas);
-// Whether run.minutes decides how many steps there are, and they have to be timed; then run_reset puts the model back
-// to its start.
+// Whether run.minutes decides how many steps there are, and they have to be timed; then run_plan sets what follows from
+// that in run->cfg: run.steps, eval.tokens.
 bool run_wants_timing(Run *run);
-void run_reset(Run *run, double seconds_a_step);
+void run_plan(Run *run, double seconds_a_step);
 // run.minutes, after update `step`: plans the run's length again; the tenth that was just over, 0: none. Collective.
 int run_pace(Run *run, long step, double seconds);
 void run_pace_loaded(Run *run); // run->pace_state is a checkpoint's
