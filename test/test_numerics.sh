@@ -282,6 +282,17 @@ diagnostics() {
         <(value train grad_norm "$runs/alone/metrics.jsonl") | awk '{ print (4 * $1 * $1 - $2 * $2) / 3 }')" 0.001
 }
 
+# What looks on changes nothing and stops nothing: the noise scale in fp8, and of a batch whose rest has no targets; the
+# dump after a rollback; a validation text that is shorter than the context, in deterministic mode.
+looked_at() {
+    brief gpt alone8 --run.steps=6 --batch.micro=1 --numerics.dtype=fp8
+    brief gpt seen8 --run.steps=6 --batch.micro=1 --numerics.dtype=fp8 --run.noise_every=3
+    cmp "$(weights alone8 6)" "$(weights seen8 6)"
+    brief gpt screened --run.steps=40 --batch.tokens=64 --batch.micro=1 --data.max_repeat=0.08 --run.noise_every=1
+    brief gpt back --run.steps=12 --run.save_every=4 --monitor.rollback_at=7 --run.dump=10
+    brief gpt short --run.steps=2 --numerics.deterministic=true --eval.tokens=31
+}
+
 # Measuring an op does not change what it computes: the loss that is printed is the same with a table of ops.
 measured_ops() {
     local loss='$2 ~ /^ stories/ { print $11 }' plain
@@ -305,6 +316,7 @@ deeper passes 'every optimizer: the same' optimizers_resume
 passes 'compressed activations' compressed
 deeper passes 'the dumped gradient of fp16 is near that of fp32' fp16_dump_is_near
 passes 'norms by tensor and the noise scale' diagnostics
+passes 'what looks on changes nothing' looked_at
 passes 'wrong settings' mistakes
 passes 'a document mask without documents' no_end_of_text
 deeper passes 'resuming with another optimizer, ramp or history' resume_of_another

@@ -22,13 +22,24 @@
 #include <math.h>
 #include <stdlib.h>
 
-// Fills one window ending at target `end` with those up to `scored` masked.
+size_t eval_row_tokens(const Model *model, size_t n, size_t T)
+{
+    enum { GRAIN = 16 }; // deterministic mode adds in 16 blocks (cp.h)
+    size_t share = 2 * model_sharers(model) * model->acts.sharers, unit = GRAIN;
+    while (unit % share) unit += GRAIN;
+    n = (n + unit - 1) / unit * unit;
+    return n < T ? n : T;
+}
+
+// Fills one window ending at target `end` with those up to `scored` masked. A set that is shorter than a window has
+// nothing behind its end.
 static void fill_window(const Dataset *val, int64_t scored, int64_t end, size_t T, int32_t *token, int32_t *target)
 {
-    int64_t start = end - (int64_t)T;
-    dataset_span(val, start, (int64_t)T, token);
-    dataset_span(val, start + 1, (int64_t)T, target);
+    int64_t start = end > (int64_t)T ? end - (int64_t)T : 0, n = end - start;
+    dataset_span(val, start, n, token);
+    dataset_span(val, start + 1, n, target);
     for (int64_t t = 0; t < scored - start; t++) target[t] = -1;
+    for (int64_t t = n; t < (int64_t)T; t++) token[t] = 0, target[t] = -1;
 }
 
 // Everything about one evaluation.
@@ -68,7 +79,8 @@ static void run_batch(const Eval *e, Model *model, const EvalForward *forward, s
     }
     if (B == 0) {
         B = 1;
-        fill_window(e->val, (int64_t)T, (int64_t)T, T, e->token, e->target);
+        int64_t end = (int64_t)T < e->n ? (int64_t)T : e->n;
+        fill_window(e->val, end, end, T, e->token, e->target);
     }
     if (e->pos) packing_positions(e->token, B, T, e->eot, e->pos, e->first, NULL);
     eval_losses(model, forward, &(EvalBatch){e->token, e->pos, e->target, e->pos ? e->first : NULL, B, T});
@@ -115,12 +127,12 @@ EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t st
     int64_t n = dataset_tokens(val) - 1;
     if (tokens > 0 && tokens < n) n = tokens;
     if (n < 1) die("validation set: %lld tokens, 2 are the least", (long long)dataset_tokens(val));
-    if ((int64_t)T > n) T = (size_t)n;
+    if ((int64_t)T > n) T = eval_row_tokens(model, (size_t)n, T);
     if (stride < 1 || stride > (int64_t)T) stride = (int64_t)T;
     int32_t *token = malloc(4 * B * T * sizeof *token);
     if (!token) die("evaluation: no memory for %zu tokens", B * T);
     Eval e = {.val = val, .n = n, .stride = stride, .B = B, .T = T, .eot = eot, .token = token,
-              .n_windows = 1 + (size_t)((n - (int64_t)T + stride - 1) / stride),
+              .n_windows = n > (int64_t)T ? 1 + (size_t)((n - (int64_t)T + stride - 1) / stride) : 1,
               .target = token + B * T, .pos = eot >= 0 ? token + 2 * B * T : NULL, .first = token + 3 * B * T};
     double error, sum = sum_windows(&e, model, ranks, &error);
     free(token);

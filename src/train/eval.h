@@ -38,6 +38,9 @@ typedef struct {
 // One forward: the losses of a batch, for model_sum_losses. forward NULL, or all zero: by the model itself.
 void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *batch);
 
+// The tokens of a row that has n to score: a multiple of what deterministic mode and ranks that share a sequence need,
+// at most T.
+size_t eval_row_tokens(const Model *model, size_t n, size_t T);
 // Scores the first `tokens` targets of the set (0: all), in windows of T tokens that move on by `stride`
 // (1..T). Every target is scored exactly once; from the second window on, each has at least T - stride
 // tokens before it. B windows at a time. token_bytes (V) as in dataset_text_bytes; NULL: bits per byte

@@ -200,12 +200,13 @@ static void noise_loaded(void *self, Run *run, long step, int64_t all)
     s->squares = norm * norm;
     optim_drop(run->model);
     if (run->loads.E) loads_step(&run->loads, run->model, &run->replicas, false); // these slots do not count
+    if (run->scales.fp8) fp8_step_begin(run->scales.fp8);                         // nor do these magnitudes
 }
 
 static void noise_gradients(void *self, Run *run, long step, const StepResult *r)
 {
     NoiseState *s = self;
-    if (!s->valid) return;
+    if (!s->valid || s->valid >= r->valid) return; // the rest of the batch has no targets
     grads_noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
     run->noise_scale = grads_noise_scale(&s->noise);
     progress_note(run->progress, "noise    step %ld: B_simple %.4g tokens (tr Sigma %.4g, |G|^2 %.4g; this batch %zu)",
@@ -348,7 +349,7 @@ static void dump_loaded(void *self, Run *run, long step, int64_t rows)
     DumpState *d = self;
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;
-    RampStep batch = schedule_ramp_at(&run->ramp, step);
+    RampStep batch = run_samples(run, step);
     if (step + 1 != cfg->run.dump) return;
     replicas_describe(&run->replicas, d->layout, sizeof d->layout);
     if (cfg->numerics.deterministic) strncat(d->layout, ", deterministic", sizeof d->layout - strlen(d->layout) - 1);

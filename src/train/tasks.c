@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRAIN = 16 }; // rows are padded to a multiple of so many tokens; deterministic mode adds in 16 blocks (cp.h)
 
 // ---- tokens
 
@@ -115,23 +114,14 @@ static void list_requests(Scoring *s, const Tasks *t)
     qsort(s->list, s->n, sizeof *s->list, by_length);
 }
 
-// The tokens of a row that holds n + 1: a multiple of GRAIN and of what ranks that share a sequence need, at most T.
-static size_t row_tokens(const Scoring *s, size_t n)
-{
-    size_t share = 2 * model_sharers(s->model) * s->model->acts.sharers, unit = GRAIN;
-    while (unit % share) unit += GRAIN;
-    n = (n + unit - 1) / unit * unit;
-    return n < s->T ? n : s->T;
-}
-
 // The first request after the batch that begins with `first`, and the tokens of its rows. All rows of a batch are as
 // long as each would be alone, so the bits of a row (deterministic mode cuts it into blocks) depend on its request
 // only, not on how many rows a batch of this layout holds.
 static size_t batch_end(const Scoring *s, size_t first, size_t *T)
 {
-    *T = row_tokens(s, first < s->n ? s->list[first].choice->n - 1 : 1);
+    *T = eval_row_tokens(s->model, first < s->n ? s->list[first].choice->n - 1 : 1, s->T);
     size_t rows = model_sharers(s->model) > 1 ? s->model->max_batch : s->most / *T, last = first;
-    while (last < s->n && last < first + rows && row_tokens(s, s->list[last].choice->n - 1) == *T) last++;
+    while (last < s->n && last < first + rows && eval_row_tokens(s->model, s->list[last].choice->n - 1, s->T) == *T) last++;
     return last;
 }
 
