@@ -200,7 +200,6 @@ static long loop(Run *run, bool *stopped)
         if (*harmed == MAX_SKIPPED)
             die("step %ld: %ld updates in a row had no finite loss and gradient norm (try a lower --optim.lr)", step,
                 *harmed);
-        if (r.verdict.action == MONITOR_ROLLBACK) continue; // there was nothing to go back to
         report_step(run, step, &r);
         int tenth = run_pace(run, step, r.seconds);
         if (step >= run->last_step) break;

@@ -165,8 +165,8 @@ static MonitorVerdict judge(const Monitor *m, const double value[MONITOR_SIGNALS
         worst = (MonitorVerdict){.action = r->on_clip, .reason = MONITOR_CLIP, .signal = MONITOR_GRAD_NORM,
                                  .value = value[MONITOR_GRAD_NORM], .z = value[MONITOR_GRAD_NORM] / r->clip,
                                  .mean = r->clip};
-    if (worst.action == MONITOR_SKIP && !(*m->skips < (double)m->max_skips))
-        worst.reason = MONITOR_NEW_LEVEL, worst.action = MONITOR_ACCEPT;
+    if (worst.action >= MONITOR_SKIP && !(*m->skips < (double)m->max_skips))
+        worst.level_of = worst.reason, worst.reason = MONITOR_NEW_LEVEL, worst.action = MONITOR_ACCEPT;
     return worst;
 }
 
@@ -226,7 +226,8 @@ const char *monitor_advice(MonitorVerdict v)
 
 void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_text)
 {
-    const char *name = signal_name[v.signal];
+    const char *name = signal_name[v.signal], *level = v.reason == MONITOR_NEW_LEVEL ? ", as were those before it" : "";
+    if (*level) v.reason = v.level_of;
     if (v.reason == MONITOR_NOT_FINITE) {
         snprintf(text, n_text, "%s %g", name, isnan(v.value) ? NAN : v.value); // without a NaN's sign
         return;
@@ -237,12 +238,12 @@ void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_te
         return;
     }
     if (v.reason == MONITOR_RATIO) {
-        snprintf(text, n_text, "%s %.4g is %.3g times the mean of the last %zu steps, %.4g", name, v.value, v.z,
-                 m->window, v.mean);
+        snprintf(text, n_text, "%s %.4g is %.3g times the mean of the last %zu steps, %.4g%s", name, v.value,
+                 v.z, m->window, v.mean, level);
         return;
     }
     if (v.reason == MONITOR_CLIP) {
-        snprintf(text, n_text, "%s %.4g is %.3g times optim.clip, %.4g", name, v.value, v.z, v.mean);
+        snprintf(text, n_text, "%s %.4g is %.3g times optim.clip, %.4g%s", name, v.value, v.z, v.mean, level);
         return;
     }
     if (v.reason == MONITOR_DRILL) {
@@ -253,7 +254,7 @@ void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_te
     if (v.signal == MONITOR_LOSS) snprintf(spread, sizeof spread, "%.4g (%.2g each)", v.mean, v.std);
     else snprintf(spread, sizeof spread, "%.4g (a factor of %.3g each)", exp(v.mean), exp(v.std));
     snprintf(text, n_text, "%s %.4g is %.3g standard deviations above the mean of the last %zu steps, %s%s", name,
-             v.value, v.z, m->window, spread, v.reason == MONITOR_NEW_LEVEL ? ", as were those before it" : "");
+             v.value, v.z, m->window, spread, level);
 }
 
 // ---- where the first number that is not finite came from

@@ -31,6 +31,7 @@ typedef struct {
     MonitorSignal signal;
     double value;        // as monitor_judge got it; of a plateau the improvement, 0.01: one percent
     double z, mean, std; // z = (value or its log - mean) / std; all 0 while there is no full window
+    MonitorReason level_of; // of a new level: why the values before it were skipped
 } MonitorVerdict;
 
 enum { MONITOR_LEVELS = 3, MONITOR_PROGRESS = 3 };

@@ -339,6 +339,7 @@ long run_rollback(Run *run, long step, const StepResult *r)
     if (to < 0) {
         progress_event(run->progress, METRICS_SKIP, step,
                        "%s: no checkpoint to go back to (see run.save_every): weights left as they were", r->why);
+        if (r->verdict.reason != MONITOR_NOT_FINITE) *run->monitor.skips += 1; // of monitor.max_skips
         return step;
     }
     if (run->replicas.rank == 0) remove_later(run, to);
