@@ -132,6 +132,8 @@ TEST_IN_DIR(test_written_file_reads_back)
     config_write(&cfg, in_dir("a.toml"));
     config_defaults(&again);
     config_load_file(&again, in_dir("a.toml"));
+    assert_true(again.run.minutes == 0.1 && again.run.steps == 0); // a length that was derived is derived again
+    config_set_derived(&again, "run.steps", 33);
     config_resolve(&again);
     assert_same_values(&cfg, &again, "written and read");
     assert_true(cfg.optim.min_lr == again.optim.min_lr && cfg.optim.eps == again.optim.eps);

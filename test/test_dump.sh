@@ -136,7 +136,7 @@ measuring_is_not_dumped() {
     [ -s "$runs/minutes/account.json" ]
     [ ! -e "$(dump minutes)" ]
     train gpt minutes --run.steps=0 --run.minutes=0.05 --run.stop_at=2 --run.dump=2 --ckpt.resume=true
-    train gpt straight --run.steps="$(sed -n 's/^steps = \([0-9]*\).*/\1/p' "$runs/minutes/config.toml")" --run.stop_at=2 --run.dump=2
+    train gpt straight --run.steps="$(value start steps "$runs/minutes/metrics.jsonl")" --run.stop_at=2 --run.dump=2
     cmp "$(dump minutes)" "$(dump straight)"
 }
 

@@ -131,7 +131,7 @@ fp8_resumes() { # the history of 4 steps is full before the stop, and its last r
 fp8_measured() {
     local steps
     brief gpt fp8-minutes --run.steps=0 --run.minutes=0.05 --run.stop_at=2 --numerics.dtype=fp8
-    steps=$(sed -n 's/^steps = \([0-9]*\).*/\1/p' "$runs/fp8-minutes/config.toml")
+    steps=$(value start steps "$runs/fp8-minutes/metrics.jsonl")
     brief gpt fp8-steps --run.steps="$steps" --run.stop_at=2 --numerics.dtype=fp8
     cmp "$(weights fp8-minutes 2)" "$(weights fp8-steps 2)"
 }

@@ -291,17 +291,15 @@ saves_beside_training() {
 # ---- run.minutes: measuring leaves no trace; the length is kept, can be repeated to the bit, and grows with the minutes
 
 minutes() {
-    local n file=$runs/minutes/config.toml
+    local n
     train gpt minutes --run.steps=0 --run.minutes=0.2 --run.stop_at=3
-    n=$(sed -n 's/^steps = \([0-9]*\).*/\1/p' "$file")
+    n=$(value start steps "$runs/minutes/metrics.jsonl")
     [ "$n" -gt 6 ]
-    value start steps "$runs/minutes/metrics.jsonl" | cmp - <(echo "$n")
     sed 's/^\[run\]/&\nminutes = 500/' "$work/gpt.toml" >"$work/both.toml" # steps that are given win
     train both minutes-straight --run.steps="$n" --run.stop_at=3
     [ "$(value pace steps "$runs/minutes-straight/metrics.jsonl" | wc -l)" = 0 ]
     same_state minutes minutes-straight 3
     train gpt minutes --run.steps=0 --run.minutes=500 --run.stop_at=6 --ckpt.resume=true
-    grep -q "^steps = $n\b" "$file"
     value resume steps "$runs/minutes/metrics.jsonl" | cmp - <(echo "$n")
 }
 
@@ -310,15 +308,21 @@ minutes_kept() {
     sed '/^eval_every/d; /^decay_steps/d; /^sample_every/d; /^tokens = 1000$/d' "$work/gpt.toml" >"$work/paced.toml"
     local experts=(--model.experts=4 --moe.balance=bias --model.activation=swiglu) # whose biases the updates that are timed move
     train paced kept --run.steps=0 --run.minutes=0.03 "${experts[@]}" --eval.stride=1 # scoring all would take longer
-    scored=$(sed -n '/^\[eval\]/,/^\[/s/^tokens = \(.*\)  # derived/\1/p' "$runs/kept/config.toml")
+    scored=$(value start eval_tokens "$file")
     [ "$scored" -gt 0 ]
+    cp "$runs/kept/config.toml" "$work/template.toml"
+    train template template --run.stop_at=1 # a run of as many minutes
+    grep -q '^minutes = 0.03 ' "$runs/template/config.toml"
+    sed '/^minutes/d' "$work/template.toml" >"$work/steps.toml"
+    train steps template-steps --run.steps=7
+    grep -q '^# decay_steps = 7  # derived' "$runs/template-steps/config.toml"
     n=$(value train step "$file" | tail -n 1)
     [ "$(value pace steps "$file" | tail -n 1)" = "$n" ]
     value val step "$file" | awk 'END { exit NR < 1 || NR > 9 }' # at the tenths; a slow step may pass several
     train paced kept --run.steps=0 --run.minutes=0.05 --ckpt.resume=true "${experts[@]}" --eval.stride=1
-    grep -q "^tokens = $scored  # derived" "$runs/kept/config.toml"
+    [ "$(value resume eval_tokens "$file")" = "$scored" ]
     less "$n" "$(value train step "$file" | tail -n 1)"
-    train paced again --run.steps=0 --run.minutes=0.05 --run.pace="$file" --run.peak=0.001 --eval.tokens="$scored" "${experts[@]}"
+    train paced again --run.steps=0 --run.minutes=0.05 --run.pace="$file" --run.peak=0.001 "${experts[@]}"
     same_state kept again "$(value train step "$file" | tail -n 1)"
     value train mfu "$runs/again/metrics.jsonl" | awk '$1 > 1 { exit 1 }' # whatever the peak was thought to be
 }

@@ -866,7 +866,11 @@ static void write_key(FILE *out, const Config *cfg, const ConfigKey *key, const 
     int needed;
     // A preset's values follow, so the file depends on no other; how this process began is none of the next run's.
     bool comment = !strcmp(key->name, "model.preset") || !strcmp(key->name, "ckpt.resume");
-    bool effect = config_table_has_effect(key, cfg, &needed);
+    bool effect = config_table_has_effect(key, cfg, &needed) ||
+                  (cfg->origin[needed].source == CONFIG_DERIVED && !strcmp(TABLE[needed].name, "run.steps"));
+    // What follows from the run's length, so that a run that begins from this file may have another.
+    static const char *const length[] = {"run.steps", "eval.tokens", "optim.decay_steps"};
+    for (int i = 0; i < 3; i++) comment |= origin->source == CONFIG_DERIVED && !strcmp(key->name, length[i]);
     config_table_format(key, cfg, value, sizeof value);
     fprintf(out, "%s%s = ", !effect || !key->def || comment ? "# " : "", strchr(key->name, '.') + 1);
     if (key->type == CONFIG_STRING || key->type == CONFIG_CHOICE) write_string(out, value);

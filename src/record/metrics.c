@@ -67,6 +67,7 @@ static const struct {
     FIELD(text, STRING, START | TEXT | EXPERTS),
     FIELD(params, COUNT, START),
     FIELD(steps, COUNT, START | PACE),
+    FIELD(eval_tokens, BYTES, START),
     FIELD(batch_tokens, COUNT, START),
     FIELD(tokens, COUNT, TRAIN | VAL | SET | TASK | EXPERTS),
     FIELD(loss, NUMBER, TRAIN),

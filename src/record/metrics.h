@@ -48,6 +48,7 @@ typedef struct {
     bool floor_is_bound;                 // the floor is a proven upper bound of the entropy
     double seconds;                      // training time so far, evaluation and saving left out
     int64_t params, steps, batch_tokens; // of the whole run
+    int64_t eval_tokens;                 // of run.minutes: how many are scored, where not all
     const char *name, *text;
     int64_t items;                       // of a benchmark task (tasks.h), and its figures
     double acc, acc_norm, acc_token, centred, perplexity;

@@ -21,6 +21,7 @@ typedef struct {
     const char *name, *model; // the run's name; the model in a few words, "GPT, 6 layers x 192 channels"
     int64_t params, batch_tokens;
     int64_t steps;      // of the whole run; > 0
+    int64_t eval_tokens; // as in metrics.h
     int64_t first_step; // updates done before: 0 for a new run, n when resumed from the checkpoint of step n
     int64_t log_every;  // train lines of metrics.jsonl: every so many steps (0 means 1)
     double floor_loss, floor_bpb; // nats per token, bits per byte; 0: not known

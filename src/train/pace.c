@@ -61,6 +61,7 @@ void pace_read(Pace *p, const char *path)
     for (size_t i = 0; i < log.n_rows; i++) {
         const MetricsRow *row = &log.row[i];
         bool decides = row->event == METRICS_START || row->event == METRICS_RESUME || row->event == METRICS_PACE;
+        if (row->event == METRICS_START) p->eval_tokens = (long)row->eval_tokens;
         if (decides && row->steps > 0) p->recorded[p->n_recorded++] = (PaceMark){(long)row->step, (long)row->steps};
     }
     metrics_log_free(&log);

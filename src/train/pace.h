@@ -24,12 +24,13 @@ typedef struct {
     int tenth;                // tenths of the budget, or of the recorded steps, that are over
     PaceMark *recorded;       // run.pace: what another run decided
     int n_recorded;
+    long eval_tokens;         // that it scored; 0: all
 } Pace;
 
 // From now on, by the clock, after `done` updates of the pace->steps that are planned. A run that was over goes on for
 // the time that it is given more.
 void pace_begin(Pace *pace, double minutes, long done);
-// Takes the decisions of the metrics.jsonl at `path` for the clock: its start, its resumptions and its pace lines. Dies
+// Takes the decisions of the metrics.jsonl at `path` in place of the clock's: its start, its resumptions and its pace lines. Dies
 // with a line where it has none.
 void pace_read(Pace *pace, const char *path);
 void pace_free(Pace *pace);

@@ -529,25 +529,24 @@ bool run_wants_timing(Run *run)
     Config *cfg = &run->cfg;
     run->paced = cfg->run.minutes > 0 && (!cfg->run.steps || !config_is_set(cfg, "run.steps"));
     if (!run->paced || cfg->run.steps) return false; // run_plan has been here
-    if (*cfg->run.pace) pace_read(&run->pace, cfg->run.pace);
-    if (newest_step(run) < 0) {
-        if (run->pace.recorded) config_set_derived(cfg, "run.steps", run->pace.recorded[0].steps), config_resolve(cfg);
+    Pace *pace = &run->pace, first = {0};
+    bool fresh = newest_step(run) < 0;
+    if (*cfg->run.pace) pace_read(pace, cfg->run.pace);
+    if (fresh && !pace->recorded) {
         run_schedule(run);
-        return !run->pace.recorded;
+        return true;
     }
-    long derived[2] = {0}; // from the first start's config.toml
-    if (run->replicas.rank == 0) {
-        static Config before;
-        char path[700];
-        config_path(run, path);
-        config_defaults(&before);
-        config_load_file(&before, path);
-        derived[0] = before.run.steps, derived[1] = before.eval.tokens;
-    }
+    char path[700];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run->dir);
+    if (!fresh && run->replicas.rank == 0) pace_read(&first, path);
+    else if (fresh) first = *pace;
+    long derived[2] = {first.n_recorded ? first.recorded[0].steps : 0, first.eval_tokens};
     replicas_tell(&run->replicas, derived, sizeof derived);
+    if (!fresh) pace_free(&first);
     config_set_derived(cfg, "run.steps", derived[0]);
     if (!config_is_set(cfg, "eval.tokens")) config_set_derived(cfg, "eval.tokens", derived[1]);
     config_resolve(cfg);
+    if (fresh) run_schedule(run);
     return false;
 }
 

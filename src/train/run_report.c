@@ -39,6 +39,7 @@ void run_announce(Run *run)
     ProgressPlan plan = {.dir = run->dir, .name = cfg->run.name, .model = text,
                          .params = parameters(&run->model->shape), .batch_tokens = cfg->batch.tokens,
                          .steps = run->pace.budget > 0 ? run->pace.steps : cfg->run.steps,
+                         .eval_tokens = run->paced && !config_is_set(cfg, "eval.tokens") ? cfg->eval.tokens : 0,
                          .first_step = run->first_step, .log_every = cfg->run.log_every,
                          .floor_loss = run->data.floor_loss, .floor_bpb = run->data.floor_bpb,
                          .floor_is_bound = run->data.floor_is_bound, .tensorboard = cfg->run.tensorboard};
