@@ -130,12 +130,12 @@ $(B)/%: data/%.c $(LIB)
 $(B)/%: dev/%.c $(LIB)
 	$(link)
 # Nine programs in one source (doc/steps.md).
-STEPS = $(addprefix $(B)/steps/,1_bigram 2_attention 3_adamw 4_bpe 5_threads 6_bf16 7_ddp 8_zero_tp 9_pipeline)
-steps: $(STEPS:=.c)
-$(STEPS:=.c): $(B)/steps/%.c: dev/steps/steps.c dev/steps/steps.awk
+TRAINERS = $(addprefix $(B)/steps/,1_bigram 2_attention 3_adamw 4_bpe 5_threads 6_bf16 7_ddp 8_zero_tp 9_pipeline)
+steps: $(TRAINERS:=.c)
+$(TRAINERS:=.c): $(B)/steps/%.c: dev/steps/steps.c dev/steps/steps.awk
 	@mkdir -p $(@D)
 	@awk -v step=$(firstword $(subst _, ,$*)) -f dev/steps/steps.awk $< >$@
-$(STEPS): %: %.c $(LIB)
+$(TRAINERS): %: %.c $(LIB)
 	$(link)
 # Tests compile at -O0, in a third of the time; at -O2 those that compute much, or the same bits as the library.
 COMPUTES = attention contamination cp cp_model formats gemm gemm_bf16 muon narrow narrow_matmul ops precision systematic unit

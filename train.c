@@ -121,13 +121,15 @@ static StepResult run_step(Run *run, long step)
 // Set by a signal: finish this step, save, and leave. (SIGUSR1: SLURM's warning.) A second one ends the program at
 // once, unless it comes within a second of the first: who stops a job often signals all its processes (systemd, some
 // SLURM installations), and then a rank gets the same request from there, from the launcher and from its supervisor.
-static volatile sig_atomic_t stop_requested, nobody_reads;
+static volatile sig_atomic_t stop_requested, nobody_reads, all_made;
 
 static void on_signal(int number)
 {
     static volatile double first;
     if (!stop_requested) first = clock_seconds();
     else if (clock_seconds() - first > 1) signal(number, SIG_DFL), raise(number);
+    static const char said[] = "\nall updates are made and saved; the last evaluation goes on (again: end without it)\n";
+    if (all_made && !stop_requested && write(STDERR_FILENO, said, sizeof said - 1) < 0) nobody_reads = 1;
     stop_requested = 1;
 }
 
@@ -200,8 +202,8 @@ static long loop(Run *run, bool *stopped)
         if (*harmed == MAX_SKIPPED)
             die("step %ld: %ld updates in a row had no finite loss and gradient norm (try a lower --optim.lr)", step,
                 *harmed);
-        report_step(run, step, &r);
         int tenth = run_pace(run, step, r.seconds);
+        report_step(run, step, &r);
         if (step >= run->last_step) break;
         phases_enter(&run->phases, PHASES_EVAL);
         if (evaluates(run, step, tenth)) run_eval(run, step);
@@ -385,6 +387,7 @@ static int train(Comm *world, int argc, char **argv)
     if (nobody_reads && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) clearerr(stdout);
 
     bool saved = run_saved(&run, step);
+    all_made = !stopped && saved && world->rank == 0;
     if (!stopped) run_sample(&run, step);
     bool right = within_bounds(&run, &devices);
     char command[4096];

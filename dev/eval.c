@@ -100,7 +100,7 @@ static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
     int32_t eot = cfg->data.document_mask ? first : -1;
     if (dataset_tokens(ds) < 2) die("%s: %lld tokens, 2 are the least", name, (long long)dataset_tokens(ds));
     doing(name);
-    EvalResult r = eval_run(j->model->model, ds, (int64_t)tokens, (int64_t)stride, m->max_batch, m->max_tokens,
+    EvalResult r = eval_run(j->model->model, ds, (int64_t)tokens, (int64_t)stride, 1, m->max_batch, m->max_tokens,
                             j->token_bytes, eot, NULL);
     int64_t bytes = dataset_text_bytes(ds, 1, r.tokens, j->token_bytes);
     dataset_close(ds);

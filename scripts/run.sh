@@ -36,6 +36,7 @@ fi
 name=stories
 [ -n "$text" ] && name=text
 run=runs/$name model=() data=runs/$name/data
+"$build/train" "$name" "$@" --print run.name >/dev/null
 
 case $text in "$PWD/$run" | "$PWD/$run"/*)
     echo "error: TEXT: $text is inside $run, where this run is about to be written (copy it elsewhere)" >&2
@@ -68,13 +69,15 @@ else
         awk '{ n += $1 } END { print n + 0 }')
     "$build/plan" for --bytes "$bytes" --minutes "${MINUTES:-4}" | tee "$run/model.txt"
     vocab=$(awk '$1 == "vocabulary" { print $2 }' "$run/model.txt")
-    read -ra model < <(sed -n 's/^ *settings *//p' "$run/model.txt")
+    drop='' # steps that are given take the place of the minutes
+    [[ " $*" != *' --run.steps='* ]] || drop='s/--run.minutes=[^ ]*//'
+    read -ra model < <(sed -n "/^ *settings /{ s///; $drop; p; }" "$run/model.txt")
     phase "2/4 tokens: training a tokenizer on the first 90%"
     "$build/prepare" tokens --input "$text" --val 0.1 --vocab "$vocab" --max-document 1024 --out "$data"
 fi
 dtype=() how=
 if grep -q -w avx512_bf16 /proc/cpuinfo 2>/dev/null; then # doc/gemm.md
-    dtype=(--numerics.dtype=bf16) how=' in bf16, which this processor multiplies itself (--numerics.dtype=fp32: not)'
+    dtype=(--numerics.dtype=bf16) how=' in bf16, for this processor has its products (--numerics.dtype=fp32 trains in fp32)'
 fi
 phase "3/4 training: preset $name$how"
 floor=() minutes=()

@@ -14,18 +14,7 @@ set -u
 pause=${PAUSE:-10} dir=runs name=run attempt=0 idle=0 newest='' before=
 child=
 
-in_file() { # KEY OTHERWISE: the text that $argument, a configuration, has for it in [run]
-    sed -n "/^\[run\]/,/^\[/s/^$1 *= *\"\([^\"]*\)\".*/\1/p" "$argument" | tail -n 1 | grep . || echo "$2"
-}
-for argument; do
-    case $argument in
-    *.toml) # what a file sets, unless the command line does
-        [ -r "$argument" ] && dir=$(in_file dir "$dir") name=$(in_file name "$name") ;;
-    esac
-done
-for argument; do # the command line wins
-    case $argument in --run.dir=*) dir=${argument#*=} ;; --run.name=*) name=${argument#*=} ;; esac
-done
+{ read -r dir && read -r name; } < <("$@" --print run.dir,run.name 2>/dev/null) # a mistake is reported below
 
 newest_checkpoint() {
     local path last=

@@ -142,6 +142,22 @@ TEST_IN_DIR(test_written_file_reads_back)
     assert_string_equal(again.model.preset, ""); // the file does not depend on another
 }
 
+TEST(test_print)
+{
+    run_words("tiny|--run.name=a 'b|--run.steps=3|--print|run.dir,run.name,run.steps");
+    assert_int_equal(outcome.status, 0);
+    assert_string_equal(outcome.out, "runs\na 'b\n3\n");
+    run_words("--print|run.name|tiny|--parallel.tp=2"); // needs two ranks, which a script starts later
+    assert_int_equal(outcome.status, 0);
+    const char *const wrong[] = {"tiny|--print", "tiny|--print|run.nam", "tiny|--optim.lrr=3|--print|run.name",
+                                 "text|--run.minutes=2|--run.steps=3|--print|run.name"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        run_words(wrong[i]);
+        assert_true(outcome.status == 1 || outcome.status == 2);
+        assert_string_equal(outcome.out, "");
+    }
+}
+
 TEST(test_first_lines)
 {
     run_words("tiny|--optim.lr=3e-4|--sample.prompt=a\nb");

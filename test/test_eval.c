@@ -101,7 +101,7 @@ TEST_WITH(test_every_target_once, setup, teardown)
         if (limit && limit < n) n = limit;
         double want = 0;
         for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
-        EvalResult r = eval_run(c->model, c->val, limit, stride, B, CONTEXT, NULL, -1, NULL);
+        EvalResult r = eval_run(c->model, c->val, limit, stride, 1, B, CONTEXT, NULL, -1, NULL);
         assert_true(r.tokens == n && r.bpb == 0);
         if (!(fabs(r.loss - want) <= COST_ERR))
             fail_msg("%ld tokens, first %ld, stride %ld, B %zu: %.9g, not %.9g", (long)length, (long)limit,
@@ -117,7 +117,7 @@ TEST_WITH(test_standard_error, setup, teardown)
     double cost[V];
     ignore_context(cost);
     open_tokens(TOKENS);
-    assert_true(isnan(eval_run(c->model, c->val, CONTEXT, 0, 2, CONTEXT, NULL, -1, NULL).error));
+    assert_true(isnan(eval_run(c->model, c->val, CONTEXT, 0, 1, 2, CONTEXT, NULL, -1, NULL).error));
     for (int64_t n = 4 * CONTEXT; n > 3 * CONTEXT; n -= 5) {
         double sum[4] = {0}, all = 0, squares = 0;
         for (int64_t t = 1; t <= n; t++) sum[(t - 1) / CONTEXT] += cost[c->token[t]], all += cost[c->token[t]];
@@ -126,7 +126,7 @@ TEST_WITH(test_standard_error, setup, teardown)
             squares += pow(sum[k] - all / (double)n * (double)size, 2);
         }
         double want = n == 4 * CONTEXT ? sqrt(squares / CONTEXT / CONTEXT / 3 / 4) : sqrt(squares * 4 / 3) / (double)n;
-        EvalResult r = eval_run(c->model, c->val, n, 0, 2, CONTEXT, NULL, -1, NULL);
+        EvalResult r = eval_run(c->model, c->val, n, 0, 1, 2, CONTEXT, NULL, -1, NULL);
         if (!(fabs(r.error - want) <= 2 * COST_ERR && want > 0.05)) fail_msg("%ld: %g, not %g", (long)n, r.error, want);
     }
 }
@@ -152,12 +152,29 @@ TEST_WITH(test_context_is_what_was_promised, setup, teardown)
         const int64_t n = TOKENS - 1 - stride % 3;
         double want = 0;
         for (int64_t j = 1; j <= n; j++) want += loss_in_context(j, n, stride) / (double)n;
-        double got = eval_run(c->model, c->val, n, stride, 1, CONTEXT, NULL, -1, NULL).loss;
+        double got = eval_run(c->model, c->val, n, stride, 1, 1, CONTEXT, NULL, -1, NULL).loss;
         if (!(fabs(got - want) <= 1e-12 * want)) fail_msg("stride %ld: %.15g, not %.15g", (long)stride, got, want);
         least = fmin(least, got);
         most = fmax(most, got);
     }
     assert_true(most > least * 1.001); // the windows do matter to this model
+}
+
+// Of three windows the first and the third: what all have without what the second adds to the first.
+TEST_WITH(test_every_second_window, setup, teardown)
+{
+    int32_t bytes[V];
+    for (int v = 0; v < V; v++) bytes[v] = 1 + v % 5;
+    double sum[3], n_bytes[3];
+    for (int k = 0; k < 3; k++) {
+        EvalResult r = eval_run(c->model, c->val, CONTEXT + 5 * k, 5, 1, 1, CONTEXT, bytes, -1, NULL);
+        sum[k] = r.loss * (double)r.tokens, n_bytes[k] = sum[k] / log(2) / r.bpb;
+    }
+    EvalResult r = eval_run(c->model, c->val, CONTEXT + 10, 5, 2, 1, CONTEXT, bytes, -1, NULL);
+    double want = sum[2] - sum[1] + sum[0], want_bytes = n_bytes[2] - n_bytes[1] + n_bytes[0];
+    assert_int_equal(r.tokens, CONTEXT + 5);
+    assert_true(fabs(r.loss * (double)r.tokens - want) <= 1e-12 * want);
+    assert_true(fabs(r.bpb - want / log(2) / want_bytes) <= 1e-12 * r.bpb);
 }
 
 TEST_WITH(test_bits_per_byte, setup, teardown)
@@ -166,14 +183,14 @@ TEST_WITH(test_bits_per_byte, setup, teardown)
     for (int v = 0; v < V; v++) bytes[v] = v % 5; // some stand for no text at all, as end-of-text does
     const int64_t limits[] = {0, 1, 20};
     for (int i = 0; i < 3; i++) {
-        EvalResult r = eval_run(c->model, c->val, limits[i], 5, 2, CONTEXT, bytes, -1, NULL);
+        EvalResult r = eval_run(c->model, c->val, limits[i], 5, 1, 2, CONTEXT, bytes, -1, NULL);
         double n_bytes = 0; // of the targets: the first token is not one
         for (int64_t t = 1; t <= r.tokens; t++) n_bytes += bytes[c->token[t]];
         double want = n_bytes > 0 ? r.loss * (double)r.tokens / n_bytes / log(2) : 0;
         assert_true(fabs(r.bpb - want) <= 1e-12 * want);
     }
     memset(bytes, 0, sizeof bytes);
-    assert_true(eval_run(c->model, c->val, 0, 0, 1, CONTEXT, bytes, -1, NULL).bpb == 0); // no text: not known
+    assert_true(eval_run(c->model, c->val, 0, 0, 1, 1, CONTEXT, bytes, -1, NULL).bpb == 0); // no text: not known
 }
 
 // ---- ranks
@@ -200,7 +217,7 @@ static void one_rank(Comm *ranks, void *arg)
     model->hooks = (UnitHooks){.self = &s->forwards[ranks->rank], .before = count_head};
     comm_set_ordered(ranks, true);
     EvalRanks share = {.all = ranks, .replica = ranks->rank, .replicas = ranks->size, .counts = true};
-    s->loss[ranks->rank] = eval_run(model, c->val, s->n, s->stride, s->B, CONTEXT, NULL, -1, &share).loss;
+    s->loss[ranks->rank] = eval_run(model, c->val, s->n, s->stride, 1, s->B, CONTEXT, NULL, -1, &share).loss;
     end_model(model, &mem, dev);
 }
 
@@ -213,7 +230,7 @@ TEST_WITH(test_ranks_share_the_work, setup, teardown)
     for (int i = 0; i < 3 * 4 * BATCH; i++) {
         s.stride = strides[i % 3], s.n = limits[i / 3 % 4], s.B = (size_t)(1 + i / 12);
         Dataset *val = c->val;
-        double alone = eval_run(c->model, val, s.n, s.stride, s.B, CONTEXT, NULL, -1, NULL).loss;
+        double alone = eval_run(c->model, val, s.n, s.stride, 1, s.B, CONTEXT, NULL, -1, NULL).loss;
         assert_true(isfinite(alone));
         int64_t n = s.n ? s.n : TOKENS - 1, T = n < CONTEXT ? n : CONTEXT, stride = s.stride < T ? s.stride : T;
         int windows = (int)(1 + (n - T + stride - 1) / stride);
@@ -233,12 +250,12 @@ TEST_WITH(test_ranks_share_the_work, setup, teardown)
 TEST_WITH(test_nan_is_nan, setup, teardown)
 {
     row_of("final_norm.bias")[3] = NAN;
-    assert_true(isnan(eval_run(c->model, c->val, 0, 0, 2, CONTEXT, NULL, -1, NULL).loss));
+    assert_true(isnan(eval_run(c->model, c->val, 0, 0, 1, 2, CONTEXT, NULL, -1, NULL).loss));
 }
 
 static int evaluate(__attribute__((unused)) void *arg)
 {
-    eval_run(c->model, c->val, 0, 0, 1, CONTEXT, NULL, -1, NULL);
+    eval_run(c->model, c->val, 0, 0, 1, 1, CONTEXT, NULL, -1, NULL);
     return 0;
 }
 

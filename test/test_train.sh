@@ -86,13 +86,13 @@ seed_matters() {
 mfu_of_a_peak() {
     of_rate() { paste -d ' ' <(value train mfu "$runs/$1/metrics.jsonl") <(value train tok_s "$runs/$1/metrics.jsonl") |
         awk 'NR == 1 { print $1 / $2 }'; }
-    train gpt peak-100 --run.stop_at=2
-    train gpt peak-50 --run.stop_at=2 --run.peak=50
+    train gpt peak-4000 --run.stop_at=2 --run.peak=4000 # no step of any processor beats these
+    train gpt peak-2000 --run.stop_at=2 --run.peak=2000
     train gpt measured --run.stop_at=2 --run.peak=0
-    close_to "$(of_rate peak-50)" "$(awk -v a="$(of_rate peak-100)" 'BEGIN { print 2 * a }')" 1e-4
+    close_to "$(of_rate peak-2000)" "$(awk -v a="$(of_rate peak-4000)" 'BEGIN { print 2 * a }')" 1e-4
     less 0 "$(value train mfu "$runs/measured/metrics.jsonl" | head -n 1)"
     grep -q "GFLOP/s on this model's shapes" "$work/measured.out"
-    grep -q ' 50 GFLOP/s by run.peak' "$work/peak-50.out"
+    grep -q ' 2000 GFLOP/s by run.peak' "$work/peak-2000.out"
 }
 
 # With data.shuffle = false the first steps read the front of the text, however much follows it.

@@ -70,9 +70,9 @@ void plan_for_print(const PlanFor *f, FILE *out)
     if (!(asked.peak > 0)) asked.peak = measured_peak();
     PlanForModel m = plan_for_model(&asked);
     double wanted = sqrt(m.budget / 6 / RATIO), times = m.tokens / m.unique, seconds = f->minutes * 60;
-    fprintf(out, "for %.3g MB of text and %g minutes here:\n", f->bytes / 1e6, f->minutes);
-    fprintf(out, "  FLOP           %-11.3g %g s, %g of them training, %g of %.0f GFLOP/s\n", m.budget, seconds, SPENT,
-            REACHED, asked.peak / 1e9);
+    fprintf(out, "for %.3g MB of text and %g minute%s here:\n", f->bytes / 1e6, f->minutes, f->minutes == 1 ? "" : "s");
+    fprintf(out, "  FLOP           %-11.3g %g s: %g of them training, at %g of the peak, %.0f GFLOP/s\n", m.budget, seconds,
+            SPENT, REACHED, asked.peak / 1e9);
     fprintf(out, "  vocabulary     %-11ld a power of two, at most the square root of the bytes, 512 to 4096\n", m.vocab);
     fprintf(out, "  layers         %-11ld of %ld channels, one for each 48: near sqrt(FLOP / (6 * %g)) = %.3g parameters\n",
             m.layers, m.width, RATIO, wanted);

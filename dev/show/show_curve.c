@@ -4,9 +4,12 @@
 #include "base/options.h"
 #include "dev/draw/curve.h"
 
+#include <stdio.h>
+#include <sys/stat.h>
+
 static const char help[] =
-    "usage: show curve METRICS.jsonl [--window N] [--z Z] [--plateau P]\n"
-    "METRICS.jsonl: of any run, even one still in progress: runs/stories/metrics.jsonl\n";
+    "usage: show curve RUN [--window N] [--z Z] [--plateau P]\n"
+    "RUN: a run's folder, or its metrics.jsonl, even while it goes on: runs/stories\n";
 
 int show_curve(int argc, char **argv)
 {
@@ -17,8 +20,11 @@ int show_curve(int argc, char **argv)
         OPTION(NUMBER, "--plateau", "P", "gain from window to window below which a run stands still (0.01)",
                &set.plateau)};
     OptionSet options = {"curve", help, row, sizeof row / sizeof *row, .where = 0};
-    if (options_read(&options, argc, argv) != 1) die_usage("curve: name one run (curve METRICS.jsonl; try --help)");
-    const char *path = argv[1];
+    if (options_read(&options, argc, argv) != 1) die_usage("curve: name one run (curve runs/NAME; try --help)");
+    char path[4096];
+    struct stat st;
+    bool folder = stat(argv[1], &st) == 0 && S_ISDIR(st.st_mode);
+    snprintf(path, sizeof path, "%s%s", argv[1], folder ? "/metrics.jsonl" : "");
     MetricsLog log = metrics_read(path);
     Curve curve = curve_read(&log, set);
     curve_print(&curve, path, stdout);

@@ -256,7 +256,8 @@ typedef struct {
 // Every key at its default.
 void config_defaults(Config *cfg);
 
-// When argv has --help or -h (--help-markdown): prints the help (the reference) and exits with status 0.
+// When argv has --help or -h (--help-markdown, --print KEY,...): prints the help (the reference, the values that these
+// keys have with the other arguments, a line each) and exits with status 0.
 void config_help(int argc, char **argv);
 // Reads `PROGRAM [FILE.toml] [--section.key=value ...]` over what cfg holds. Options override the file, in any order of
 // the arguments. FILE may be the name of a preset (tiny, presets/tiny.toml). Calls config_help first. Without arguments

@@ -789,6 +789,27 @@ void config_print_reference(FILE *out)
     }
 }
 
+// --print KEY,KEY: what the other arguments make of them, a line each. They are checked as for one process, unless an
+// axis asks for more.
+static void print_values(int argc, char **argv, int at)
+{
+    static Config cfg;
+    char *rest[argc], value[CONFIG_TEXT];
+    int n = 0;
+    if (at + 1 == argc) die_usage("--print: of which settings? (--print run.dir,run.name)");
+    for (int i = 0; i < argc; i++)
+        if (i != at && i != at + 1) rest[n++] = argv[i];
+    config_defaults(&cfg);
+    config_parse(&cfg, n, rest);
+    if (cfg.parallel.tp * cfg.parallel.cp * cfg.parallel.pp * cfg.parallel.ep == 1) config_resolve(&cfg);
+    for (char *key = strtok(argv[at + 1], ","); key; key = strtok(NULL, ",")) {
+        int row = config_table_find(key);
+        if (row < 0) die_usage("--print: unknown key '%s' (--help lists the keys)", key);
+        config_table_format(&TABLE[row], &cfg, value, sizeof value);
+        puts(value);
+    }
+}
+
 void config_help(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -796,6 +817,7 @@ void config_help(int argc, char **argv)
         if (help && i + 1 < argc && *argv[i + 1] != '-') help_section(argv[i + 1]);
         else if (help) print_help(argv[0]);
         else if (!strcmp(argv[i], "--help-markdown")) config_print_reference(stdout);
+        else if (!strcmp(argv[i], "--print")) print_values(argc, argv, i);
         else continue;
         exit(0);
     }

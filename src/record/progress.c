@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/doing.h"
+#include "base/words.h"
 #include "record/page.h"
 #include "record/metrics.h"
 
@@ -383,6 +384,7 @@ Progress *progress_begin(const ProgressPlan *plan)
 
 FILE *progress_log(Progress *p)
 {
+    if (p && p->live) putchar('\n'), p->live = false;
     return p ? p->log : NULL;
 }
 
@@ -609,11 +611,11 @@ void progress_end(Progress *p, const MetricsRow *row)
         p->live = false;
         p->view.step = 0;
     }
-    progress_note(p, "trained     %lld%s steps, %s tokens in %s of training (%s tokens/s)",
-                  (long long)row->step, of, count, time, rate);
+    progress_note(p, "trained     %lld%s step%s, %s tokens in %s of training (%s tokens/s)",
+                  (long long)row->step, of, *of ? "s" : words_s((uint64_t)row->step), count, time, rate);
     if (p->n_losses)
-        progress_note(p, "train loss  %.4f nats/token (mean of the last %lld steps)", mean_last_loss(p),
-                      (long long)(p->n_losses < LAST ? p->n_losses : LAST));
+        progress_note(p, "train loss  %.4f nats/token (mean of the last %lld step%s)", mean_last_loss(p),
+                      (long long)(p->n_losses < LAST ? p->n_losses : LAST), words_s((uint64_t)p->n_losses));
     if (isfinite(row->val_loss))
         progress_note(p, "validation  %.4f nats/token = %.4f bits/byte%s", row->val_loss, row->val_bpb, above);
     if (p->plan.floor_loss > 0)

@@ -46,16 +46,24 @@ static void fill_window(const Dataset *val, int64_t scored, int64_t end, size_t 
 typedef struct {
     const Dataset *val;
     int64_t n, stride; // targets; from one window to the next
-    size_t B, T, n_windows;
+    size_t B, T, n_windows, every; // windows every, 2 every, ... are scored, n_windows of them
     int32_t eot;
     int32_t *token, *target, *pos, *first; // (B * T); the last two NULL without documents
 } Eval;
 
-// The targets that windows before k have scored.
-static int64_t scored_before(const Eval *e, size_t k)
+// The targets of windows before k.
+static int64_t before(const Eval *e, size_t k)
 {
     int64_t n = k ? (int64_t)e->T + ((int64_t)k - 1) * e->stride : 0;
     return n < e->n ? n : e->n;
+}
+
+// How many targets the scored windows from `first` to `last` have.
+static int64_t scored(const Eval *e, size_t first, size_t last)
+{
+    int64_t n = 0;
+    for (size_t k = first; k < last; k++) n += before(e, k * e->every + 1) - before(e, k * e->every);
+    return n;
 }
 
 void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *b)
@@ -74,8 +82,8 @@ static void run_batch(const Eval *e, Model *model, const EvalForward *forward, s
 {
     size_t B = last - first, T = e->T;
     for (size_t b = 0; b < B; b++) {
-        int64_t scored = scored_before(e, first + b), end = scored_before(e, first + b + 1);
-        fill_window(e->val, scored, end, T, e->token + b * T, e->target + b * T);
+        size_t k = (first + b) * e->every;
+        fill_window(e->val, before(e, k), before(e, k + 1), T, e->token + b * T, e->target + b * T);
     }
     if (B == 0) {
         B = 1;
@@ -89,9 +97,9 @@ static void run_batch(const Eval *e, Model *model, const EvalForward *forward, s
 // The standard error of sum / n: of a ratio, from a sample of windows with a loss and a number of targets each.
 static double error_over_windows(const Eval *e, const double *window, double sum)
 {
-    double squares = 0, n = (double)e->n, N = (double)e->n_windows;
+    double squares = 0, n = (double)scored(e, 0, e->n_windows), N = (double)e->n_windows;
     for (size_t k = 0; k < e->n_windows; k++) {
-        double away = window[k] - sum / n * (double)(scored_before(e, k + 1) - scored_before(e, k));
+        double away = window[k] - sum / n * (double)scored(e, k, k + 1);
         squares += away * away;
     }
     return N > 1 ? sqrt(squares * N / (N - 1)) / n : NAN;
@@ -121,7 +129,7 @@ static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks, d
     return sum;
 }
 
-EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t B, size_t T,
+EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t every, size_t B, size_t T,
                     const int32_t *token_bytes, int32_t eot, const EvalRanks *ranks)
 {
     int64_t n = dataset_tokens(val) - 1;
@@ -131,15 +139,17 @@ EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t st
     if (stride < 1 || stride > (int64_t)T) stride = (int64_t)T;
     int32_t *token = malloc(4 * B * T * sizeof *token);
     if (!token) die("evaluation: no memory for %zu tokens", B * T);
-    Eval e = {.val = val, .n = n, .stride = stride, .B = B, .T = T, .eot = eot, .token = token,
-              .n_windows = n > (int64_t)T ? 1 + (size_t)((n - (int64_t)T + stride - 1) / stride) : 1,
-              .target = token + B * T, .pos = eot >= 0 ? token + 2 * B * T : NULL, .first = token + 3 * B * T};
+    size_t windows = n > (int64_t)T ? 1 + (size_t)((n - (int64_t)T + stride - 1) / stride) : 1;
+    Eval e = {.val = val, .n = n, .stride = stride, .every = every, .B = B, .T = T, .eot = eot, .token = token,
+              .n_windows = (windows + every - 1) / every, .target = token + B * T,
+              .pos = eot >= 0 ? token + 2 * B * T : NULL, .first = token + 3 * B * T};
     double error, sum = sum_windows(&e, model, ranks, &error);
     free(token);
+    n = scored(&e, 0, e.n_windows);
     EvalResult result = {.loss = sum / (double)n, .error = error, .tokens = n};
-    if (token_bytes) {
-        int64_t bytes = dataset_text_bytes(val, 1, n, token_bytes);
-        if (bytes > 0) result.bpb = sum / log(2) / (double)bytes;
-    }
+    int64_t bytes = 0;
+    for (size_t k = 0; token_bytes && k < e.n_windows; k++)
+        bytes += dataset_text_bytes(val, 1 + before(&e, k * every), scored(&e, k, k + 1), token_bytes);
+    if (bytes > 0) result.bpb = sum / log(2) / (double)bytes;
     return result;
 }

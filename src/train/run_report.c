@@ -80,7 +80,8 @@ void run_announce(Run *run)
     if (run->first_step > 0) progress_note(run->progress, "resumed: after step %ld of this run", run->first_step);
     char scored[90] = "";
     if (cfg->eval.tokens && cfg->eval.tokens < (long)dataset_tokens(run->data.val))
-        snprintf(scored, sizeof scored, " (the first %ld are scored: eval.tokens)", cfg->eval.tokens);
+        snprintf(scored, sizeof scored, " (%s%ld are scored: eval.tokens)",
+                 config_is_set(cfg, "eval.tokens") ? "the first " : "", cfg->eval.tokens);
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens%s; %ld tokens a step",
                   (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val), scored,
                   cfg->batch.tokens);
@@ -138,13 +139,15 @@ bool run_by_tenths(const Run *run)
     return run->pace.budget > 0 && !config_is_set(&run->cfg, "run.eval_every");
 }
 
-// whole: at the run's end. Before, a run of so many minutes scores a tenth of the text at each tenth of its time.
+// whole: at the run's end. Before, a run of so many minutes scores each tenth window at each tenth of its time; and where
+// its time is too short for the whole text, fewer windows of all of it.
 static EvalResult evaluate_set(Run *run, const Dataset *set, bool whole)
 {
     const Config *cfg = &run->cfg;
-    long tokens = cfg->eval.tokens, all = (long)dataset_tokens(set);
-    if (!whole && run_by_tenths(run)) tokens = ((tokens && tokens < all ? tokens : all) + 9) / 10;
-    EvalResult result = eval_run(run->model, set, tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
+    long tokens = cfg->eval.tokens, all = (long)dataset_tokens(set), every = 1;
+    if (run->paced && tokens && !config_is_set(cfg, "eval.tokens")) every = (all + tokens - 1) / tokens, tokens = 0;
+    if (!whole && run_by_tenths(run)) every *= 10;
+    EvalResult result = eval_run(run->model, set, tokens, cfg->eval.stride, (size_t)every, (size_t)cfg->batch.micro,
                                  (size_t)cfg->model.context, run->data.token_bytes,
                                  cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
                                  replicas_evaluation(&run->replicas));
