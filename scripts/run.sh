@@ -9,8 +9,8 @@
 # runs/NAME.previous, in place of the one before; one that saved no checkpoint is removed instead. While a run goes on,
 # another one of its name is refused. Each phase prints one line with the seconds since the start; an error ends the
 # script with its message. Settings are passed on to build/train. MINUTES in the environment replaces the preset's
-# minutes of training. Where the processor multiplies bf16 numbers itself the model is trained in bf16: more steps in the
-# same time, and a loss that differs by less than two seeds do (doc/precision.md).
+# minutes of training. Where a core multiplies bf16 numbers faster than fp32 the model is trained in bf16: more steps in
+# the same time, and a loss that differs by less than two seeds do (doc/precision.md).
 set -euo pipefail
 start=${START:-$(date +%s)} # make passes the moment it was called, so that building counts
 text=
@@ -62,6 +62,7 @@ if [ -z "$text" ]; then
     "$build/stories" --bytes 28000000 --primer 7000000 --val-bytes 500000 --seed 1 --out "$data"
     phase "2/4 tokens: training a tokenizer on them"
     "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 3000 --out "$data"
+    read -ra model < <("$build/plan" for --bytes 28000000 --minutes 4 | grep -o -e '--numerics.dtype=[a-z0-9]*' || echo)
 else
     phase "1/4 corpus: $text"
     bytes=$(stat -Lc %s "$text") # of a folder: without hidden files, as prepare reads it; what is packed counts as packed
@@ -75,17 +76,13 @@ else
     phase "2/4 tokens: training a tokenizer on the first 90%"
     "$build/prepare" tokens --input "$text" --val 0.1 --vocab "$vocab" --max-document 1024 --out "$data"
 fi
-dtype=() how=
-if grep -q -w avx512_bf16 /proc/cpuinfo 2>/dev/null; then # doc/gemm.md
-    dtype=(--numerics.dtype=bf16) how=' in bf16, for this processor has its products (--numerics.dtype=fp32 trains in fp32)'
-fi
-phase "3/4 training: preset $name$how"
+phase "3/4 training: preset $name"
 floor=() minutes=()
 [ -n "${MINUTES:-}" ] && [ -z "$text" ] && minutes=(--run.minutes="$MINUTES")
 [ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
 "$build/train" "$name" --run.name="$name" --data.tokenizer="$data" \
     --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" \
-    "${floor[@]}" "${minutes[@]}" "${dtype[@]}" "${model[@]}" "$@"
+    "${floor[@]}" "${minutes[@]}" "${model[@]}" "$@"
 if grep -q '"event":"end".*"val_loss":null' "$run/metrics.jsonl"; then
     phase "stopped before its end; the command above goes on with it, from $PWD"
     exit 130

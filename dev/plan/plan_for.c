@@ -12,7 +12,9 @@
 // as much as a new one (Muennighoff et al., arXiv 2305.16264), and then dropout costs more than it helps.
 #include "dev/plan/plan_for.h"
 
+#include "base/clock.h"
 #include "ops/dev_cpu.h"
+#include "ops/gemm_bf16.h"
 
 #include <math.h>
 #include <omp.h>
@@ -57,20 +59,42 @@ PlanForModel plan_for_model(const PlanFor *f)
 
 // ---- the report
 
-static double measured_peak(void)
+// One core's best, in products of about a millisecond: where other programs run too, some of these are not interrupted.
+// Products on all cores would wait for the core that is.
+static double peak_fp32(void)
 {
-    const MatmulShape shape[] = {{4096, 512, 192}, {4096, 192, 512}, {512, 192, 4096}};
+    const MatmulShape shape[] = {{512, 512, 192}, {512, 192, 512}};
     dev_cpu_blas_room(0, true);
-    return 1e9 * dev_cpu_peak(shape, sizeof shape / sizeof *shape, omp_get_num_procs(), 0.5);
+    return 1e9 * dev_cpu_peak(shape, sizeof shape / sizeof *shape, 1, 0.5);
+}
+
+static double peak_bf16(void)
+{
+    enum { M = 512, N = 512, K = 192 };
+    static uint16_t a[M * K], b[N * K];
+    static float c[M * N];
+    double best = INFINITY, begin = clock_seconds(), start;
+    for (int i = 0; i < M * K; i++) a[i] = 0x3f80, b[i] = 0x3f80; // ones
+    for (int i = 0; i < 3 || clock_seconds() - begin < 0.25; i++) {
+        start = clock_seconds();
+        gemm_bf16_serial(false, true, M, N, K, a, K, b, K, false, c, N);
+        best = fmin(best, clock_seconds() - start);
+    }
+    return 2.0 * M * N * K / best;
 }
 
 void plan_for_print(const PlanFor *f, FILE *out)
 {
     PlanFor asked = *f;
-    if (!(asked.peak > 0)) asked.peak = measured_peak();
+    double fp32 = asked.peak > 0 ? 0 : peak_fp32(), bf16 = fp32 > 0 && gemm_bf16_runs() ? peak_bf16() : 0;
+    bool narrow = bf16 > 1.1 * fp32; // the other ops have more to do in bf16
+    if (fp32 > 0) asked.peak = omp_get_num_procs() * (narrow ? bf16 : fp32);
     PlanForModel m = plan_for_model(&asked);
     double wanted = sqrt(m.budget / 6 / RATIO), times = m.tokens / m.unique, seconds = f->minutes * 60;
     fprintf(out, "for %.3g MB of text and %g minute%s here:\n", f->bytes / 1e6, f->minutes, f->minutes == 1 ? "" : "s");
+    if (fp32 > 0)
+        fprintf(out, "  numbers        %-11s a core multiplies %.0f GFLOP/s in fp32, %.0f in bf16\n", narrow ? "bf16" : "fp32",
+                fp32 / 1e9, bf16 / 1e9);
     fprintf(out, "  FLOP           %-11.3g %g s: %g of them training, at %g of the peak, %.0f GFLOP/s\n", m.budget, seconds,
             SPENT, REACHED, asked.peak / 1e9);
     fprintf(out, "  vocabulary     %-11ld a power of two, at most the square root of the bytes, 512 to 4096\n", m.vocab);
@@ -83,7 +107,7 @@ void plan_for_print(const PlanFor *f, FILE *out)
     fprintf(out, "  batch          %-11ld a power of two, at most 2 sqrt(tokens), 2048 to 16384\n", m.batch);
     fprintf(out, "  learning rate  %-11.3g 0.003 * sqrt(batch / 4096)\n", m.lr);
     fprintf(out, "  settings       --run.minutes=%g --model.layers=%ld --model.channels=%ld --model.heads=%ld "
-            "--model.dropout=%g --batch.tokens=%ld --batch.micro=%ld --optim.lr=%.3g --optim.matrix_lr=%.3g\n", f->minutes,
+            "--model.dropout=%g --batch.tokens=%ld --batch.micro=%ld --optim.lr=%.3g --optim.matrix_lr=%.3g%s\n", f->minutes,
             m.layers, m.width, m.width / HEAD, m.dropout, m.batch, m.batch < 4096 ? m.batch / 256 : 16, m.lr,
-            m.lr / 3e-3 * 4);
+            m.lr / 3e-3 * 4, narrow ? " --numerics.dtype=bf16" : "");
 }
