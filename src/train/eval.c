@@ -46,7 +46,7 @@ static void fill_window(const Dataset *val, int64_t scored, int64_t end, size_t 
 typedef struct {
     const Dataset *val;
     int64_t n, stride; // targets; from one window to the next
-    size_t B, T, n_windows, every; // windows every, 2 every, ... are scored, n_windows of them
+    size_t B, T, n_windows, every; // windows 0, every, 2 every, ... are scored, n_windows of them
     int32_t eot;
     int32_t *token, *target, *pos, *first; // (B * T); the last two NULL without documents
 } Eval;

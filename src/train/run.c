@@ -538,9 +538,9 @@ bool run_wants_timing(Run *run)
     }
     char path[700];
     snprintf(path, sizeof path, "%s/metrics.jsonl", run->dir);
-    if (!fresh && run->replicas.rank == 0) pace_read(&first, path);
+    if (!fresh && run->replicas.rank == 0 && !access(path, R_OK)) pace_read(&first, path);
     else if (fresh) first = *pace;
-    long derived[2] = {first.n_recorded ? first.recorded[0].steps : 0, first.eval_tokens};
+    long derived[2] = {first.n_recorded ? first.recorded[0].steps : 1, first.eval_tokens}; // the checkpoint knows better
     replicas_tell(&run->replicas, derived, sizeof derived);
     if (!fresh) pace_free(&first);
     config_set_derived(cfg, "run.steps", derived[0]);
