@@ -4,7 +4,7 @@
 //   vocabulary  V = the power of two that is at most sqrt(bytes of text), from 512 to 4096
 //   model       of the widths 64, 128, ... with a layer for each 48, the one whose layers have nearest to sqrt(C / 6 / RATIO)
 //               parameters; tokens D = C / (6 N), where N counts the embedding too
-//   epochs      D / (tokens of the text): dropout 0 up to 4, 0.1 up to 16, 0.2 beyond
+//   epochs      D / (tokens of the text): dropout 0 up to 4, 0.1 up to 12, 0.2 beyond
 //   batch       the power of two that is at most 2 sqrt(D), from 2048 to 16384; learning rates grow with its square root
 //
 // In minutes a smaller model makes more updates but learns less from each, so RATIO is below Chinchilla's 20; it was
@@ -51,7 +51,7 @@ PlanForModel plan_for_model(const PlanFor *f)
     m.tokens = m.budget / 6 / m.params;
     m.unique = 0.9 * f->bytes / (0.5 * log2((double)m.vocab) - 2.6); // bytes of a token of V, of prose and programs
     double epochs = m.tokens / m.unique;
-    m.dropout = epochs <= 4 ? 0 : epochs <= 16 ? 0.1 : 0.2;
+    m.dropout = epochs <= 4 ? 0 : epochs <= 12 ? 0.1 : 0.2;
     m.batch = power_of_two(2048, 16384, 2 * sqrt(m.tokens));
     m.lr = 3e-3 * sqrt((double)m.batch / 4096);
     return m;
@@ -103,7 +103,7 @@ void plan_for_print(const PlanFor *f, FILE *out)
     fprintf(out, "  parameters     %-11.3g %.3g of the layers, the rest of the vocabulary\n", m.params,
             layers_params(m.width));
     fprintf(out, "  tokens         %-11.3g FLOP / (6 * parameters): the text %.3g times\n", m.tokens, times);
-    fprintf(out, "  dropout        %-11g 0 up to 4 times, 0.1 up to 16, then 0.2\n", m.dropout);
+    fprintf(out, "  dropout        %-11g 0 up to 4 times, 0.1 up to 12, then 0.2\n", m.dropout);
     fprintf(out, "  batch          %-11ld a power of two, at most 2 sqrt(tokens), 2048 to 16384\n", m.batch);
     fprintf(out, "  learning rate  %-11.3g 0.003 * sqrt(batch / 4096)\n", m.lr);
     fprintf(out, "  settings       --run.minutes=%g --model.layers=%ld --model.channels=%ld --model.heads=%ld "
