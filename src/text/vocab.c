@@ -242,5 +242,5 @@ Vocab vocab_load(const char *path)
     if (access(file, F_OK) == 0) return vocab_load_gpt2(path);
     bool ours = !strcmp(path, "runs/stories/data"); // of the small presets
     die("%s: no tokenizer.json, tokenizer.model or vocab.json there (%s)", path,
-        ours ? "`make run` writes it" : "give a folder that 'prepare' wrote, or GPT-2's");
+        ours ? "`make run`, without TEXT, writes it" : "give a folder that 'prepare' wrote, or GPT-2's");
 }
