@@ -92,8 +92,9 @@ done
 # A later `make run` that comes to nothing, even twice, does not cost the run that was kept; and none moves the folder of
 # a run that goes on.
 kept() { [ -n "$(ls "$work/tree/$1/checkpoints" 2>/dev/null)" ]; }
-if ! runs 'scripts/run.sh doc --optim.lr=none' && ! runs 'scripts/run.sh doc --optim.lr=none' &&
-    kept runs/text.previous && ! kept runs/text
+nothing="scripts/run.sh doc --data.train=none.bin"
+if ! runs 'scripts/run.sh doc --optim.lr=none' && kept runs/text && # a wrong argument moves nothing
+    ! runs "$nothing" && ! runs "$nothing" && kept runs/text.previous && ! kept runs/text
 then echo 'ok runs that come to nothing replace no run'
 else
     echo 'not ok runs that come to nothing replace no run'
@@ -113,7 +114,7 @@ else
     tail -n 15 "$work/log" | sed 's/^/  /'
     failed=1
 fi
-if ! runs 'flock runs/text scripts/run.sh doc --optim.lr=none' && grep -q '^error: runs/text: a run goes on there' "$work/log"
+if ! runs 'flock runs/text scripts/run.sh doc' && grep -q '^error: runs/text: a run goes on there' "$work/log"
 then echo 'ok the folder of a run that goes on is not moved'
 else
     echo 'not ok the folder of a run that goes on is not moved'
