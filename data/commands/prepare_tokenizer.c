@@ -44,8 +44,8 @@ static const char help[] =
 
 static Options parse(int argc, char **argv)
 {
-    Options o = {.separator = TOKENIZER_EOT, .n_separator = strlen(TOKENIZER_EOT), .pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto",
-                 .max_document = CORPUS_MIB, .least = 1};
+    Options o = {.separator = TOKENIZER_EOT, .n_separator = strlen(TOKENIZER_EOT), .pattern = "gpt2", .vocab = "8192",
+                 .threads = "2", .format = "auto", .max_document = CORPUS_MIB, .least = 1};
     const char *command = argc > 1 ? argv[1] : "";
     enum { SOME = 1 }; // .where: the help text begins with the commands in which the option has an effect
     Option row[] = {
@@ -70,8 +70,8 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--eot", "TOKEN", "encode convert: the special token that separates documents [the tokenizer's]",
                &o.eot, .where = SOME),
         OPTION(TEXT, "--threads", "N", "never changes the result [2]", &o.threads),
-        OPTION(SWITCH, "--special", NULL, "the end-of-text token's string in the input separates documents: the token, and not text",
-               &o.special),
+        OPTION(SWITCH, "--special", NULL,
+               "the string of the end-of-text token in the input is that token, and separates documents", &o.special),
         OPTION(SWITCH, "--raw", NULL, "encode decode: ids as int32, not as text", &o.raw, .where = SOME),
         OPTION(SWITCH, "--train-only", NULL, "bench: only training, and only with --threads", &o.train_only,
                .where = SOME)};

@@ -2,10 +2,10 @@
 //
 //   budget      C = 60 minutes * SPENT * REACHED * peak        what training can compute
 //   vocabulary  V = the power of two that is at most sqrt(bytes of text), from 512 to 4096
-//   model       of the widths 64, 128, ... with a layer for each 48, the one whose layers have nearest to sqrt(C / 6 / RATIO)
-//               parameters; tokens D = C / (6 N), where N counts the embedding too
+//   model       of the widths 64, 128, ... with a layer for each 48, the one whose layers have nearest to
+//               sqrt(C / 6 / RATIO) parameters; tokens D = C / (6 N), where N counts the embedding too
 //   epochs      D / (tokens of the text): dropout 0 up to 4, 0.1 up to 12, 0.2 beyond
-//   batch       the power of two that is at most 2 sqrt(D), from 2048 to 16384; learning rates grow with its square root
+//   batch       the power of two that is at most 2 sqrt(D), 2048 to 16384; learning rates grow with its square root
 //
 // In minutes a smaller model makes more updates but learns less from each, so RATIO is below Chinchilla's 20; it was
 // chosen, not fitted. Up to 4 epochs a repeated token is worth about
@@ -93,13 +93,13 @@ void plan_for_print(const PlanFor *f, FILE *out)
     double wanted = sqrt(m.budget / 6 / RATIO), times = m.tokens / m.unique, seconds = f->minutes * 60;
     fprintf(out, "for %.3g MB of text and %g minute%s here:\n", f->bytes / 1e6, f->minutes, f->minutes == 1 ? "" : "s");
     if (fp32 > 0)
-        fprintf(out, "  numbers        %-11s a core multiplies %.0f GFLOP/s in fp32, %.0f in bf16\n", narrow ? "bf16" : "fp32",
-                fp32 / 1e9, bf16 / 1e9);
-    fprintf(out, "  FLOP           %-11.3g %g s: %g of them training, at %g of the peak, %.0f GFLOP/s\n", m.budget, seconds,
-            SPENT, REACHED, asked.peak / 1e9);
+        fprintf(out, "  numbers        %-11s a core multiplies %.0f GFLOP/s in fp32, %.0f in bf16\n",
+                narrow ? "bf16" : "fp32", fp32 / 1e9, bf16 / 1e9);
+    fprintf(out, "  FLOP           %-11.3g %g s: %g of them training, at %g of the peak, %.0f GFLOP/s\n", m.budget,
+            seconds, SPENT, REACHED, asked.peak / 1e9);
     fprintf(out, "  vocabulary     %-11ld a power of two, at most the square root of the bytes, 512 to 4096\n", m.vocab);
-    fprintf(out, "  layers         %-11ld of %ld channels, one for each 48: near sqrt(FLOP / (6 * %g)) = %.3g parameters\n",
-            m.layers, m.width, RATIO, wanted);
+    fprintf(out, "  layers         %-11ld of %ld channels, one for each 48: near sqrt(FLOP / (6 * %g)) = %.3g "
+            "parameters\n", m.layers, m.width, RATIO, wanted);
     fprintf(out, "  parameters     %-11.3g %.3g of the layers, the rest of the vocabulary\n", m.params,
             layers_params(m.width));
     fprintf(out, "  tokens         %-11.3g FLOP / (6 * parameters): the text %.3g times\n", m.tokens, times);

@@ -357,8 +357,8 @@ static void write_start(Progress *p)
     MetricsRow row = {
         .event = plan->first_step > 0 ? METRICS_RESUME : METRICS_START, .step = plan->first_step,
         .name = plan->name, .text = plan->model, .params = plan->params, .steps = plan->steps,
-        .eval_tokens = plan->eval_tokens, .batch_tokens = plan->batch_tokens, .floor_loss = plan->floor_loss, .floor_bpb = plan->floor_bpb,
-        .floor_is_bound = plan->floor_is_bound};
+        .eval_tokens = plan->eval_tokens, .batch_tokens = plan->batch_tokens, .floor_loss = plan->floor_loss,
+        .floor_bpb = plan->floor_bpb, .floor_is_bound = plan->floor_is_bound};
     memcpy(row.mem, plan->mem, sizeof row.mem);
     metrics_write(p->metrics, &row);
 }

@@ -30,8 +30,8 @@ typedef struct {
 // From now on, by the clock, after `done` updates of the pace->steps that are planned. A run that was over goes on for
 // the time that it is given more.
 void pace_begin(Pace *pace, double minutes, long done);
-// Takes the decisions of the metrics.jsonl at `path` in place of the clock's: its start, its resumptions and its pace lines. Dies
-// with a line where it has none.
+// Takes the decisions of the metrics.jsonl at `path` in place of the clock's: its start, its resumptions and its pace
+// lines. Dies with a line where it has none.
 void pace_read(Pace *pace, const char *path);
 void pace_free(Pace *pace);
 

@@ -95,8 +95,6 @@ typedef struct {
     char why[400]; // what run_verdict says of it
 } StepResult;
 
-// Of run.minutes, as a checkpoint keeps it: seconds so far; steps and start of the decay as planned (NAN: not moved).
-
 typedef struct Run Run;
 
 // An observer watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the
