@@ -145,6 +145,17 @@ killed() { # HOST
     ends 5 'was killed by signal 9 \(Killed\), at step [0-9]+ \([a-z ]+\)$' "h$1"
 }
 
+# A neighbour is to read from a rank that is killed, and is aborted before the supervisor of that one has looked.
+read_from() {
+    local rank
+    endless --run.hang_timeout=60
+    mapfile -t rank < <(sed -n "s/^rank [0-9]*: process \([0-9]*\) on h2\b.*/\1/p" "$work/end.out")
+    hosts_in 2 bash -ec "kill -STOP ${rank[1]} && sleep 0.4; read -r _ _ _ parent _ </proc/${rank[0]}/stat
+        kill -STOP \$parent && kill -KILL ${rank[0]} && kill -CONT ${rank[1]} && sleep 0.2; kill -CONT \$parent || true"
+    ends 5 'was killed by signal 9 \(Killed\), at step [0-9]+ \([a-z ]+\)$' h2
+    if grep backtrace "$work/end.err"; then return 1; fi
+}
+
 lost='waits in [a-z_]+ [0-9]+ of group [a-z ]+ for a rank that has not come, on another host .*no progress for [56] s'
 
 reported() { # HOST...: exactly these have written why they ended
@@ -220,10 +231,11 @@ if [ -n "${TEST_LONG:-}" ]; then
     passes 'a slow network' layout one 2 4 gpt slow
     passes 'links are measured' measured 0.002 20e6
     network 2 0.0005 20e6 0.01
-    passes 'a network that loses packets' layout one 2 4 gpt lossy --parallel.tp=4
+    passes 'a network that loses packets' layout one 2 4 gpt lossy --run.hang_timeout=40
     hosts_down
     passes 'a killed rank' killed 2
     passes 'a killed rank beside mpiexec' killed 1
+    passes 'a killed rank that another reads from' read_from
     passes 'a cable is pulled' loses_its_cable 2
     passes "the cable of mpiexec's host" loses_its_cable 1
     passes 'a host loses power' loses_power 2

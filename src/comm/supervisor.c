@@ -338,6 +338,9 @@ static int speak(Watch *w, int status)
     const Heartbeat *b = &w->board->beat[w->mine];
     supervisor_explain(b, status, w->host, line, sizeof line);
     int code = supervisor_status(b, status);
+    // A library aborts a rank that reads from one just killed, and the kernel may report the reader's end first.
+    bool aborted = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+    for (int i = 0; aborted && i < 10 && !w->board->speaker; i++) usleep(LAST_WORDS);
     if (code && claim(w)) {
         if (line[0]) say(line);
         write_record(w, status);
