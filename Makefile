@@ -106,7 +106,7 @@ $(B)/setup: scripts/setup.sh $(B)/flags
 LITTLE = $(filter-out $(B)/dev/plan/scaling%,$(filter $(B)/dev/plan/% $(B)/dev/draw/%,$(OBJ)))
 $(LITTLE): private FLAGS := $(FLAGS:-O3=-O1)
 $(B)/dev/plan/guides_table.o: private FLAGS := $(FLAGS:-O3=-O0)
-$(filter $(addprefix $(B)/,src/net/% src/ckpt/% src/train/% src/check/% src/record/% src/models/% dev/check/% dev/show/% data/commands/%),$(OBJ)): \
+$(filter $(addprefix $(B)/,src/net/% src/ckpt/% src/train/% src/eval/% src/check/% src/record/% src/models/% dev/check/% dev/show/% data/commands/%),$(OBJ)): \
     private FLAGS := $(FLAGS:-O3=-O2)
 $(OBJ): $(B)/%.o: %.c $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)

@@ -41,7 +41,7 @@
 #include "parallel/ranks.h"
 #include "src/check/sharding.h"
 #include "train/run.h"
-#include "train/observers.h"
+#include "src/check/observers.h"
 
 enum { MAX_SKIPPED = 10 }; // updates in a row that may fail to be finite
 

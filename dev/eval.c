@@ -15,8 +15,8 @@
 #include "data/prep/corpus.h"
 #include "models/trained.h"
 #include "ops/dev_cpu.h"
-#include "train/eval.h"
-#include "train/tasks.h"
+#include "eval/eval.h"
+#include "eval/tasks.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -6,7 +6,7 @@
 #
 # 1. The headers of the rooms (src/ROOM, data/ROOM, dev/ROOM) compile as C11 (-pedantic) and as C++17 without a warning:
 #    a room's together, and each alone (deeper).
-# 2. An include names its room, and who may include whom is fixed: base <- text, ops, comm, record <- net <- ckpt <-
+# 2. An include names its room, and who may include whom is fixed: base <- text, ops, comm, record <- net <- ckpt, eval <-
 #    train <- parallel <- check <- train.c, train <- models. data/ uses base, text and comm, dev/ uses anything, and src/ uses neither.
 # 3. A public function is named after its file: NAME_something is declared in NAME.h or defined in
 #    NAME.c, so that a reader of train.c knows which file to open.
@@ -70,7 +70,7 @@ done
 # ---- 2: rooms
 awk '
     BEGIN {
-        split("base text ops comm record narrow net ckpt train parallel models check", name, " ")
+        split("base text ops comm record narrow net ckpt eval train parallel models check", name, " ")
         for (i in name) order[name[i]] = i + 0 < 2 ? 0 : i + 0 < 6 ? 1 : i - 4
     }
     function room(path) { sub(/^src\//, "", path); return path ~ /^(data|dev)\// ? substr(path, 1, index(path, "/") - 1) : substr(path, 1, index(path, "/") - 1) }

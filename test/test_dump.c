@@ -9,7 +9,7 @@
 #include "net/experts.h"
 #include "narrow/narrow.h"
 #include "parallel/parts.h"
-#include "ckpt/dump.h"
+#include "src/check/dump.h"
 #include "whole_case.h"
 
 #include <sys/stat.h>

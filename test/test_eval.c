@@ -7,7 +7,7 @@
 #include "test/test.h"
 
 #include "dev/check/comm_threads.h"
-#include "train/eval.h"
+#include "eval/eval.h"
 #include "expect_die.h"
 #include "base/rng.h"
 #include "temp_dir.h"

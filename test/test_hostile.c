@@ -10,7 +10,7 @@
 #include "base/disk.h"
 #include "expect_die.h"
 #include "record/metrics.h"
-#include "ckpt/dump.h"
+#include "src/check/dump.h"
 #include "base/svg.h"
 #include "temp_dir.h"
 #include "text/tokenizer.h"

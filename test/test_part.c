@@ -1,7 +1,7 @@
 // test_part: parts of tensors: where elements go, conversion to text and back, and texts that are not parts.
 #include "test/test.h"
 
-#include "ckpt/dump.h"
+#include "src/check/dump.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "expect_die.h"
 #include "ops/dev_cpu.h"
 #include "temp_dir.h"
-#include "train/tasks.h"
+#include "eval/tasks.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef DIFF_H
 #define DIFF_H
 #include "ckpt/ckpt.h"
-#include "ckpt/dump.h"
+#include "src/check/dump.h"
 #include "base/safetensors.h"
 
 #include <stdbool.h>

@@ -12,7 +12,7 @@
 #include "models/llmc.h"
 #include "ops/dev_cpu.h"
 #include "ckpt/ckpt_manifest.h"
-#include "ckpt/dump.h"
+#include "src/check/dump.h"
 #include "train/run.h"
 
 // ---- safetensors: the reader of safetensors files: what it accepts lies inside the file, to the last byte.

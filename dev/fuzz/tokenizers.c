@@ -8,7 +8,7 @@
 
 #include "base/words.h"
 #include "text/tokenizer.h"
-#include "train/tasks.h"
+#include "eval/tasks.h"
 
 static Tokenizer *small_tokenizer(const char *pattern)
 {

@@ -438,7 +438,7 @@ static void choose_transport(void)
 static void own_crashes(void)
 {
 #ifndef __SANITIZE_ADDRESS__
-    int (*set)(const char *, const char *); // ucs_status_t of ucs/config/global_opts.h
+    int (*set)(const char *, const char *); // a public function of UCX
     *(void **)&set = dlsym(RTLD_DEFAULT, "ucs_global_opts_set_value");
     if (set && !getenv("UCX_HANDLE_ERRORS")) set("HANDLE_ERRORS", "none");
     const int crash[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};

@@ -9,7 +9,7 @@
 #include "net/sample.h"
 #include "parallel/pipeline_table.h"
 #include "parallel/pipeline_time.h"
-#include "train/eval.h"
+#include "eval/eval.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

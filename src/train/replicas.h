@@ -15,7 +15,7 @@
 #include "net/model.h"
 #include "net/sample.h"
 #include "ops/fp8.h"
-#include "train/eval.h"
+#include "eval/eval.h"
 #include "train/optim.h"
 #ifdef __cplusplus
 extern "C" {

@@ -28,7 +28,7 @@
 #include "train/replicas.h"
 #include "train/grads.h"
 #include "train/schedule.h"
-#include "train/tasks.h"
+#include "eval/tasks.h"
 #include "text/screen.h"
 #ifdef __cplusplus
 extern "C" {

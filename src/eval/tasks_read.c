@@ -14,7 +14,7 @@
 // Rejected: guessing the format from the file's name (the contents decide, and NAME= settles what they cannot: whether
 // MMLU is asked for letters or for answers).
 #define _GNU_SOURCE // asprintf
-#include "train/tasks.h"
+#include "eval/tasks.h"
 
 #include "base/check.h"
 #include "base/disk.h"

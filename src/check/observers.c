@@ -12,10 +12,10 @@
 //
 // Rejected: calls of each of them in the step itself. Many trainers grow into that, and half of the step's lines then
 // do not train.
-#include "train/observers.h"
+#include "src/check/observers.h"
 
 #include "base/check.h"
-#include "ckpt/dump.h"
+#include "src/check/dump.h"
 #include "train/grads.h"
 
 #include <math.h>

@@ -23,7 +23,7 @@
 //
 // Rejected: statistics (mean, rstd, lse) and what units hold in scratch: their mistakes are visible in the buffer
 // after them. Writing while the step runs: a step's activations fit where a step's did, and ordinary memory has room.
-#include "ckpt/dump.h"
+#include "src/check/dump.h"
 
 #include "base/check.h"
 #include "base/disk.h"

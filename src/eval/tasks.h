@@ -5,7 +5,7 @@
 #define TASKS_H
 #include "net/sample.h"
 #include "text/tokenizer.h"
-#include "train/eval.h"
+#include "eval/eval.h"
 
 #include <stdio.h>
 #ifdef __cplusplus

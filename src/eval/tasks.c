@@ -16,7 +16,7 @@
 //
 // Rejected: the context's keys and values kept for all its endings (a cache that pipelines and sequence parallelism
 // have to share; batches of whole rows are simple, and full).
-#include "train/tasks.h"
+#include "eval/tasks.h"
 
 #include "base/check.h"
 #include "base/words.h"

@@ -14,7 +14,7 @@
 // ranks, down to the shapes of its matmuls. Each window's sum goes to its own place of an array that is zero elsewhere;
 // adding these arrays over the ranks is exact, and then windows are added in their order. Where batches do not divide
 // by the ranks, the last ones run an empty one: with sharded weights (zero.h) each forward is a collective call.
-#include "train/eval.h"
+#include "eval/eval.h"
 
 #include "base/check.h"
 #include "text/packing.h"
