@@ -16,8 +16,7 @@
 # Each step prints PASS, FAIL or SKIP; at the end the lines of all parts so far are printed again, and the exit status
 # is 0 only when none of them is a FAIL. They are in $BUILD/gpu_check (BUILD is build unless set), with a log for each
 # step, and with date, commit and machine in doc/gpu.md: one section for each commit and machine, the newest first.
-# It writes dev/cuda_on_cpu/tests/conformance_gpu.txt (commit it: from then on `make test-long` compares the emulation
-# with it). Without a GPU, or without nvcc: one line, exit status 1.
+# Without a GPU, or without nvcc: one line, exit status 1.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 tests=dev/cuda_on_cpu/tests
@@ -85,18 +84,17 @@ compile_c() { # NAME PREFIX FLAG... -- FILE...: side by side, to PREFIXfile.o
 }
 run_build() {
     local twins device blas
-    twins=($({ twins_of kernels; twins_of attention_kernels; } | sort -u)) # the CPU's side
+    twins=($(twins_of attention_kernels)) # the CPU's side
     device=($(twins_of table))
     step 300 "all kernels and tests compile for $arch, warnings as errors" xargs -P "$(nproc)" -I{} \
         "$nvcc" "${flags[@]}" -x cu -c {} -odir "$out" < <(
-        printf '%s\n' src/ops/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,table}.cu src/ops/*.cu |
+        printf '%s\n' src/ops/flash.cu $tests/{attention_kernels,unit,conformance,conversions,table}.cu src/ops/*.cu |
             awk '!seen[$0]++'
     ) || { broken=1; return; }
     compile_c 'their twins on the CPU compile' twin_ -O1 -fopenmp-simd -- "${twins[@]}" || { broken=1; return; }
     link unit
     link conformance
     link conversions
-    link kernels
     link attention_kernels
     # The whole op table against the whole device of the CPU, which stands on OpenBLAS.
     blas=/usr/include/openblas
@@ -125,18 +123,14 @@ run_build() {
 run_kernels() {
     local program
     for program in unit conversions; do step 60 "$program on the GPU" "$out/$program"; done
-    for program in kernels attention_kernels; do
-        step 60 "$program on the GPU, against the CPU and against sums in double" "$out/$program"
-    done
+    step 60 'attention_kernels on the GPU, against the CPU and against sums in double' "$out/attention_kernels"
     if [ -x "$out/table" ]; then
         step 180 "every op of the table on the GPU, within its bound of the CPU's, the same bytes twice" "$out/table" ||
             "$out/table" fp32 '' -v | grep '^[a-z_0-9]* *[0-9]' # how far off each is
     else report SKIP 0 'the op table (not built)'
     fi
-    if step 60 'conformance runs' bash -c '"$1" >"$2"' - "$out/conformance" "$out/conformance_gpu.txt"; then
-        cp "$out/conformance_gpu.txt" $tests/conformance_gpu.txt
-        step 10 'conformance: the GPU and the emulation agree to the bit' \
-            diff $tests/conformance_cpu.txt "$out/conformance_gpu.txt"
+    if step 60 'conformance runs' bash -c '"$1" >"$2"' - "$out/conformance" "$out/conformance.txt"; then
+        step 10 'conformance: the GPU and the emulation agree to the bit' diff $tests/conformance.txt "$out/conformance.txt"
     fi
     if [ -x "$out/blas" ]; then step 60 'cuBLAS: its calls mean what the emulation says' "$out/blas"
     else report SKIP 0 'cuBLAS (not built)'
@@ -160,8 +154,10 @@ run_sanitizer() {
     sanitizer=$(command -v compute-sanitizer || ls "$toolkit"/bin/compute-sanitizer 2>/dev/null)
     for tool in memcheck racecheck initcheck synccheck; do
         if [ -z "$sanitizer" ]; then report SKIP 0 "compute-sanitizer, $tool (not installed)"; continue; fi
-        for program in unit kernels attention_kernels; do
-            step 60 "$tool, $program" "$sanitizer" --tool $tool --error-exitcode 9 "$out/$program"
+        for program in unit attention_kernels 'table fp32'; do
+            [ -x "$out/${program% *}" ] || continue
+            # shellcheck disable=SC2086
+            step 120 "$tool, $program" "$sanitizer" --tool $tool --error-exitcode 9 "$out/"$program
         done
     done
 }
@@ -208,7 +204,7 @@ write_section() { # into doc/gpu.md, in place of an older one of the same title
 }
 
 title="$(gpu name), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-[ -z "$(git status --porcelain -- src dev train_gpu.cu Makefile 2>/dev/null | grep -v conformance_gpu.txt)" ] ||
+[ -z "$(git status --porcelain -- src dev train_gpu.cu Makefile 2>/dev/null)" ] ||
     title+=' with changes'
 echo "$title, $arch"
 for name; do

@@ -12,12 +12,9 @@ export DEBUG_INFO=-g # an example steps in gdb
 build() { # MODE PROGRAM [FILE...]
     $here/build.sh "$1" "$work/$2-$1" $here/tests/"$2".cu "${@:3}"
 }
-compile_twins "$work" kernels || exit 1
-mapfile -t kernels < <(kernels_of kernels; twin_objects "$work" kernels)
 for mode in plain asan checker; do step "unit.cu builds: $mode" build $mode unit; done
 wait
 for mode in plain asan checker; do
-    step "kernels.cu builds: $mode" build $mode kernels "${kernels[@]}"
     for program in bugs host_bugs; do step "$program.cu builds: $mode" build $mode $program; done
 done
 step 'settings.cu builds: plain' build plain settings
@@ -32,16 +29,14 @@ quiet() { # PROGRAM [SETTING...]
 silent() { # PROGRAM [SETTING...]
     step "no false report, $1${2:+: ${*:2}}" quiet "$@"
 }
-for program in unit kernels; do
-    deeper silent $program-plain
-    silent $program-plain EMU_ORDER=reverse EMU_STREAMS=late
-    deeper silent $program-plain EMU_GUARD=1
-    for seed in 1 2 3; do deeper silent $program-plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
-    silent $program-asan EMU_ORDER=random EMU_SEED=4
-    silent $program-checker
-    deeper silent $program-checker EMU_ORDER=reverse EMU_STREAMS=late
-    silent $program-checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
-done
+deeper silent unit-plain
+silent unit-plain EMU_ORDER=reverse EMU_STREAMS=late
+deeper silent unit-plain EMU_GUARD=1
+for seed in 1 2 3; do deeper silent unit-plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
+silent unit-asan EMU_ORDER=random EMU_SEED=4
+silent unit-checker
+deeper silent unit-checker EMU_ORDER=reverse EMU_STREAMS=late
+silent unit-checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
 same_prints() { # two runs with one seed do the same, to the count of waits and switches
     for i in 1 2; do
         EMU_PROF=1 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=9 "$work/unit-plain" >"$log.$i" 2>&1 || return 1
@@ -56,17 +51,13 @@ no_switches() { # a kernel that never waits is a loop of calls: in and out of th
 step 'no switch in a kernel that never waits' no_switches
 
 # ---- what operations mean, to the bit
-conforms() { # FILE PROGRAM [SETTING...]
-    env "${@:3}" "$work/$2" >"$log.text" && diff "$here/tests/$1" "$log.text" | cut -c 1-150
+conforms() { # PROGRAM [SETTING...]
+    env "${@:2}" "$work/$1" >"$log.text" && diff "$here/tests/conformance.txt" "$log.text" | cut -c 1-150
     return "${PIPESTATUS[0]}"
 }
-step 'conformance: as stored' conforms conformance_cpu.txt conformance-plain
-step 'conformance: in random order' conforms conformance_cpu.txt conformance-plain EMU_ORDER=random EMU_STREAMS=random
-step 'conformance: under the checker' conforms conformance_cpu.txt conformance-checker EMU_ORDER=reverse
-if [ -f $here/tests/conformance_gpu.txt ]; then
-    step 'conformance: as on a GPU' conforms conformance_gpu.txt conformance-plain
-else skip 'conformance: as on a GPU (no GPU has run it yet: scripts/gpu_check.sh)'
-fi
+step 'conformance: as stored' conforms conformance-plain
+step 'conformance: in random order' conforms conformance-plain EMU_ORDER=random EMU_STREAMS=random
+step 'conformance: under the checker' conforms conformance-checker EMU_ORDER=reverse
 no_gpu() { # one line, and a failure
     scripts/gpu_check.sh >"$log" 2>&1
     [ $? = 1 ] && [ "$(cat "$log")" = 'error: gpu_check.sh: no GPU here (nvidia-smi -L finds none)' ]

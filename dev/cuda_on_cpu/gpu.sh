@@ -64,7 +64,7 @@ compile() { # NUMBER FILE ARCHITECTURE
 n=0 list=()
 for arch; do
     for file in src/*/*.cu dev/attention/*.cu \
-        $here/tests/{unit,conformance,conversions,kernels,attention_kernels,table,blas,speed}.cu; do
+        $here/tests/{unit,conformance,conversions,attention_kernels,table,blas,speed}.cu; do
         grep -qE "${ONLY:-.}" <<<"$file" || continue
         if grep -q '<nccl.h>' "$file" && ! echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1; then
             echo "skip $file (no nccl.h)"

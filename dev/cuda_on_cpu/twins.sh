@@ -2,20 +2,18 @@
 # C files that they are compared with (their twins) or stand on. Whoever builds such a program sources it, in the
 # repository's root: the tests, mutate.sh, scripts/gpu_check.sh, scripts/attention_ladder.sh.
 #
-# The programs: unit, kernels, attention_kernels, table (the whole op table against the CPU's), and ladder, which is
+# The programs: unit, attention_kernels, table (the whole op table against the CPU's), and ladder, which is
 # dev/attention. All but table do without OpenBLAS: a test of kernels defines the few functions of dev_cpu.c, gemm.c and
 # matmul.c that its twins call.
 
 kernels_of() { # PROGRAM: CUDA files
     case $1 in
-    kernels) printf 'src/ops/%s.cu\n' norm elements loss updates sums ;;
     attention_kernels | ladder) printf 'src/ops/%s.cu\n' attention flash elements ;;
     table) printf '%s\n' src/ops/*.cu ;;
     esac
 }
 twins_of() { # PROGRAM: C files. Of table only gpu_check.sh compiles them: where the library is, it is linked instead
     case $1 in
-    kernels) ls src/ops/{norm,elements,loss,updates}.c src/base/{formats,rng,check,clock}.c ;;
     attention_kernels) ls src/ops/attention.c src/base/{rng,check,clock}.c ;;
     ladder) ls src/base/{check,clock}.c ;;
     table) ls src/ops/*.c src/narrow/*.c src/check/dev_check*.c src/base/{check,clock,formats,params,rng}.c ;;

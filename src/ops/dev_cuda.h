@@ -348,24 +348,10 @@ __device__ inline float attention_keep(const AttnShape &s, size_t b, size_t h, s
 AttnShape attention_shape(AttnShape s, bool part = false);
 
 // ---- kernels one by one, for tests and dev/attention. Pointers are device memory, `stream` orders the work, and
-// nothing waits. X is float or __nv_bfloat16, in attention, norm and loss also __half. Shapes and meanings are those
+// nothing waits. X is float, __nv_bfloat16 or __half. Shapes and meanings are those
 // of the entries of dev.h. Block sizes are arguments, so that tests can shrink them: `threads` is a multiple of 32 up
 // to 1024.
 
-// norm_forward. `rows` (1 to 32) rows a block, a warp each; centred: LayerNorm, otherwise RMSNorm.
-template <class X>
-void norm_forward_cuda(X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight, const X *bias,
-                       int N, int C, bool centred, float eps, int rows, cudaStream_t stream);
-// act_forward of GELU.
-template <class X> void gelu_forward_cuda(X *out, const X *pre, size_t n, int blocks, int threads, cudaStream_t stream);
-// softmax_xent. One block of `threads` a row.
-template <class X>
-void softmax_xent_cuda(float *loss, X *dlogits, const X *logits, const int32_t *target, int N, int V, float scale,
-                       float cap, int threads, cudaStream_t stream);
-// adamw, and the weight rounded to X in `copy` (may be null).
-template <class X>
-void adamw_cuda(float *weight, X *copy, float *m, float *v, float *grad, size_t n, Update u, int blocks, int threads,
-                cudaStream_t stream);
 // attention_forward. `rows` (1 to 32) queries a block, a warp each; D up to 128. shape.first is device memory too.
 template <class X>
 void attention_forward_cuda(X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,

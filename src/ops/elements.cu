@@ -394,18 +394,6 @@ template <class E> void decompress(Dev *dev, X *out, const int8_t *q, const floa
 
 } // namespace
 
-template <class X> void gelu_forward_cuda(X *out, const X *pre, size_t n, int blocks, int threads, cudaStream_t stream)
-{
-    if (n == 0) return;
-    using Gelu = Act<X, act_gelu_function>;
-    Gelu f = {out, pre};
-    if (aligned(out, pre))
-        LAUNCH((elements_kernel<WIDE<X>, Gelu>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
-    else LAUNCH((elements_kernel<1, Gelu>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
-}
-template void gelu_forward_cuda<float>(float *, const float *, size_t, int, int, cudaStream_t);
-template void gelu_forward_cuda<__nv_bfloat16>(__nv_bfloat16 *, const __nv_bfloat16 *, size_t, int, int, cudaStream_t);
-
 template <class E> void elements_cuda_fill(Dev *dev)
 {
     dev->add = add<E>;

@@ -14,6 +14,8 @@
 
 #include <type_traits>
 
+namespace {
+
 template <int W> using Width = std::integral_constant<int, W>;
 
 // f(Width<W>, v) for the thread's share of n neighbours: elements v .. v + W - 1. `as` begins as far from a multiple of
@@ -96,24 +98,6 @@ __global__ void softmax_xent_kernel(float *loss, X *dlogits, const X *logits, co
     if (threadIdx.x == 0) loss[blockIdx.x] = logf(total) + (top - z_target);
 }
 
-template <class X>
-void softmax_xent_cuda(float *loss, X *dlogits, const X *logits, const int32_t *target, int N, int V, float scale,
-                       float cap, int threads, cudaStream_t stream)
-{
-    if (N == 0) return;
-    LAUNCH((softmax_xent_kernel<X>), (unsigned)N, (unsigned)threads, 0, stream, loss, dlogits, logits, target, V,
-           scale, cap);
-}
-
-template void softmax_xent_cuda<float>(float *, float *, const float *, const int32_t *, int, int, float, float,
-                                       int, cudaStream_t);
-template void softmax_xent_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, const __nv_bfloat16 *, const int32_t *, int,
-                                               int, float, float, int, cudaStream_t);
-template void softmax_xent_cuda<__half>(float *, __half *, const __half *, const int32_t *, int, int, float, float,
-                                        int, cudaStream_t);
-
-namespace {
-
 template <class E> __global__ void xent_max_kernel(float *top, const E *logits, int V)
 {
     const E *z = logits + (size_t)blockIdx.x * V;
@@ -180,8 +164,9 @@ void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int3
                   float scale, float cap)
 {
     DevCuda *d = dev_cuda(dev);
-    softmax_xent_cuda<E>(loss, ops_as<E>(dlogits), ops_as<E>(logits), target, (int)N, (int)V, scale, cap,
-                         (int)row_threads(d, V), d->stream);
+    if (N == 0) return;
+    LAUNCH((softmax_xent_kernel<E>), (unsigned)N, row_threads(d, V), 0, d->stream, loss, ops_as<E>(dlogits),
+           ops_as<E>(logits), target, (int)V, scale, cap);
 }
 
 template <class E> void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)

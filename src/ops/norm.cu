@@ -14,6 +14,10 @@
 // and sum of squares (cancels when the mean is large); a second kernel for dweight, which reads everything again.
 #include "ops/dev_cuda.h"
 
+#include <type_traits>
+
+namespace {
+
 template <class X, int W>
 __global__ void norm_forward_kernel(X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
                                     const X *bias, int N, int C, bool centred, float eps)
@@ -58,31 +62,6 @@ __global__ void norm_forward_kernel(X *out, X *sum, float *mean, float *rstd, co
         if (centred) mean[n] = m;
     }
 }
-
-template <class X>
-void norm_forward_cuda(X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight, const X *bias,
-                       int N, int C, bool centred, float eps, int rows, cudaStream_t stream)
-{
-    if (N == 0) return;
-    unsigned blocks = (unsigned)((N + rows - 1) / rows);
-    dim3 block(32, (unsigned)rows);
-    if (C % WIDE<X> == 0 && aligned(out, sum, a, b, weight, bias))
-        LAUNCH((norm_forward_kernel<X, WIDE<X>>), blocks, block, 0, stream, out, sum, mean, rstd, a, b, weight, bias,
-               N, C, centred, eps);
-    else
-        LAUNCH((norm_forward_kernel<X, 1>), blocks, block, 0, stream, out, sum, mean, rstd, a, b, weight, bias, N, C,
-               centred, eps);
-}
-
-template void norm_forward_cuda<float>(float *, float *, float *, float *, const float *, const float *, const float *,
-                                       const float *, int, int, bool, float, int, cudaStream_t);
-template void norm_forward_cuda<__nv_bfloat16>(__nv_bfloat16 *, __nv_bfloat16 *, float *, float *,
-                                               const __nv_bfloat16 *, const __nv_bfloat16 *, const __nv_bfloat16 *,
-                                               const __nv_bfloat16 *, int, int, bool, float, int, cudaStream_t);
-template void norm_forward_cuda<__half>(__half *, __half *, float *, float *, const __half *, const __half *,
-                                        const __half *, const __half *, int, int, bool, float, int, cudaStream_t);
-
-namespace {
 
 // dw[k apart] += dout xhat, db[k apart] += dout, and this pack's part of the sums of g = dout w and of g xhat.
 template <int W, class E>
@@ -184,8 +163,16 @@ void norm_forward(Dev *dev, X *out, X *sum, float *mean, float *rstd, const X *a
                   const X *bias, size_t N, size_t C, NormKind kind, float eps)
 {
     DevCuda *d = dev_cuda(dev);
-    norm_forward_cuda<E>(ops_as<E>(out), ops_as<E>(sum), mean, rstd, ops_as<E>(a), ops_as<E>(b), ops_as<E>(weight),
-                         ops_as<E>(bias), (int)N, (int)C, kind == NORM_LAYERNORM, eps, d->threads / 32, d->stream);
+    if (N == 0) return;
+    unsigned rows = (unsigned)d->threads / 32, blocks = ((unsigned)N + rows - 1) / rows; // a warp a row
+    bool centred = kind == NORM_LAYERNORM;
+    auto go = [&](auto width) {
+        constexpr int W = decltype(width)::value;
+        LAUNCH((norm_forward_kernel<E, W>), blocks, dim3(32, rows), 0, d->stream, ops_as<E>(out), ops_as<E>(sum), mean,
+               rstd, ops_as<E>(a), ops_as<E>(b), ops_as<E>(weight), ops_as<E>(bias), (int)N, (int)C, centred, eps);
+    };
+    if (C % WIDE<E> == 0 && aligned(out, sum, a, b, weight, bias)) go(std::integral_constant<int, WIDE<E>>());
+    else go(std::integral_constant<int, 1>());
 }
 
 template <class E, int W>

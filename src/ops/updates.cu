@@ -187,22 +187,6 @@ void clip_units(Dev *dev, float *grad, const float *weight, size_t R, size_t C, 
 
 } // namespace
 
-template <class X>
-void adamw_cuda(float *weight, X *copy, float *m, float *v, float *grad, size_t n, Update u, int blocks, int threads,
-                cudaStream_t stream)
-{
-    if (n == 0) return;
-    using Adamw = Updated<adamw_rule, X>;
-    Adamw f = {weight, m, v, grad, copy, u, update_factors(u)};
-    if (aligned(weight, copy, m, v, grad))
-        LAUNCH((elements_kernel<4, Adamw>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
-    else LAUNCH((elements_kernel<1, Adamw>), (unsigned)blocks, (unsigned)threads, 0, stream, n, f);
-}
-
-template void adamw_cuda<float>(float *, float *, float *, float *, float *, size_t, Update, int, int, cudaStream_t);
-template void adamw_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, float *, float *, float *, size_t, Update, int, int,
-                                        cudaStream_t);
-
 void updates_cuda_fill(Dev *dev)
 {
     dev->update = update;
