@@ -86,7 +86,6 @@ static const struct { const char *key; int value[10]; } choices[] = {
     {"comm.backend", {CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED}},
     {"comm.all_reduce", {COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_HIERARCHICAL}},
     {"monitor.on_spike", {MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK}},
-    {"monitor.on_plateau", {MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL}},
     {"monitor.on_not_finite", {CONFIG_NOT_FINITE_SKIP, CONFIG_NOT_FINITE_ROLLBACK}},
 };
 

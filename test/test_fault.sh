@@ -124,7 +124,7 @@ nowhere_to_go() {
     [ "$(value train step "$runs/nowhere/metrics.jsonl" | tail -n 1)" = 20 ]
     [ -z "$(told rollback nowhere)" ]
     # A rule that always asks for it: so many updates are skipped as max_skips says, and then one is made.
-    train gpt clipped "${brief[@]}" --run.save_every=0 --run.steps=8 --monitor.on_ratio_clip=rollback --optim.clip=0.01
+    train gpt clipped "${brief[@]}" --run.save_every=0 --run.steps=8 --monitor.rules=clip:3:rollback --optim.clip=0.01
     told warn clipped | grep -q 'times optim.clip, 0.01, as were those before it: accepted'
     [ "$(told skip clipped | wc -l)" -lt 8 ]
 }

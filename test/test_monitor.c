@@ -8,6 +8,7 @@
 
 #include "train/monitor.h"
 #include "base/rng.h"
+#include "expect_die.h"
 
 #include <float.h>
 #include <math.h>
@@ -320,9 +321,9 @@ TEST(test_explain)
 static Monitor ruled(MonitorAction low, MonitorAction mid, MonitorAction high, MonitorAction norm)
 {
     Monitor m = monitor_create(8, 0, 3);
-    monitor_set_rules(&m, (MonitorRules){.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_ROLLBACK,
-                                         .loss_ratio = {1.5, 2, 3}, .on_loss = {low, mid, high}, .norm_ratio = 3,
-                                         .on_norm = norm});
+    monitor_set_rules(&m, (MonitorRules){.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_ROLLBACK, .n = 4,
+                                         .rule = {{MONITOR_OF_LOSS, 1.5, low}, {MONITOR_OF_LOSS, 2, mid},
+                                                  {MONITOR_OF_LOSS, 3, high}, {MONITOR_OF_NORM, 3, norm}}});
     for (int i = 0; i < 8; i++) judge(&m, 2, 1, MONITOR_ACCEPT, MONITOR_FILLING);
     return m;
 }
@@ -386,8 +387,7 @@ TEST(test_plateau)
     for (int stop = 0; stop < 20; stop += 3) {
         Monitor m = monitor_create(8, 6, 3);
         MonitorRules rules = {.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_SKIP,
-                              .plateau = 0.01, .plateau_steps = 4,
-                              .on_plateau = MONITOR_COOL};
+                              .plateau_steps = 4, .n = 1, .rule = {{MONITOR_OF_PLATEAU, 0.01, MONITOR_COOL}}};
         monitor_set_rules(&m, rules);
         for (int i = 0; i < 20; i++) {
             if (i % 5 == 2) judge(&m, NAN, 1, MONITOR_SKIP, MONITOR_NOT_FINITE);
@@ -413,16 +413,40 @@ TEST(test_plateau)
     }
 }
 
+TEST(test_rules_as_text)
+{
+    MonitorRules r = {.n = 5};
+    monitor_parse_rules("", &r);
+    assert_int_equal(r.n, 0);
+    monitor_parse_rules("loss:1.5:warn,norm:3:skip, clip:2.5:rollback,plateau:0.01:cool,loss:3:none", &r);
+    const MonitorRule want[] = {{MONITOR_OF_LOSS, 1.5, MONITOR_WARN}, {MONITOR_OF_NORM, 3, MONITOR_SKIP},
+                                {MONITOR_OF_CLIP, 2.5, MONITOR_ROLLBACK}, {MONITOR_OF_PLATEAU, 0.01, MONITOR_COOL}};
+    assert_int_equal(r.n, 4); // none: off
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(r.rule[i].kind, want[i].kind);
+        assert_int_equal(r.rule[i].action, want[i].action);
+        assert_true(r.rule[i].limit == want[i].limit);
+    }
+    const char *const wrong[] = {"loss", "loss:1.5", "los:1.5:warn", "loss:1.5:wrn", "loss:x:warn", "loss:1:warn", "loss:nan:warn",
+                                 "plateau:1:warn", "plateau:0.1:skip", "loss:2:warn x", "loss:2:warn;norm:3:skip", ",",
+                                 "loss:2:warn,,norm:3:warn", "loss:-2:warn", "loss 2 warn"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_dies("loss:1.5:warn,norm:3:skip", monitor_parse_rules(wrong[i], &r));
+    expect_dies("more than 8", monitor_parse_rules("norm:2:warn,norm:3:warn,norm:4:warn,norm:5:warn,norm:6:warn,"
+                                                   "norm:7:warn,norm:8:warn,norm:9:warn,norm:10:warn", &r));
+}
+
 TEST(test_words_of_rules)
 {
     Monitor m = ruled(MONITOR_WARN, 0, 0, MONITOR_SKIP);
-    m.rules.clip = 0.5, m.rules.clip_ratio = 8, m.rules.on_clip = MONITOR_COOL, m.rules.plateau_steps = 50;
+    m.rules.clip = 0.5, m.rules.rule[m.rules.n++] = (MonitorRule){MONITOR_OF_CLIP, 8, MONITOR_COOL};
+    m.rules.plateau_steps = 50;
     MonitorVerdict v = judge(&m, 5, 1, MONITOR_WARN, MONITOR_RATIO);
     explains(&m, v, "loss 5 is 2.5 times the mean of the last 8 steps, 2");
     assert_non_null(strstr(monitor_advice(v), "lower the peak learning rate"));
     explains(&m, judge(&m, 2, 4, MONITOR_SKIP, MONITOR_RATIO),
              "gradient norm 4 is 4 times the mean of the last 8 steps, 1");
-    m.rules.clip_ratio = 3;
+    m.rules.rule[4].limit = 3;
     judge(&m, 2, 1.5, MONITOR_ACCEPT, MONITOR_FILLING); // exactly at the limit
     v = judge(&m, 2, 1.75, MONITOR_COOL, MONITOR_CLIP);
     explains(&m, v, "gradient norm 1.75 is 3.5 times optim.clip, 0.5");

@@ -238,11 +238,8 @@ typedef struct {
         long window, max_skips;
         MonitorAction on_spike;
         ConfigNotFinite on_not_finite;
-        double ratio_low, ratio_mid, ratio_high, ratio_norm, ratio_clip;
-        MonitorAction on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm, on_ratio_clip;
-        double plateau;
+        char rules[CONFIG_TEXT];
         long plateau_steps;
-        MonitorAction on_plateau;
         double cool;
         long cool_steps, rollback_steps, rollback_skip, rollback_at;
         bool rollback_cool;

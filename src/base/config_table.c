@@ -37,8 +37,6 @@
 #define ONE_OF(s, k, def, choices, help) CHOICE(s, k, def, choices, "", help)
 #define CHOICE(s, k, def, choices, needs, help) ROW(s, k, CONFIG_CHOICE, def, choices, "", needs, help)
 
-#define MONITOR_ACTIONS "none|warn|cool|skip|rollback"
-
 static const ConfigKey TABLE[] = {
     TEXT(run, name, "run", "name of the run; its directory is run.dir/run.name"),
     TEXT(run, dir, "runs", "directory that holds the runs"),
@@ -389,25 +387,15 @@ static const ConfigKey TABLE[] = {
     INT(monitor, window, "128", "[8, 1000000]", "steps", "", "accepted steps that the next one is compared with"),
     INT(monitor, max_skips, "2", "[1, inf)", "steps", "",
         "batches skipped in a row; the next is accepted, and the window starts anew"),
-    CHOICE(monitor, on_spike, "warn", MONITOR_ACTIONS, "monitor.skip_z>0",
+    CHOICE(monitor, on_spike, "warn", "none|warn|cool|skip|rollback", "monitor.skip_z>0",
         "then: warn; cool: lower the learning rate for a while; skip: make no update; rollback: go back to a "
         "checkpoint and around the data"),
     ONE_OF(monitor, on_not_finite, "skip", "skip|rollback", "what is done when loss or gradient is not finite"),
-    NUM(monitor, ratio_low, "1.5", "(1, inf)", "", "",
-        "a loss of so many times the window's mean: the first rule of three"),
-    NUM(monitor, ratio_mid, "2", "(1, inf)", "", "", "the second"),
-    NUM(monitor, ratio_high, "3", "(1, inf)", "", "", "the third"),
-    ONE_OF(monitor, on_ratio_low, "none", MONITOR_ACTIONS, "what is done at the first"),
-    ONE_OF(monitor, on_ratio_mid, "none", MONITOR_ACTIONS, "at the second"),
-    ONE_OF(monitor, on_ratio_high, "none", MONITOR_ACTIONS, "at the third"),
-    NUM(monitor, ratio_norm, "3", "(1, inf)", "", "", "a gradient norm of so many times its window's mean"),
-    ONE_OF(monitor, on_ratio_norm, "none", MONITOR_ACTIONS, "what is done then"),
-    NUM(monitor, ratio_clip, "3", "(1, inf)", "", "optim.clip>0", "a gradient norm of so many times optim.clip"),
-    CHOICE(monitor, on_ratio_clip, "none", MONITOR_ACTIONS, "optim.clip>0", "what is done then"),
-    NUM(monitor, plateau, "0.01", "(0, 1)", "", "",
-        "a plateau: the mean loss of plateau_steps is not lower by this part than that of as many before"),
-    INT(monitor, plateau_steps, "1000", "[2, inf)", "steps", "", "its length"),
-    ONE_OF(monitor, on_plateau, "none", "none|warn|cool", "what is done then"),
+    TEXT(monitor, rules, "",
+         "more rules: a loss or norm so many times its window's mean, a norm so many times optim.clip, or a plateau: "
+         "loss:1.5:warn, loss:3:rollback, norm:3:skip, clip:3:warn, plateau:0.01:cool (doc/monitor.md)"),
+    INT(monitor, plateau_steps, "1000", "[2, inf)", "steps", "",
+        "a plateau: the mean loss of so many steps is not lower by that part than the mean of as many before"),
     INT(monitor, experts_steps, "100", "[0, inf)", "steps", "model.experts>0",
         "warn of an expert that no token has used for so many steps, and of uneven loads; 0: do not"),
     NUM(monitor, experts_entropy, "0.5", "[0, 1)", "", "monitor.experts_steps>0",

@@ -68,9 +68,42 @@ void monitor_set_rules(Monitor *m, MonitorRules rules)
 
 bool monitor_active(const Monitor *m)
 {
-    bool active = m->skip_z > 0 || m->rules.on_norm || m->rules.on_plateau; // on_clip reads no window
-    for (int i = 0; i < MONITOR_LEVELS; i++) active = active || m->rules.on_loss[i];
+    bool active = m->skip_z > 0;
+    for (int i = 0; i < m->rules.n; i++) active = active || m->rules.rule[i].kind != MONITOR_OF_CLIP;
     return active;
+}
+
+const MonitorRule *monitor_plateau(const Monitor *m)
+{
+    for (int i = 0; i < m->rules.n; i++)
+        if (m->rules.rule[i].kind == MONITOR_OF_PLATEAU) return &m->rules.rule[i];
+    return NULL;
+}
+
+static int place_of(const char *word, const char *const *words, int n)
+{
+    int i = 0;
+    while (i < n && strcmp(word, words[i])) i++;
+    return i;
+}
+
+void monitor_parse_rules(const char *text, MonitorRules *rules)
+{
+    static const char *const kinds[MONITOR_KINDS] = {"loss", "norm", "clip", "plateau"};
+    static const char *const actions[] = {"none", "warn", "cool", "skip", "rollback"};
+    rules->n = 0;
+    for (int used = 0; text[strspn(text, " ")]; text += used + (text[used] == ',')) {
+        char kind[16] = "", action[16] = "";
+        double limit = 0;
+        int words = sscanf(text, " %15[a-z]:%lf:%15[a-z]%n", kind, &limit, action, &used);
+        int k = place_of(kind, kinds, MONITOR_KINDS), a = place_of(action, actions, MONITOR_ROLLBACK + 1);
+        bool flat = k == MONITOR_OF_PLATEAU, right = flat ? limit > 0 && limit < 1 && a <= MONITOR_COOL : limit > 1;
+        if (words != 3 || k == MONITOR_KINDS || a > MONITOR_ROLLBACK || !right || (text[used] && text[used] != ','))
+            die("monitor.rules: %s (loss, norm or clip, a number above 1, and warn, cool, skip or rollback; or plateau, a "
+                "part below 1, and warn or cool: loss:1.5:warn,norm:3:skip,plateau:0.01:cool)", text);
+        if (rules->n == MONITOR_RULES) die("monitor.rules: more than %d", MONITOR_RULES);
+        if (a) rules->rule[rules->n++] = (MonitorRule){(MonitorKind)k, limit, (MonitorAction)a};
+    }
 }
 
 void monitor_reset(Monitor *m)
@@ -135,16 +168,15 @@ static double plain_mean(const Monitor *m, MonitorSignal signal)
 // above 3. A ratio ignores the noise: it misses a spike of ten std where the loss is steady, and gives false alarms
 // where a norm varies by factors. z is better once there is a full window. Both may be on; the more severe action wins.
 //
-// The heaviest of the ratio rules that apply to one signal, where it is heavier than what is known.
-static void judge_ratio(const Monitor *m, MonitorSignal signal, double value, const double *ratio,
-                        const MonitorAction *action, int n, MonitorVerdict *v)
+// A rule of a ratio, where it applies and its action is heavier than what is known.
+static void judge_ratio(const Monitor *m, const MonitorRule *rule, const double value[MONITOR_SIGNALS], MonitorVerdict *v)
 {
-    double mean = plain_mean(m, signal);
-    for (int i = 0; i < n; i++) {
-        if (action[i] <= v->action || !(value > ratio[i] * mean)) continue;
-        *v = (MonitorVerdict){.action = action[i], .reason = MONITOR_RATIO, .signal = signal, .value = value,
-                              .z = value / mean, .mean = mean};
-    }
+    MonitorSignal signal = rule->kind == MONITOR_OF_LOSS ? MONITOR_LOSS : MONITOR_GRAD_NORM;
+    bool clip = rule->kind == MONITOR_OF_CLIP;
+    double mean = clip ? m->rules.clip : plain_mean(m, signal);
+    if (rule->kind == MONITOR_OF_PLATEAU || rule->action <= v->action || !(value[signal] > rule->limit * mean)) return;
+    *v = (MonitorVerdict){.action = rule->action, .reason = clip ? MONITOR_CLIP : MONITOR_RATIO, .signal = signal,
+                          .value = value[signal], .z = value[signal] / mean, .mean = mean};
 }
 
 static MonitorVerdict judge(const Monitor *m, const double value[MONITOR_SIGNALS])
@@ -159,12 +191,7 @@ static MonitorVerdict judge(const Monitor *m, const double value[MONITOR_SIGNALS
         if (score(m, (MonitorSignal)s, value[s], &v) && v.z > worst.z) worst = v;
     if (worst.reason == MONITOR_FILLING) worst.z = 0;
     if (worst.reason == MONITOR_USUAL && worst.z > m->skip_z) worst.reason = MONITOR_SPIKE, worst.action = r->on_spike;
-    judge_ratio(m, MONITOR_LOSS, value[MONITOR_LOSS], r->loss_ratio, r->on_loss, MONITOR_LEVELS, &worst);
-    judge_ratio(m, MONITOR_GRAD_NORM, value[MONITOR_GRAD_NORM], &r->norm_ratio, &r->on_norm, 1, &worst);
-    if (r->on_clip > worst.action && value[MONITOR_GRAD_NORM] > r->clip_ratio * r->clip)
-        worst = (MonitorVerdict){.action = r->on_clip, .reason = MONITOR_CLIP, .signal = MONITOR_GRAD_NORM,
-                                 .value = value[MONITOR_GRAD_NORM], .z = value[MONITOR_GRAD_NORM] / r->clip,
-                                 .mean = r->clip};
+    for (int i = 0; i < r->n; i++) judge_ratio(m, &r->rule[i], value, &worst);
     if (worst.action >= MONITOR_SKIP && !(*m->skips < (double)m->max_skips))
         worst.level_of = worst.reason, worst.reason = MONITOR_NEW_LEVEL, worst.action = MONITOR_ACCEPT;
     return worst;
@@ -178,13 +205,14 @@ static MonitorVerdict judge(const Monitor *m, const double value[MONITOR_SIGNALS
 static bool stands_still(Monitor *m, double loss, double *gain)
 {
     double *sum = &m->progress[0], *n = &m->progress[1], *before = &m->progress[2];
-    if (!m->rules.on_plateau) return false;
+    const MonitorRule *rule = monitor_plateau(m);
+    if (!rule) return false;
     *sum += loss, *n += 1;
     if (*n < (double)m->rules.plateau_steps) return false;
     double mean = *sum / *n, last = *before;
     *sum = *n = 0, *before = mean;
     *gain = (last - mean) / last;
-    return last > 0 && *gain < m->rules.plateau;
+    return last > 0 && *gain < rule->limit;
 }
 
 MonitorVerdict monitor_judge(Monitor *m, double loss, double grad_norm)
@@ -196,8 +224,8 @@ MonitorVerdict monitor_judge(Monitor *m, double loss, double grad_norm)
         double gain;
         *m->skips = 0;
         for (int s = 0; s < MONITOR_SIGNALS; s++) enter(m, (MonitorSignal)s, value[s]);
-        if (stands_still(m, loss, &gain) && m->rules.on_plateau > v.action)
-            v = (MonitorVerdict){.action = m->rules.on_plateau, .reason = MONITOR_PLATEAU, .signal = MONITOR_LOSS,
+        if (stands_still(m, loss, &gain) && monitor_plateau(m)->action > v.action)
+            v = (MonitorVerdict){.action = monitor_plateau(m)->action, .reason = MONITOR_PLATEAU, .signal = MONITOR_LOSS,
                                  .value = gain, .mean = m->progress[2]};
     } else if (v.action == MONITOR_SKIP && v.reason != MONITOR_NOT_FINITE) {
         *m->skips += 1;

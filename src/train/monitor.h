@@ -34,20 +34,24 @@ typedef struct {
     MonitorReason level_of; // of a new level: why the values before it were skipped
 } MonitorVerdict;
 
-enum { MONITOR_LEVELS = 3, MONITOR_PROGRESS = 3 };
+enum { MONITOR_RULES = 8, MONITOR_PROGRESS = 3 };
 
-// The rules beside z, and their actions. MONITOR_ACCEPT: the rule is off.
+// What a rule compares: the loss or the gradient norm with its window's mean, the norm with optim.clip, which needs no
+// window, or the mean loss of so many steps with that of as many before (a plateau: it is not lower by this part).
+typedef enum { MONITOR_OF_LOSS, MONITOR_OF_NORM, MONITOR_OF_CLIP, MONITOR_OF_PLATEAU, MONITOR_KINDS } MonitorKind;
+typedef struct {
+    MonitorKind kind;
+    double limit; // the value is above so many times what it is compared with; of a plateau the part
+    MonitorAction action;
+} MonitorRule;
+
+// Rules and actions. MONITOR_ACCEPT: off.
 typedef struct {
     MonitorAction on_spike, on_not_finite;  // SKIP or ROLLBACK for what is not finite
-    double loss_ratio[MONITOR_LEVELS];      // loss above so many times the window's mean, ascending
-    MonitorAction on_loss[MONITOR_LEVELS];
-    double norm_ratio;                      // the same for the gradient norm
-    MonitorAction on_norm;
-    double clip, clip_ratio;                // the gradient norm above so many times optim.clip, which needs no window
-    MonitorAction on_clip;
-    double plateau;                         // the mean loss of so many steps is not lower by this part than that of
-    long plateau_steps;                     // as many before; ACCEPT to COOL
-    MonitorAction on_plateau;
+    MonitorRule rule[MONITOR_RULES];        // (n) beside z
+    int n;
+    double clip;                            // optim.clip
+    long plateau_steps;
 } MonitorRules;
 
 typedef struct {
@@ -66,6 +70,10 @@ typedef struct {
 // window >= 2, skip_z >= 0, max_skips >= 0. Spikes by z and what is not finite are skipped; no other rule.
 Monitor monitor_create(size_t window, double skip_z, long max_skips);
 void monitor_free(Monitor *monitor);
+// monitor.rules: "loss:1.5:warn, norm:3:skip, clip:3:warn, plateau:0.01:cool" becomes rules->rule. Dies of other words.
+void monitor_parse_rules(const char *text, MonitorRules *rules);
+// The rule of a plateau; NULL: none.
+const MonitorRule *monitor_plateau(const Monitor *monitor);
 // For the steps that follow.
 void monitor_set_rules(Monitor *monitor, MonitorRules rules);
 // Whether any rule needs the windows.

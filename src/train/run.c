@@ -120,17 +120,14 @@ ModelOptions run_model_options(const Config *cfg)
 static void set_rules(Run *run)
 {
     const Config *cfg = &run->cfg;
-    monitor_set_rules(&run->monitor, (MonitorRules){
-        .on_spike = cfg->monitor.on_spike,
-        .on_not_finite = cfg->monitor.on_not_finite ? MONITOR_ROLLBACK : MONITOR_SKIP,
-        .loss_ratio = {cfg->monitor.ratio_low, cfg->monitor.ratio_mid, cfg->monitor.ratio_high},
-        .on_loss = {cfg->monitor.on_ratio_low, cfg->monitor.on_ratio_mid,
-                    cfg->monitor.on_ratio_high},
-        .norm_ratio = cfg->monitor.ratio_norm, .on_norm = cfg->monitor.on_ratio_norm,
-        .clip = cfg->optim.clip, .clip_ratio = cfg->monitor.ratio_clip,
-        .on_clip = cfg->optim.clip > 0 ? cfg->monitor.on_ratio_clip : MONITOR_ACCEPT,
-        .plateau = cfg->monitor.plateau, .plateau_steps = cfg->monitor.plateau_steps,
-        .on_plateau = cfg->monitor.on_plateau});
+    MonitorRules rules = {.on_spike = cfg->monitor.on_spike,
+                          .on_not_finite = cfg->monitor.on_not_finite ? MONITOR_ROLLBACK : MONITOR_SKIP,
+                          .clip = cfg->optim.clip, .plateau_steps = cfg->monitor.plateau_steps};
+    monitor_parse_rules(cfg->monitor.rules, &rules);
+    for (int i = 0; i < rules.n; i++)
+        if (rules.rule[i].kind == MONITOR_OF_CLIP && !(rules.clip > 0))
+            die("monitor.rules: clip %g: optim.clip is 0", rules.rule[i].limit);
+    monitor_set_rules(&run->monitor, rules);
     if (cfg->monitor.locate) monitor_locate_begin(&run->locate, run->model);
 }
 

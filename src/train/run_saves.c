@@ -70,7 +70,7 @@ static int numbers(Run *run, CkptExtra extra[EXTRAS])
         pace_save(&run->pace, &run->schedule, run->pace_state);
         extra[used++] = (CkptExtra){"pace", PACE_STATE, run->pace_state};
     }
-    if (run->monitor.rules.on_plateau)
+    if (monitor_plateau(&run->monitor))
         extra[used++] = (CkptExtra){"plateau", MONITOR_PROGRESS, monitor_progress(&run->monitor)};
     if (monitor_active(&run->monitor)) {
         CkptExtra *windows = &extra[used++];
