@@ -374,7 +374,6 @@ static int train(Comm *world, int argc, char **argv)
         cfg = run.cfg;
         run_close(&run), ranks_part(&run.replicas);
         run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
-        run_wants_timing(&run);
     }
     run_begin(&run);
     add_observers(&run);

@@ -29,7 +29,7 @@
 set -u
 export LC_ALL=C # awk and bash write 0.5, not 0,5
 usage="error: usage: $0 --hosts A,B,... [--local] [--ppn N] [--min N] [--mpiexec COMMAND] [--probe COMMAND] build/train CONFIG \
---run.name=NAME [--key=value ...]"
+[--key=value ...]"
 every=${EVERY:-10} rest=${REST:-60} pause=${PAUSE:-1} tries=${TRIES:-5} patience=${LEAVE:-600}
 hosts=() ppn=1 min=1 mpiexec=mpiexec probe='' here=
 refuse() { echo "error: elastic.sh: $*" >&2; exit 2; }
@@ -60,16 +60,7 @@ done
     refuse "--hosts ${hosts[*]}: a name is empty or there twice"
 command -v "$1" >/dev/null || refuse "$1: no such program"
 
-name='' dir=runs
-for argument; do
-    case $argument in
-    --run.dir=*) dir=${argument#*=} ;;
-    --run.name=*) name=${argument#*=} ;;
-    *.toml) # run.dir may stand in the file
-        [ -r "$argument" ] && dir=$(sed -n '/^\[run\]/,/^\[/s/^dir *= *"\(.*\)".*/\1/p' "$argument" | grep . || echo runs) ;;
-    esac
-done
-[ -n "$name" ] || refuse '--run.name=NAME is missing: the run needs a folder of its own'
+{ read -r dir && read -r name; } < <("$@" --print run.dir,run.name) || exit 2 # it has said why
 run=$dir/$name
 mkdir -p "$run" || exit 1
 

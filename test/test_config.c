@@ -200,7 +200,7 @@ TEST(test_command_line_errors)
         {"tiny|--run.steps|4", 2, "error: --run.steps 4: a value is joined with = (write --run.steps=4)"},
         {"tiny|run.steps=4", 2, "error: run.steps=4: no file; a setting begins with two dashes (write --run.steps=4)"},
         {"tiny|steps=4", 2, "error: steps=4: no file; a setting begins with two dashes (write --run.steps=4)"},
-        {"tinny", 1, "error: tinny: no such file, and no preset of that name (did you mean tiny? presets: "},
+        {"tinny", 1, "error: tinny: no such file, and no preset of that name (did you mean tiny?)"},
         {"tiny|--run.steps", 2, "error: --run.steps: no value (write --run.steps=VALUE)"},
         {"tiny|-x", 2, "error: -x: unknown option"},
         {"nothing.toml", 1,

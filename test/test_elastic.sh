@@ -137,7 +137,7 @@ mistakes() {
     fails_with 2 'elastic.sh: --hosts a  b: a name is empty or there twice' scripts/elastic.sh --hosts a,,b "$BUILD/train" tiny --run.name=x
     fails_with 2 'elastic.sh: build/trian: no such program' scripts/elastic.sh --hosts a build/trian tiny --run.name=x
     fails_with 2 'elastic.sh: EVERY=abc: a number is wanted' env EVERY=abc scripts/elastic.sh --hosts a "$BUILD/train" tiny --run.name=x
-    fails_with 2 'elastic.sh: --run.name=NAME is missing' scripts/elastic.sh --hosts a "$BUILD/train" tiny
+    fails_with 2 'tinny: no such file' scripts/elastic.sh --hosts a "$BUILD/train" tinny
 }
 
 # A signal to the script: the job saves, and is not started again.

@@ -423,9 +423,9 @@ void config_load_file(Config *cfg, const char *path)
         read_stream(cfg, fopen(preset, "r"), preset, CONFIG_FILE, NULL);
     } else {
         config_list_presets(all, sizeof all);
-        char near[64], meant[96] = "";
-        if (near_preset(path, all, near)) snprintf(meant, sizeof meant, "did you mean %s? ", near);
-        die("%s: no such file, and no preset of that name (%spresets: %s)", path, meant, all);
+        char near[64];
+        if (near_preset(path, all, near)) die("%s: no such file, and no preset of that name (did you mean %s?)", path, near);
+        die("%s: no such file, and no preset of that name (presets: %s)", path, all);
     }
 }
 

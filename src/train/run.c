@@ -439,6 +439,7 @@ static void report_failures(Run *run)
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
 {
     *run = (Run){.cfg = *cfg, .dev = dev, .replicas = replicas, .best_val = INFINITY,
+                 .paced = cfg->run.minutes > 0 && (!cfg->run.steps || !config_is_set(cfg, "run.steps")),
                  .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = true}};
     bool first = replicas.rank == 0;
     run_schedule(run); // refuses what does not fit
@@ -524,7 +525,6 @@ static void config_path(const Run *run, char path[700])
 bool run_wants_timing(Run *run)
 {
     Config *cfg = &run->cfg;
-    run->paced = cfg->run.minutes > 0 && (!cfg->run.steps || !config_is_set(cfg, "run.steps"));
     if (!run->paced || cfg->run.steps) return false; // run_plan has been here
     Pace *pace = &run->pace, first = {0};
     bool fresh = newest_step(run) < 0;
