@@ -108,7 +108,7 @@ typedef struct {
         double minutes;
         char pace[CONFIG_TEXT];
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
-        bool account, tensorboard, supervisor;
+        bool account, supervisor;
         double hang_timeout, peak;
         char fault[CONFIG_TEXT], device[CONFIG_TEXT];
         long norms_every, noise_every, dump, trace;

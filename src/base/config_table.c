@@ -63,7 +63,6 @@ static const ConfigKey TABLE[] = {
         "what MFU is a fraction of, for one rank; a data sheet's number, say; 0: the rate measured at the start"),
     BOOL(run, account, "false",
         "write account.json after the first step: the bytes held, by kind; compare build/plan memory"),
-    BOOL(run, tensorboard, "false", "write the run's numbers as TensorBoard event files into its directory, too"),
     BOOL(run, supervisor, "true",
         "under a launcher: a process above each rank that names the one that fails; set it on the command line"),
     NUM(run, hang_timeout, "600", "[0, inf)", "seconds", "run.supervisor=true",

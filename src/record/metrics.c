@@ -19,7 +19,6 @@
 #include "base/disk.h"
 #include "base/svg.h"
 #include "base/words.h"
-#include "record/tensorboard.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -128,7 +127,6 @@ enum { FIELDS = sizeof fields / sizeof *fields };
 struct Metrics {
     FILE *file;
     char *path;
-    TensorBoard *board; // NULL: none
 };
 
 const char *metrics_event_name(MetricsEvent event)
@@ -195,30 +193,6 @@ static void put_field(json_t *object, int f, const MetricsRow *row)
     }
 }
 
-// Every number of a line but its step and time, whatever its key: loss becomes train/loss, val_loss val/loss, data_ms
-// time/data_ms; of a set val/loss/NAME, of a task task/acc/NAME. Of a number that is not finite the line has null;
-// TensorBoard marks it. A task's null is a figure that it has not.
-static void write_board(TensorBoard *board, const json_t *object, int64_t step)
-{
-    TensorBoardScalar scalar[64];
-    const char *name = json_string_value(json_object_get(object, "name"));
-    bool task = json_object_get(object, "items");
-    int n = 0;
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)object, key, value) {
-        if (n == 64 || (!json_is_number(value) && !json_is_null(value))) continue;
-        if (!strcmp(key, "step") || !strcmp(key, "t") || (task && json_is_null(value))) continue;
-        if (name && (!strcmp(key, "tokens") || !strcmp(key, "items"))) continue;
-        bool val = !strncmp(key, "val_", 4), ms = strlen(key) > 3 && !strcmp(key + strlen(key) - 3, "_ms");
-        const char *group = val ? "val/" : ms ? "time/" : task ? "task/" : !strcmp(key, "loss") ? "train/" : "";
-        snprintf(scalar[n].tag, sizeof scalar[n].tag, "%s%s%s%s", group, val ? key + 4 : key, name ? "/" : "",
-                 name ? name : "");
-        scalar[n++].value = json_is_null(value) ? NAN : json_number_value(value);
-    }
-    tensorboard_write(board, step, (double)json_integer_value(json_object_get(object, "t")), scalar, n);
-}
-
 void metrics_write(Metrics *metrics, const MetricsRow *row)
 {
     check(row->event >= 0 && row->event < METRICS_EVENTS);
@@ -233,13 +207,7 @@ void metrics_write(Metrics *metrics, const MetricsRow *row)
     if (fprintf(metrics->file, "%s\n", line) < 0 || fflush(metrics->file))
         die("metrics: cannot write %s: %s (is the disk full?)", metrics->path, strerror(errno));
     free(line);
-    if (metrics->board && 1 << row->event & (TRAIN | VAL | SET | TASK)) write_board(metrics->board, object, row->step);
     json_decref(object);
-}
-
-void metrics_tensorboard(Metrics *metrics, const char *dir, int64_t resume_step)
-{
-    metrics->board = tensorboard_open(dir, resume_step);
 }
 
 void metrics_close(Metrics *metrics)
@@ -247,7 +215,6 @@ void metrics_close(Metrics *metrics)
     if (!metrics) return;
     if (fclose(metrics->file))
         die("metrics: cannot write %s: %s (is the disk full?)", metrics->path, strerror(errno));
-    tensorboard_close(metrics->board);
     free(metrics->path);
     free(metrics);
 }

@@ -78,9 +78,6 @@ Metrics *metrics_open(const char *path, int64_t resume_step, int64_t steps);
 // locale does not matter.
 void metrics_write(Metrics *metrics, const MetricsRow *row);
 void metrics_close(Metrics *metrics); // NULL is allowed
-// From here on the numbers of train, val and end lines go to a new TensorBoard file in `dir` too (tensorboard.h).
-// resume_step: as for metrics_open.
-void metrics_tensorboard(Metrics *metrics, const char *dir, int64_t resume_step);
 
 typedef struct {
     MetricsRow *row;

@@ -324,7 +324,6 @@ static bool utf8_locale(void)
 static void open_metrics(Progress *p, const char *path)
 {
     p->metrics = metrics_open(path, p->plan.first_step, p->plan.steps);
-    if (p->plan.tensorboard) metrics_tensorboard(p->metrics, p->plan.dir, p->plan.first_step);
 }
 
 // What the run had counted when it was resumed.

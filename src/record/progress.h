@@ -27,7 +27,6 @@ typedef struct {
     double floor_loss, floor_bpb; // nats per token, bits per byte; 0: not known
     bool floor_is_bound;          // the floor is an upper bound of the corpus' entropy
     int64_t mem[MEM_TAGS];        // bytes that rank 0 holds, by tag
-    bool tensorboard;             // event files for TensorBoard too
 } ProgressPlan;
 
 typedef struct Progress Progress;

@@ -42,7 +42,7 @@ void run_announce(Run *run)
                          .eval_tokens = run->paced && !config_is_set(cfg, "eval.tokens") ? cfg->eval.tokens : 0,
                          .first_step = run->first_step, .log_every = cfg->run.log_every,
                          .floor_loss = run->data.floor_loss, .floor_bpb = run->data.floor_bpb,
-                         .floor_is_bound = run->data.floor_is_bound, .tensorboard = cfg->run.tensorboard};
+                         .floor_is_bound = run->data.floor_is_bound};
     for (int tag = 0; tag < MEM_TAGS; tag++) plan.mem[tag] = (int64_t)run->mem.tag_bytes[tag];
     progress_count(count, (double)plan.params);
     run->progress = progress_begin(&plan);
