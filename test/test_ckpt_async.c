@@ -14,9 +14,8 @@ static struct {
     pthread_cond_t opened;
     bool closed;
     const char *fails; // end of a file's name
-    const char *spared; // part of the name of a checkpoint for which the gate is open; NULL: none
     int calls;
-} disk = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, NULL, NULL, 0};
+} disk = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, NULL, 0};
 
 int fsync(int fd)
 {
@@ -25,8 +24,7 @@ int fsync(int fd)
     if (readlink(link, path, sizeof path - 1) < 0) return -1;
     pthread_mutex_lock(&disk.lock);
     disk.calls++;
-    bool spared = disk.spared && strstr(path, disk.spared);
-    while (disk.closed && !spared && strstr(path, ".safetensors")) pthread_cond_wait(&disk.opened, &disk.lock);
+    while (disk.closed && strstr(path, ".safetensors")) pthread_cond_wait(&disk.opened, &disk.lock);
     bool fails = disk.fails && strstr(path, disk.fails);
     pthread_mutex_unlock(&disk.lock);
     errno = EIO;
@@ -45,13 +43,6 @@ static void fail_on(const char *name)
 {
     pthread_mutex_lock(&disk.lock);
     disk.fails = name;
-    pthread_mutex_unlock(&disk.lock);
-}
-
-static void spare(const char *name)
-{
-    pthread_mutex_lock(&disk.lock);
-    disk.spared = name;
     pthread_mutex_unlock(&disk.lock);
 }
 
@@ -226,49 +217,6 @@ CKPT_TEST(test_slow_disk)
         snprintf(command, sizeof command, "rm -r '%s/checkpoints/step_%08ld'", c->run, step);
         assert_int_equal(system(command), 0);
     }
-}
-
-// Two saves hang; a third is written meanwhile, and so committed first. Those that it overtook
-// end later; `latest` stays the newest, and keep counts from it.
-static void play_overtaking(Comm *world, void *arg)
-{
-    Play *p = arg;
-    Writer w;
-    CkptDone done;
-    writer_open(&w, world, p);
-    if (w.first) spare("step_00000003");
-    set_gate(&w, true);
-    save_async(&w, 1);
-    save_async(&w, 2);
-    EXPECT(p, &w, ckpt_async_full(w.async, 3) && !ckpt_async_saves(w.async, 3) && ckpt_async_saves(w.async, 2));
-    double third = 1;
-    CkptExtra extra = {"number", 1, &third};
-    CkptState state = {.step = 3, .sample = 24, .best_val = INFINITY, .optim = w.rank.optim.kind->name,
-                       .extra = &extra, .n_extra = 1};
-    ckpt_async_now(w.async, &state, &done);
-    EXPECT(p, &w, done.ok && done.step == 3 && done.n_bytes > 0 && done.stalled == done.seconds);
-    EXPECT(p, &w, !ckpt_async_poll(w.async, false, &done)); // they hang still
-    set_gate(&w, false);
-    for (int i = 1; i <= 2; i++) EXPECT(p, &w, ckpt_async_poll(w.async, true, &done) && done.ok && done.step == i);
-    EXPECT(p, &w, !ckpt_async_poll(w.async, true, &done));
-    writer_close(&w);
-}
-
-CKPT_TEST(test_overtaking)
-{
-    Case *c = *state;
-    char latest[32] = "", path[600];
-    Play p = {.layout = &four, .keep = 2};
-    play(c, play_overtaking, &p);
-    spare(NULL);
-    assert_int_equal(newest(c, &four), 3);
-    snprintf(path, sizeof path, "%s/checkpoints/latest", c->run);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    assert_non_null(fgets(latest, sizeof latest, f));
-    fclose(f);
-    assert_string_equal(latest, "step_00000003\n");
-    assert_true(exists(c, "step_00000003") && exists(c, "step_00000002") && !exists(c, "step_00000001"));
 }
 
 // One rank's disk fails in one of two saves: that one is not committed, and says on which rank; the others are.

@@ -80,7 +80,6 @@ typedef enum {
 typedef enum { MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK } MonitorAction;
 typedef enum { CONFIG_NOT_FINITE_SKIP, CONFIG_NOT_FINITE_ROLLBACK } ConfigNotFinite;
 // A new run; the run's newest checkpoint, which must be there; or that where there is one, else a new run.
-typedef enum { CONFIG_FULL_WAIT, CONFIG_FULL_SAVE } ConfigOnFull;
 typedef enum { CONFIG_RESUME_FALSE, CONFIG_RESUME_TRUE, CONFIG_RESUME_AUTO } ConfigResume;
 typedef enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED } ConfigBackend;
 // The algorithm of a collective (collectives.h). NATIVE: the backend's own (MPI's, NCCL's), or ours where it has none.
@@ -229,7 +228,6 @@ typedef struct {
     struct {
         ConfigResume resume;
         bool async;
-        ConfigOnFull on_full;
         char init[CONFIG_TEXT];
         long keep, keep_every;
     } ckpt;

@@ -374,9 +374,6 @@ static const ConfigKey TABLE[] = {
         "run, one of its checkpoints, or a safetensors file with our names, whose weights a new run starts with"),
     BOOL(ckpt, async, "false",
         "write checkpoints while training goes on, from a copy in memory; at most two at a time"),
-    CHOICE(ckpt, on_full, "wait", "wait|save", "ckpt.async=true",
-        "when one is due while two are being written: wait for the older one; save: write this one at once, and train "
-        "after it"),
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
     INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
         "keep also each checkpoint whose step is a multiple of this; 0: none"),

@@ -164,7 +164,6 @@ typedef struct {
     CkptState state;
     const CkptPart *part;
     int rank, ranks;
-    long newest; // the highest step committed: this one, or of a save that overtook it
     char dir[PATH_MAX], final[PATH_MAX], tmp[PATH_MAX];
     Report own, *report; // report (ranks): on rank 0
     Record *record;      // this rank's; after collect on rank 0 all ranks'
@@ -228,7 +227,6 @@ static void begin_save(Save *j, const CkptRun *run, const CkptState *state, cons
                    .ranks = run->world ? run->world->size : 1};
     check(run->keep >= 1 && state->step >= 0);
     ckpt_tell(run->world, &j->state.step, sizeof j->state.step);
-    j->newest = j->state.step;
     ckpt_join(j->dir, "%s/checkpoints", run->run_dir);
     ckpt_join(j->final, "%s/step_%08ld", j->dir, j->state.step);
     ckpt_join(j->tmp, "%s.tmp", j->final);
@@ -473,7 +471,7 @@ static void prune(const Save *j)
 {
     long *steps;
     int n = ckpt_list_steps(j->dir, false, &steps);
-    while (n > 0 && steps[n - 1] > j->newest) n--;
+    while (n > 0 && steps[n - 1] > j->state.step) n--;
     for (int i = 0; i < n - j->run.keep; i++) {
         char path[PATH_MAX], tmp[PATH_MAX];
         if (j->run.keep_every > 0 && steps[i] % j->run.keep_every == 0) continue;
@@ -502,7 +500,7 @@ static void commit(Save *j)
     if (!ok) return;
     if (!removed) fprintf(stderr, "warning: %s: cannot remove: %s\n", j->tmp, strerror(errno));
     ckpt_join(latest, "%s/latest", j->dir);
-    int n = snprintf(hint, sizeof hint, "step_%08ld\n", j->newest);
+    int n = snprintf(hint, sizeof hint, "step_%08ld\n", j->state.step);
     if (!disk_replace_file(latest, hint, (size_t)n))
         fprintf(stderr, "warning: %s: cannot write: %s\n", latest, strerror(errno));
     prune(j);
@@ -542,9 +540,8 @@ bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *
 // far. When rank 0 knows that all have written, its thread commits; a later poll returns the result. The training
 // thread writes a snapshot while its slot is new, and the save's thread reads it until the slot is idle again; the lock
 // passes it from one to the other. There is one such thread, so its saves are committed in the order in which they were
-// begun. Two saves may be in progress. A third waits for the first, or (ckpt_async_now) the training thread writes it
-// itself, from the weights; the log says so, because a disk that is slower than the run's saves must be noticed. Each
-// save has a directory of its own until its commit, and no two commits run at once. An error affects that save only.
+// begun. Two saves may be in progress. A third waits for the first; the log says so, because a disk that is slower than the
+// run's saves must be noticed. Each save has a directory of its own until its commit, and no two commits run at once. An error affects that save only.
 
 typedef enum { IDLE, WRITE, COMMIT } Task;
 
@@ -694,19 +691,14 @@ static CkptState own_state(Slot *s, const CkptState *state)
     return own;
 }
 
-bool ckpt_async_saves(const CkptAsync *a, long step)
-{
-    for (int i = 0; i < CKPT_ASYNC_SAVES; i++)
-        if (a->slot[i].phase != FREE && a->slot[i].save.state.step == step) return true;
-    return false;
-}
-
 bool ckpt_async_full(const CkptAsync *a, long step)
 {
     bool full = true;
-    for (int i = 0; i < CKPT_ASYNC_SAVES; i++)
+    for (int i = 0; i < CKPT_ASYNC_SAVES; i++) {
         if (a->slot[i].phase == FREE) full = false;
-    return full || ckpt_async_saves(a, step);
+        else if (a->slot[i].save.state.step == step) return true;
+    }
+    return full;
 }
 
 void ckpt_async_save(CkptAsync *a, const CkptState *state)
@@ -730,26 +722,6 @@ void ckpt_async_save(CkptAsync *a, const CkptState *state)
     s->seconds = s->busy = 0;
     hand(a, s, WRITE);
     s->stalled = clock_seconds() - begin;
-}
-
-// A commit of the thread's must have ended before this one's, because both change the directory of checkpoints; only
-// this function's caller starts another.
-void ckpt_async_now(CkptAsync *a, const CkptState *state, CkptDone *done)
-{
-    double begin = clock_seconds();
-    Save save;
-    check(!ckpt_async_saves(a, state->step));
-    *done = (CkptDone){.step = state->step, .n_bytes = a->n_bytes};
-    begin_save(&save, &a->run, state, a->part);
-    write_pieces(&save, NULL);
-    collect(&save);
-    for (int i = 0; i < CKPT_ASYNC_SAVES; i++)
-        if (a->slot[i].phase == COMMITTING) idle(a, &a->slot[i], true);
-    commit(&save);
-    done->ok = end_save(&save, done->error, sizeof done->error);
-    for (int i = 0; i < CKPT_ASYNC_SAVES && done->ok; i++)
-        if (a->slot[i].phase == WRITING) a->slot[i].save.newest = save.newest;
-    done->seconds = done->stalled = clock_seconds() - begin;
 }
 
 static Slot *oldest(CkptAsync *a)

@@ -168,12 +168,8 @@ void ckpt_async_free(CkptAsync *async);
 
 // Whether all slots are in use, or a save of this step is in progress.
 bool ckpt_async_full(const CkptAsync *async, long step);
-bool ckpt_async_saves(const CkptAsync *async, long step); // the second alone
 // Begins a save of what the run holds now. What the state points to, but for config and optim, is copied.
 void ckpt_async_save(CkptAsync *async, const CkptState *state);
-// A save of what the run holds now that training waits for, while those in progress continue; there must be none of this
-// step. It needs no slot. It may be committed before older ones, which then change neither `latest` nor what is kept.
-void ckpt_async_now(CkptAsync *async, const CkptState *state, CkptDone *done);
 // True: the oldest save has ended, and *done has the result. Without `wait` it costs one small message while a save is
 // in progress, else nothing. False: none has ended (with wait: there is none).
 bool ckpt_async_poll(CkptAsync *async, bool wait, CkptDone *done);

@@ -123,7 +123,7 @@ static void report(Run *run, const CkptDone *done)
         progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", done->step, done->error);
         return;
     }
-    if (done->step > run->saves.last) run->saves.last = done->step; // one that did not wait overtakes older ones
+    run->saves.last = done->step;
     progress_event(run->progress, METRICS_SAVE, done->step, "%s/checkpoints/step_%08ld", run->dir, done->step);
     double mb = (double)done->n_bytes / 1e6;
     char busy[64] = "";
@@ -190,18 +190,6 @@ static void save_now(Run *run, const CkptState *state)
     report(run, &done);
 }
 
-// ckpt.on_full=save.
-static void save_beside(Run *run, const CkptState *state)
-{
-    CkptDone done;
-    fail_save(run, state->step, true);
-    ckpt_async_now(run->saves.async, state, &done);
-    progress_note(run->progress, "checkpoint of step %ld: written at once, in %.3f s, because %d others are being "
-                  "written (the disk is slower than the saves: try a larger --run.save_every)", state->step,
-                  done.seconds, CKPT_ASYNC_SAVES);
-    report(run, &done);
-}
-
 void run_save(Run *run, long step)
 {
     if (run->saves.harmed) {
@@ -226,10 +214,6 @@ void run_save(Run *run, long step)
     double begin = clock_seconds();
     bool full = ckpt_async_full(async, step);
     CkptDone done;
-    if (full && run->cfg.ckpt.on_full == CONFIG_FULL_SAVE && !ckpt_async_saves(async, step)) {
-        save_beside(run, &state);
-        return;
-    }
     while (ckpt_async_full(async, step) && ckpt_async_poll(async, true, &done)) report(run, &done);
     if (full)
         progress_note(run->progress,
