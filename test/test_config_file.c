@@ -120,6 +120,25 @@ static void assert_same_values(const Config *a, const Config *b, const char *wha
     }
 }
 
+// A setting that is gone is passed over where it had no effect, and in a checkpoint's text always.
+TEST_IN_DIR(test_settings_that_are_gone)
+{
+    const char *const off = "[run]\ntensorboard = false\n[monitor]\nratio_low = 1.7\non_ratio_low = \"none\"\nwindow = 9\n";
+    const char *const on = "[monitor]\nwindow = 9\non_ratio_low = \"warn\"\n";
+    put_bytes("a.toml", off, strlen(off));
+    load_file(in_dir("a.toml"));
+    assert_int_equal(cfg.monitor.window, 9);
+    put_bytes("a.toml", on, strlen(on));
+    run_words(in_dir("a.toml"));
+    assert_int_equal(outcome.status, 1);
+    assert_non_null(strstr(outcome.err, "a.toml:3: 'monitor.on_ratio_low' is gone (monitor.rules=loss:1.5:warn)"));
+    config_defaults(&cfg);
+    config_load_text(&cfg, on, "a checkpoint");
+    assert_int_equal(cfg.monitor.window, 9);
+    run_words("tiny|--run.tensorboard=true");
+    assert_non_null(strstr(outcome.err, "'run.tensorboard' is gone (scripts/tensorboard.py"));
+}
+
 TEST_IN_DIR(test_written_file_reads_back)
 {
     static Config again;

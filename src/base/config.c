@@ -76,6 +76,8 @@ void config_set(Config *cfg, const char *section_key, const char *value, const c
 {
     int row = config_table_find(section_key), near = row < 0 ? config_table_nearest(section_key) : -1;
     char why[1024];
+    const ConfigGone *gone = config_table_gone(section_key);
+    if (gone) die("%s: '%s' is gone (%s)", where, section_key, *gone->now ? gone->now : "monitor.rules");
     if (row < 0 && near >= 0)
         die("%s: unknown key '%s' (did you mean %s?)", where, section_key, config_table(NULL)[near].name);
     if (row < 0) die("%s: unknown key '%s' (--help lists the keys)", where, section_key);
@@ -118,6 +120,7 @@ typedef struct {
     Config *cfg;
     FILE *file;
     const char *path;
+    bool saved;                // a checkpoint's text: what it says was true when it was written
     ConfigSource source;
     const char *only_section;  // a preset gives its [model] alone; NULL: all sections
     char *line;                // the current line, without its end
@@ -288,6 +291,20 @@ static size_t read_value(const Reader *reader, const char *at, char *out, bool *
     return used;
 }
 
+// Whether the line sets what is no setting any more, to no effect; dies where it had one.
+static bool passed_over(Reader *reader, const char *name)
+{
+    const ConfigGone *gone = config_table_gone(name);
+    if (!gone || reader->saved || !gone->off) return gone;
+    char *start = skip_space(strchr(reader->line, '=') + 1), *value = malloc(strlen(start) + 1);
+    if (!value) die("%s: out of memory", reader->path);
+    bool quoted;
+    size_t n_value = read_value(reader, start, value, &quoted);
+    if (strcmp(value, gone->off)) die_at(reader, start, n_value, "'%s' is gone (%s)", name, gone->now);
+    free(value);
+    return true;
+}
+
 // Some builds of inih pass the line number; Debian's does not.
 #if INI_HANDLER_LINENO
 #define LINE_NUMBER , __attribute__((unused)) int line_number
@@ -310,6 +327,7 @@ static int read_key(void *user, const char *section, const char *name, const cha
     if (reader->only_section && strncmp(full, reader->only_section, strlen(reader->only_section))) return 1;
 
     int row = config_table_find(full), near = row < 0 ? config_table_nearest(full) : -1;
+    if (row < 0 && passed_over(reader, full)) return 1;
     if (row < 0 && near >= 0)
         die_at(reader, at, n_key, "unknown key '%s' (did you mean %s?)", full, config_table(NULL)[near].name);
     if (row < 0) die_at(reader, at, n_key, "unknown key '%s' (--help lists the keys)", full);
@@ -330,9 +348,10 @@ static int read_key(void *user, const char *section, const char *name, const cha
 }
 
 // Reads and closes a file, which is called `path` in messages.
-static void read_stream(Config *cfg, FILE *file, const char *path, ConfigSource source, const char *only_section)
+static void read_stream(Config *cfg, FILE *file, const char *path, ConfigSource source, const char *only_section,
+                        bool saved)
 {
-    Reader reader = {.cfg = cfg, .path = path, .file = file, .source = source, .only_section = only_section};
+    Reader reader = {.cfg = cfg, .path = path, .saved = saved, .file = file, .source = source, .only_section = only_section};
     if (!reader.file) die("%s: cannot read: %s", path, strerror(errno));
     check(ini_parse_stream(next_line, &reader, read_key, &reader) == 0);
     free(reader.line);
@@ -411,16 +430,16 @@ static bool near_preset(const char *given, const char *list, char near[64])
 
 void config_load_text(Config *cfg, const char *text, const char *name)
 {
-    read_stream(cfg, fmemopen((char *)(uintptr_t)text, strlen(text), "r"), name, CONFIG_FILE, NULL);
+    read_stream(cfg, fmemopen((char *)(uintptr_t)text, strlen(text), "r"), name, CONFIG_FILE, NULL, true);
 }
 
 void config_load_file(Config *cfg, const char *path)
 {
     char preset[PATH_MAX], all[2048];
     if (is_file(path)) {
-        read_stream(cfg, fopen(path, "r"), path, CONFIG_FILE, NULL);
+        read_stream(cfg, fopen(path, "r"), path, CONFIG_FILE, NULL, false);
     } else if (find_preset(path, preset, sizeof preset)) {
-        read_stream(cfg, fopen(preset, "r"), preset, CONFIG_FILE, NULL);
+        read_stream(cfg, fopen(preset, "r"), preset, CONFIG_FILE, NULL, false);
     } else {
         config_list_presets(all, sizeof all);
         char near[64];
@@ -436,7 +455,7 @@ static void load_preset(Config *cfg, const char *name)
     config_list_presets(all, sizeof all);
     if (!find_preset(name, path, sizeof path))
         die("%s: model.preset: no preset '%s' (presets: %s)", where, name, all);
-    read_stream(cfg, fopen(path, "r"), path, CONFIG_PRESET, "model.");
+    read_stream(cfg, fopen(path, "r"), path, CONFIG_PRESET, "model.", false);
 }
 
 // ---- the command line

@@ -316,6 +316,12 @@ const ConfigKey *config_table(int *n_keys);
 // The row of that name, or -1; the row whose name is nearest by edit distance, or -1 when none is near.
 int config_table_find(const char *name);
 int config_table_nearest(const char *name);
+// A setting of earlier versions: files and checkpoints may still have it. NULL: there was none of this name.
+typedef struct {
+    const char *name, *off; // off: the value with which it is passed over; NULL: with any
+    const char *now;        // what took its place
+} ConfigGone;
+const ConfigGone *config_table_gone(const char *name);
 // The known section nearest to that name (equal to it when it is one); *n its length: it is not terminated.
 const char *config_table_section(const char *name, int *n);
 

@@ -464,6 +464,24 @@ int config_table_nearest(const char *name)
     return best;
 }
 
+const ConfigGone *config_table_gone(const char *name)
+{
+    static const ConfigGone gone[] = {
+        {"run.tensorboard", "false", "scripts/tensorboard.py RUN"}, {"ckpt.on_full", "wait", "a save waits for an older one"},
+        {"monitor.ratio_low", NULL, ""}, {"monitor.ratio_mid", NULL, ""}, {"monitor.ratio_high", NULL, ""},
+        {"monitor.ratio_norm", NULL, ""}, {"monitor.ratio_clip", NULL, ""}, {"monitor.plateau", NULL, ""},
+        {"monitor.on_ratio_low", "none", "monitor.rules=loss:1.5:warn"},
+        {"monitor.on_ratio_mid", "none", "monitor.rules=loss:2:warn"},
+        {"monitor.on_ratio_high", "none", "monitor.rules=loss:3:warn"},
+        {"monitor.on_ratio_norm", "none", "monitor.rules=norm:3:warn"},
+        {"monitor.on_ratio_clip", "none", "monitor.rules=clip:3:warn"},
+        {"monitor.on_plateau", "none", "monitor.rules=plateau:0.01:warn"},
+    };
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        if (!strcmp(name, gone[i].name)) return &gone[i];
+    return NULL;
+}
+
 // ---- values
 
 static bool is_digit(char c)
