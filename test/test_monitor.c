@@ -427,9 +427,9 @@ TEST(test_rules_as_text)
         assert_int_equal(r.rule[i].action, want[i].action);
         assert_true(r.rule[i].limit == want[i].limit);
     }
-    const char *const wrong[] = {"loss", "loss:1.5", "los:1.5:warn", "loss:1.5:wrn", "loss:x:warn", "loss:1:warn", "loss:nan:warn",
-                                 "plateau:1:warn", "plateau:0.1:skip", "loss:2:warn x", "loss:2:warn;norm:3:skip", ",",
-                                 "loss:2:warn,,norm:3:warn", "loss:-2:warn", "loss 2 warn"};
+    const char *const wrong[] = {"loss", "loss:1.5", "los:1.5:warn", "loss:1.5:wrn", "loss:x:warn", "loss:1:warn",
+                                 "loss:nan:warn", "plateau:1:warn", "plateau:0.1:skip", "loss:2:warn x", ",",
+                                 "loss:2:warn;norm:3:skip", "loss:2:warn,,norm:3:warn", "loss:-2:warn", "loss 2 warn"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect_dies("loss:1.5:warn,norm:3:skip", monitor_parse_rules(wrong[i], &r));
     expect_dies("more than 8", monitor_parse_rules("norm:2:warn,norm:3:warn,norm:4:warn,norm:5:warn,norm:6:warn,"

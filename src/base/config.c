@@ -351,7 +351,8 @@ static int read_key(void *user, const char *section, const char *name, const cha
 static void read_stream(Config *cfg, FILE *file, const char *path, ConfigSource source, const char *only_section,
                         bool saved)
 {
-    Reader reader = {.cfg = cfg, .path = path, .saved = saved, .file = file, .source = source, .only_section = only_section};
+    Reader reader = {.cfg = cfg, .path = path, .saved = saved, .file = file, .source = source,
+                     .only_section = only_section};
     if (!reader.file) die("%s: cannot read: %s", path, strerror(errno));
     check(ini_parse_stream(next_line, &reader, read_key, &reader) == 0);
     free(reader.line);
@@ -443,7 +444,8 @@ void config_load_file(Config *cfg, const char *path)
     } else {
         config_list_presets(all, sizeof all);
         char near[64];
-        if (near_preset(path, all, near)) die("%s: no such file, and no preset of that name (did you mean %s?)", path, near);
+        if (near_preset(path, all, near))
+            die("%s: no such file, and no preset of that name (did you mean %s?)", path, near);
         die("%s: no such file, and no preset of that name (presets: %s)", path, all);
     }
 }

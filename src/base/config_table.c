@@ -467,7 +467,8 @@ int config_table_nearest(const char *name)
 const ConfigGone *config_table_gone(const char *name)
 {
     static const ConfigGone gone[] = {
-        {"run.tensorboard", "false", "scripts/tensorboard.py RUN"}, {"ckpt.on_full", "wait", "a save waits for an older one"},
+        {"run.tensorboard", "false", "scripts/tensorboard.py RUN"},
+        {"ckpt.on_full", "wait", "a save waits for an older one"},
         {"monitor.ratio_low", NULL, ""}, {"monitor.ratio_mid", NULL, ""}, {"monitor.ratio_high", NULL, ""},
         {"monitor.ratio_norm", NULL, ""}, {"monitor.ratio_clip", NULL, ""}, {"monitor.plateau", NULL, ""},
         {"monitor.on_ratio_low", "none", "monitor.rules=loss:1.5:warn"},

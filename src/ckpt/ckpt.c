@@ -540,8 +540,9 @@ bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *
 // far. When rank 0 knows that all have written, its thread commits; a later poll returns the result. The training
 // thread writes a snapshot while its slot is new, and the save's thread reads it until the slot is idle again; the lock
 // passes it from one to the other. There is one such thread, so its saves are committed in the order in which they were
-// begun. Two saves may be in progress. A third waits for the first; the log says so, because a disk that is slower than the
-// run's saves must be noticed. Each save has a directory of its own until its commit, and no two commits run at once. An error affects that save only.
+// begun. Two saves may be in progress. A third waits for the first; the log says so, because a disk that is slower than
+// the run's saves must be noticed. Each save has a directory of its own until its commit, and no two commits run at
+// once. An error affects that save only.
 
 typedef enum { IDLE, WRITE, COMMIT } Task;
 

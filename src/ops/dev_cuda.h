@@ -348,9 +348,8 @@ __device__ inline float attention_keep(const AttnShape &s, size_t b, size_t h, s
 AttnShape attention_shape(AttnShape s, bool part = false);
 
 // ---- kernels one by one, for tests and dev/attention. Pointers are device memory, `stream` orders the work, and
-// nothing waits. X is float, __nv_bfloat16 or __half. Shapes and meanings are those
-// of the entries of dev.h. Block sizes are arguments, so that tests can shrink them: `threads` is a multiple of 32 up
-// to 1024.
+// nothing waits. X is float, __nv_bfloat16 or __half. Shapes and meanings are those of the entries of dev.h. Block sizes
+// are arguments, so that tests can shrink them: `threads` is a multiple of 32 up to 1024.
 
 // attention_forward. `rows` (1 to 32) queries a block, a warp each; D up to 128. shape.first is device memory too.
 template <class X>

@@ -99,8 +99,8 @@ void monitor_parse_rules(const char *text, MonitorRules *rules)
         int k = place_of(kind, kinds, MONITOR_KINDS), a = place_of(action, actions, MONITOR_ROLLBACK + 1);
         bool flat = k == MONITOR_OF_PLATEAU, right = flat ? limit > 0 && limit < 1 && a <= MONITOR_COOL : limit > 1;
         if (words != 3 || k == MONITOR_KINDS || a > MONITOR_ROLLBACK || !right || (text[used] && text[used] != ','))
-            die("monitor.rules: %s (loss, norm or clip, a number above 1, and warn, cool, skip or rollback; or plateau, a "
-                "part below 1, and warn or cool: loss:1.5:warn,norm:3:skip,plateau:0.01:cool)", text);
+            die("monitor.rules: %s (loss, norm or clip, a number above 1, and warn, cool, skip or rollback; or plateau, "
+                "a part below 1, and warn or cool: loss:1.5:warn,norm:3:skip,plateau:0.01:cool)", text);
         if (rules->n == MONITOR_RULES) die("monitor.rules: more than %d", MONITOR_RULES);
         if (a) rules->rule[rules->n++] = (MonitorRule){(MonitorKind)k, limit, (MonitorAction)a};
     }
@@ -169,7 +169,8 @@ static double plain_mean(const Monitor *m, MonitorSignal signal)
 // where a norm varies by factors. z is better once there is a full window. Both may be on; the more severe action wins.
 //
 // A rule of a ratio, where it applies and its action is heavier than what is known.
-static void judge_ratio(const Monitor *m, const MonitorRule *rule, const double value[MONITOR_SIGNALS], MonitorVerdict *v)
+static void judge_ratio(const Monitor *m, const MonitorRule *rule, const double value[MONITOR_SIGNALS],
+                        MonitorVerdict *v)
 {
     MonitorSignal signal = rule->kind == MONITOR_OF_LOSS ? MONITOR_LOSS : MONITOR_GRAD_NORM;
     bool clip = rule->kind == MONITOR_OF_CLIP;
