@@ -51,7 +51,7 @@ const char *dev_cpu_blas_reason(void)
 {
     const char *mode = getenv("PRETRAIN_BLAS");
     if (mode && !strcmp(mode, "ours"))
-        return "chosen for this processor's AVX-512; PRETRAIN_BLAS=keep to leave the choice alone";
+        return "for AVX-512; PRETRAIN_BLAS=keep: its own choice";
     return getenv("OPENBLAS_CORETYPE") ? "from OPENBLAS_CORETYPE" : "OpenBLAS' own choice";
 }
 
