@@ -327,7 +327,7 @@ clean:
 ifneq ($(or $(filter-out help clean print-%,$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
 -include $(B)/setup
 endif
--include $(wildcard $(BIN:=.d) $(B)/steps/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
+-include $(wildcard $(BIN:=.d) $(B)/steps/*.d $(OBJ:.o=.d) $(GPU_MAIN:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
