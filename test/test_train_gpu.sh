@@ -21,11 +21,13 @@ builds() {
     ${MAKE:-make} --no-print-directory B="$bin" $([ "$bin" = "$BUILD" ] || echo EXTRA_CFLAGS=) \
         "$bin"/{train,train_gpu_on_cpu,stories,prepare,export}
 }
+follows() { ${MAKE:-make} -n -W src/train/run.h B="$bin" "$bin/train_on_gpu.o" | grep -q 'for GPUs'; }
 program=${TRAIN_GPU:-$bin/train_gpu_on_cpu}
 emulated() { [ -z "${TRAIN_GPU:-}" ]; }
 [ -n "${TRAIN_GPU:-}" ] && cores=${JOBS:-1} # one after the other: one GPU
 emulated && step 'train_gpu builds for the emulation' builds
 all_built
+emulated && step 'train.c is compiled again when a header has changed' follows
 built= # the corpus is asked for by all
 checker() {
     [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu "$bin/train_on_gpu.o" src/*/*.cu "$bin/libpretrain.a" -- -fopenmp \
