@@ -137,7 +137,7 @@ static void uncut(Config *cfg, Run *run, Dev *dev)
     few = *cfg;
     if (cfg->parallel.pp > 1 && few.batch.accum > most) {
         few.batch.tokens = few.batch.tokens / few.batch.accum * most, few.batch.accum = most;
-        few.batch.ramp_from = few.batch.ramp_tokens = 0;
+        few.batch.ramp_from = few.batch.ramp_by = few.batch.ramp_tokens = 0;
     }
     plan_open(run, &few, dev, 0);
     plan_close(run);

@@ -495,9 +495,19 @@ TEST(test_powers_of_two)
          "numerics.deterministic with batch.tokens = 768, of which each of parallel.dp = 2 ranks has 6 sequences, no "
          "power of two (try --batch.tokens=512 --batch.micro=4)"},
         {2, FIXED "--batch.micro=1|--batch.ramp_from=256|--batch.ramp_tokens=2048",
-         "numerics.deterministic with batch.ramp_from = 256: the batch grows by micro-batches, and each of parallel.dp "
-         "= 2 ranks will have 3 sequences, no power of two (try --batch.ramp_from=0)"},
+         "numerics.deterministic with batch.ramp_from = 256: the batch grows by batch.ramp_by = 256, and each of "
+         "parallel.dp = 2 ranks will have 6 sequences, no power of two (try --batch.ramp_from=512)"},
+        {2, FIXED "--parallel.tp=2|--numerics.dtype=bf16", "numerics.deterministic with parallel.tp = 2 and a numerics.dtype "
+         "of 16 bits: what its ranks send each other is rounded"},
+        {4, FIXED "--parallel.tp=4|--model.kv_heads=2", "numerics.deterministic with parallel.tp = 4 and model.kv_heads = 2: "
+         "ranks that share a head add their own queries first, so bits depend on how many there are (try --parallel.tp=2)"},
+        {2, FIXED "--parallel.tp=2|--numerics.dtype=tf32", NULL},
+        {1, FIXED "--numerics.dtype=fp8", "numerics.deterministic with numerics.dtype=fp8: a scale is of the rows"},
         {1, FIXED "--batch.tokens=768|--batch.micro=4", NULL},
+        // the micro-batch of a file among ranks: what divides the first batch of a ramp, and what it grows by
+        {3, "--batch.tokens=3072|--batch.ramp_from=1152|--batch.ramp_by=384", NULL},
+        {3, "--batch.tokens=3072|--batch.ramp_from=1152|--batch.ramp_by=384|--batch.micro=4",
+         "batch.ramp_from 1152 and batch.ramp_by 384 are not both multiples of the 768 tokens that all ranks take at once"},
         {2, FIXED "--batch.tokens=768|--batch.micro=4|--parallel.tp=2", NULL},
         {2, FIXED "--batch.tokens=768|--parallel.pp=2|--batch.micro=1|--batch.ramp_from=256|--batch.ramp_tokens=2048",
          NULL},

@@ -215,8 +215,8 @@ static void check_arithmetic(const char *path, const char *text)
     double active = params - (E > 0 ? (double)cfg.model.layers * (E - k) * expert : 0);
     free(unit);
     params_free(&all);
-    Ramp ramp = schedule_ramp_make(cfg.batch.ramp_from, cfg.batch.tokens, cfg.batch.ramp_tokens, cfg.model.context, 1,
-                                   false);
+    Ramp ramp = schedule_ramp_make(cfg.batch.ramp_from, cfg.batch.tokens, cfg.batch.ramp_by,
+                                   cfg.batch.ramp_tokens, cfg.model.context, false);
     double tokens = (double)schedule_ramp_at(&ramp, cfg.run.steps).before * (double)cfg.model.context;
     double flops = header_number(text, "# FLOPs: ");
     if (header_number(text, "# parameters: ") != params) fail_msg("%s: parameters are %.0f", path, params);

@@ -17,8 +17,8 @@ static int64_t machine_size(const Machine *m)
 {
     const Ramp *r = m->ramp;
     if (r->tokens == 0 || m->tokens >= r->tokens) return r->to;
-    int64_t rises = (r->to - r->from) / r->quantum;
-    return r->from + r->quantum * (int64_t)((__int128)rises * m->tokens / r->tokens);
+    int64_t rises = (r->to - r->from) / r->by;
+    return r->from + r->by * (int64_t)((__int128)rises * m->tokens / r->tokens);
 }
 
 static void machine_step(Machine *m)
@@ -39,11 +39,11 @@ static void compare(const Ramp *r)
         RampStep at = schedule_ramp_at(r, step);
         if (at.sequences != machine_size(&m) || at.before != m.sequences)
             fail_msg("%ld to %ld by %ld over %ld tokens, step %ld: %ld sequences behind %ld, not %ld behind %ld",
-                     (long)r->from, (long)r->to, (long)r->quantum, (long)r->tokens, step, (long)at.sequences,
+                     (long)r->from, (long)r->to, (long)r->by, (long)r->tokens, step, (long)at.sequences,
                      (long)at.before, (long)machine_size(&m), (long)m.sequences);
         assert_true(at.before == before); // no sample lost, none twice
         before += at.sequences;
-        assert_true(at.sequences % r->quantum == 0 && at.sequences >= last && at.sequences <= r->to);
+        assert_true(at.sequences % r->by == 0 && at.sequences >= last && at.sequences <= r->to);
         for (int64_t size = last + 1; size <= at.sequences; size++) assert_int_equal(schedule_reaches(r, size), step);
         if (at.sequences == r->to && behind++ == 0) reached = step;
         last = at.sequences;
@@ -60,11 +60,11 @@ TEST(test_every_step_of_small_ramps)
 {
     const int64_t length[] = {0, 1, 2, 3, 7, 20, 24, 60, 97, 120, 500, 1001};
     int n = 0;
-    for (int64_t quantum = 1; quantum <= 3; quantum++)
+    for (int64_t by = 1; by <= 3; by++)
         for (int64_t from = 1; from <= 4; from++)
             for (int64_t to = from; to <= 9; to++)
                 for (size_t i = 0; i < sizeof length / sizeof *length; i++) {
-                    Ramp r = {.from = from * quantum, .to = to * quantum, .quantum = quantum,
+                    Ramp r = {.from = from * by, .to = to * by, .by = by,
                               .context = 2 + (int64_t)i % 3, .tokens = length[i]};
                     compare(&r);
                     n++;
@@ -75,7 +75,7 @@ TEST(test_every_step_of_small_ramps)
 // 2 to 8 sequences of 10 tokens in three rises of 2, over R tokens: at t = R/3, 2R/3 and R.
 TEST(test_by_hand)
 {
-    Ramp r = schedule_ramp_make(20, 80, 240, 10, 2, false); // t = 0, 20, 40, 60 | 80, 120 | 160, 220 | 280
+    Ramp r = schedule_ramp_make(20, 80, 20, 240, 10, false); // t = 0, 20, 40, 60 | 80, 120 | 160, 220 | 280
     const int64_t want[] = {2, 2, 2, 2, 4, 4, 6, 6, 8, 8}, at[] = {0, 2, 4, 6, 8, 12, 16, 22, 28, 36};
     for (long step = 0; step < 10; step++) {
         assert_int_equal(schedule_ramp_at(&r, step).sequences, want[step]);
@@ -100,8 +100,8 @@ TEST(test_by_hand)
 
 TEST(test_no_ramp)
 {
-    Ramp none[] = {schedule_ramp_make(0, 80, 240, 10, 2, true), schedule_ramp_make(20, 80, 0, 10, 2, true),
-                   schedule_ramp_make(80, 80, 240, 10, 2, true), schedule_ramp_make(80, 80, 0, 10, 2, true)};
+    Ramp none[] = {schedule_ramp_make(0, 80, 20, 240, 10, true), schedule_ramp_make(20, 80, 20, 0, 10, true),
+                   schedule_ramp_make(80, 80, 20, 240, 10, true), schedule_ramp_make(80, 80, 20, 0, 10, true)};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(schedule_reaches(&none[i], 8), 0);
         for (long step = 0; step < 20; step++) {
@@ -116,7 +116,7 @@ TEST(test_no_ramp)
 // 32 thousand to 3.2 million tokens over the first 4 billion, 2048 tokens a sequence; a million steps.
 TEST(test_size_of_gpt3)
 {
-    Ramp r = schedule_ramp_make(16 * 2048, 1600 * 2048, 4000000000, 2048, 1, true);
+    Ramp r = schedule_ramp_make(16 * 2048, 1600 * 2048, 2048, 4000000000, 2048, true);
     Machine m = {.ramp = &r};
     long full = schedule_reaches(&r, 1600);
     for (long step = 0; step < 1000000; step++) {
@@ -133,7 +133,7 @@ TEST(test_size_of_gpt3)
 // J R = 10^6 2 10^13 is beyond 64 bits. Places must fit together, and sizes must be those of the formula.
 TEST(test_beyond_64_bits)
 {
-    Ramp r = schedule_ramp_make(4096, 4096ll * 1000001, 20000000000000, 4096, 1, true);
+    Ramp r = schedule_ramp_make(4096, 4096ll * 1000001, 4096, 20000000000000, 4096, true);
     const long step[] = {0, 1, 1000, 9999, 20000, 50000, 70000};
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
         RampStep now = schedule_ramp_at(&r, step[i]), next = schedule_ramp_at(&r, step[i] + 1);
@@ -152,7 +152,7 @@ TEST(test_beyond_64_bits)
 TEST(test_resume_in_the_middle)
 {
     enum { STEPS = 60 };
-    Ramp first = schedule_ramp_make(16, 160, 2000, 4, 2, true);
+    Ramp first = schedule_ramp_make(16, 160, 8, 2000, 4, true);
     RampStep whole[STEPS];
     double factor[STEPS];
     for (long step = 0; step < STEPS; step++) {
@@ -161,7 +161,7 @@ TEST(test_resume_in_the_middle)
     }
     assert_true(whole[1].sequences < 40 && whole[STEPS - 1].sequences == 40);
     for (long stop = 0; stop < STEPS; stop++) {
-        Ramp again = schedule_ramp_make(16, 160, 2000, 4, 2, true);
+        Ramp again = schedule_ramp_make(16, 160, 8, 2000, 4, true);
         Machine m = {.ramp = &again, .sequences = whole[stop].before, .tokens = whole[stop].before * 4};
         for (long step = stop; step < STEPS; step++) {
             RampStep at = schedule_ramp_at(&again, step);
@@ -175,7 +175,7 @@ TEST(test_resume_in_the_middle)
 
 TEST(test_learning_rate)
 {
-    Ramp r = schedule_ramp_make(16 * 8, 64 * 8, 4000, 8, 4, true);
+    Ramp r = schedule_ramp_make(16 * 8, 64 * 8, 32, 4000, 8, true);
     assert_true(schedule_lr_factor(&r, 0) == 0.5); // sqrt(16 / 64)
     assert_true(schedule_lr_factor(&r, schedule_reaches(&r, 36)) == 0.75);
     long full = schedule_reaches(&r, 64);
@@ -192,7 +192,7 @@ TEST(test_learning_rate)
 static int make(void *tokens)
 {
     const int64_t *t = tokens;
-    schedule_ramp_make(t[0], t[1], t[2], 10, 4, false);
+    schedule_ramp_make(t[0], t[1], 40, t[2], 10, false);
     return 0;
 }
 
@@ -203,8 +203,9 @@ TEST(test_settings_that_do_not_fit)
     make(fits);
     expect_die(make, negative, "batch.ramp_from: -40 is not between 0 and batch.tokens 400");
     expect_die(make, above, "batch.ramp_from: 440 is not between");
-    expect_die(make, below_grain, "batch.ramp_from: 39 is not a multiple of a micro-batch of 40 tokens (try 40)");
-    expect_die(make, odd, "batch.ramp_from: 90 is not a multiple of a micro-batch of 40 tokens (try 80)");
+    expect_die(make, below_grain, "batch.ramp_from: 39 is not a multiple of model.context 10 (try 30)");
+    expect_die(make, odd, "batch.ramp_by: 40 tokens at a time, sequences of 10, do not lead from batch.ramp_from 90 to "
+                          "batch.tokens 400 (try 10)");
     expect_die(make, length, "batch.ramp_tokens: -1");
 }
 

@@ -219,7 +219,7 @@ TEST(test_against_pytorch)
 
 TEST(test_ramped)
 {
-    Ramp ramp = schedule_ramp_make(16, 64, 640, 4, 4, true); // 4 to 16 sequences of 4 tokens, in three rises
+    Ramp ramp = schedule_ramp_make(16, 64, 16, 640, 4, true); // 4 to 16 sequences of 4 tokens, in three rises
     long full = schedule_reaches(&ramp, 16);
     for (long step = 0; step < 2 * full; step++)
         assert_true(schedule_lr_ramped(&wsd, &ramp, step) == schedule_lr(&wsd, step) * schedule_lr_factor(&ramp, step));

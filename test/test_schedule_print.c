@@ -13,7 +13,7 @@ static const Schedule wsd = {.kind = SCHEDULE_WSD, .shape = SCHEDULE_SHAPE_SQRT,
 
 static Ramp ramp(void)
 {
-    return schedule_ramp_make(4096, 32768, 4000000, 1024, 4, true);
+    return schedule_ramp_make(4096, 32768, 4096, 4000000, 1024, true);
 }
 
 static char *print(const Schedule *s, const Ramp *r, long steps)
@@ -105,7 +105,7 @@ static void read_drawing(const char *text, const char *title, int high[50])
 TEST(test_drawing)
 {
     Schedule s = {.kind = SCHEDULE_LINEAR, .lr = 1, .decay_steps = 50};
-    Ramp r = schedule_ramp_make(1, 9, 100, 1, 1, false);
+    Ramp r = schedule_ramp_make(1, 9, 1, 100, 1, false);
     char *text = print(&s, &r, 50);
     int batch[50], lr[50];
     read_drawing(text, "\n\nbatch, tokens\n", batch);
@@ -119,7 +119,7 @@ TEST(test_odd_runs)
 {
     const ScheduleKind kind[] = {SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD};
     const long steps[] = {1, 2, 3, 30, 71, 72, 73, 5000000};
-    Ramp grows = ramp(), none = schedule_ramp_make(0, 32768, 0, 1024, 4, true);
+    Ramp grows = ramp(), none = schedule_ramp_make(0, 32768, 4096, 0, 1024, true);
     for (size_t k = 0; k < sizeof kind / sizeof *kind; k++)
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
             for (int warm = 0; warm < 2; warm++) {

@@ -481,8 +481,8 @@ void plan_preset(Config *cfg, const char *name)
 
 double plan_tokens(const Config *cfg, long steps)
 {
-    Ramp ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
-                                   1, false);
+    Ramp ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_by, cfg->batch.ramp_tokens,
+                                   cfg->model.context, false);
     long full = schedule_reaches(&ramp, ramp.to), grown = steps < full ? steps : full; // then in double: steps may be many
     double tokens = (double)schedule_ramp_at(&ramp, grown).before * (double)cfg->model.context;
     return tokens + ((double)steps - (double)grown) * (double)cfg->batch.tokens;

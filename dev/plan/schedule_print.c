@@ -110,7 +110,7 @@ static void mark_ramp(Sheet *s)
     if (!ramps(r)) return;
     add_mark(s, schedule_reaches(r, r->from + 1), "batch begins to grow");
     long half = schedule_reaches(r, (r->from + r->to + 1) / 2);
-    if ((r->to - r->from) / r->quantum > 2) add_mark(s, half, "half of the ramp");
+    if ((r->to - r->from) / r->by > 2) add_mark(s, half, "half of the ramp");
     add_mark(s, schedule_reaches(r, r->to), "batch full");
 }
 
@@ -150,7 +150,7 @@ static void describe_batch(const Ramp *r, char *text, size_t n_text)
     long long full = r->to * r->context, from = r->from * r->context;
     if (!ramps(r)) snprintf(text, n_text, "%lld tokens (%lld sequences) at each step", full, (long long)r->to);
     else snprintf(text, n_text, "%lld to %lld tokens over the first %lld tokens, in steps of %lld%s", from, full,
-                  (long long)r->tokens, (long long)(r->quantum * r->context),
+                  (long long)r->tokens, (long long)(r->by * r->context),
                   r->scale_lr ? "; learning rate times sqrt(batch / full)" : "");
 }
 

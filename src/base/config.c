@@ -697,16 +697,24 @@ static void resolve_mesh(Config *cfg)
     check_shard(cfg, replicas);
 }
 
-// batch.micro of a file may be larger than a rank's share of the batch. It is then lowered, so that the share is one
-// micro-batch, or one for each stage of a pipeline; results change by rounding only. A value from the command line is
-// never changed.
+static long gcd(long a, long b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+// Among ranks, batch.micro of a file may not fit a rank's share of the batch, or of what a growing batch begins with and
+// grows by. It is then lowered to what divides them, and to one micro-batch for each stage of a pipeline; results
+// change by rounding only. A value from the command line is never changed.
 static void fit_micro(Config *cfg)
 {
-    long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp, pp = cfg->parallel.pp;
-    bool meant = cfg->origin[row_of("batch.micro")].source == CONFIG_COMMAND_LINE;
+    const bool meant = cfg->origin[row_of("batch.micro")].source == CONFIG_COMMAND_LINE;
+    const long row = cfg->model.context * cfg->parallel.dp, pp = cfg->parallel.pp;
+    long share = gcd(cfg->batch.tokens, gcd(cfg->batch.ramp_from, cfg->batch.ramp_by)), micro = cfg->batch.micro;
+    if (cfg->parallel.ranks == 1 || meant || share % row) return;
+    share /= row;
     if (share % pp == 0) share /= pp;
-    if (cfg->parallel.ranks > 1 && !meant && share && cfg->batch.micro > share)
-        config_set_derived(cfg, "batch.micro", share);
+    while (share % micro) micro--;
+    if (micro < cfg->batch.micro) config_set_derived(cfg, "batch.micro", micro);
 }
 
 long config_micro_grain(const Config *cfg)
@@ -714,9 +722,20 @@ long config_micro_grain(const Config *cfg)
     return cfg->parallel.pp > 1 && cfg->parallel.schedule == PIPELINE_INTERLEAVED ? cfg->parallel.pp : 1;
 }
 
+// The sizes of a growing batch are the run's, whatever the layout; each must be whole micro-batches of all ranks.
+static void refuse_ramp(const Config *cfg, long micro_tokens)
+{
+    long grain = micro_tokens * config_micro_grain(cfg), from = cfg->batch.ramp_from, by = cfg->batch.ramp_by;
+    if (from % grain || by % grain)
+        die("%s: batch.ramp_from %ld and batch.ramp_by %ld are not both multiples of the %ld tokens that all ranks take "
+            "at once (try a smaller --batch.micro, fewer replicas, or larger sizes)", where(cfg, "batch.ramp_from "
+            "batch.ramp_by batch.micro"), from, by, grain);
+}
+
 static void resolve_batch(Config *cfg)
 {
     char ranks[48] = "";
+    if (cfg->batch.ramp_from) derive(cfg, "batch.ramp_by", &cfg->batch.ramp_by, cfg->batch.ramp_from);
     fit_micro(cfg);
     if (cfg->parallel.dp > 1) snprintf(ranks, sizeof ranks, "%ld ranks * ", cfg->parallel.dp);
     long micro_tokens = cfg->parallel.dp * cfg->batch.micro * cfg->model.context;
@@ -728,6 +747,7 @@ static void resolve_batch(Config *cfg)
             below && cfg->batch.tokens - below < above - cfg->batch.tokens ? below : above);
     }
     derive(cfg, "batch.accum", &cfg->batch.accum, cfg->batch.tokens / micro_tokens);
+    refuse_ramp(cfg, micro_tokens);
     if (cfg->run.steps > CONFIG_LARGEST / cfg->batch.tokens)
         die("%s: run.steps %ld * batch.tokens %ld: more than 2^53 tokens", where(cfg, "run.steps"), cfg->run.steps,
             cfg->batch.tokens);
@@ -806,23 +826,35 @@ static void refuse_no_powers_of_two(const Config *cfg)
             die("%s: numerics.deterministic with %s = %ld, which is no power of two (try %s)",
                 where(cfg, axes[i].key), axes[i].key, n, instead);
     }
+    if (cfg->parallel.tp > 1 && !config_stores_fp32(cfg))
+        die("%s: numerics.deterministic with parallel.tp = %ld and a numerics.dtype of 16 bits: what its ranks send each "
+            "other is rounded, so bits depend on how many there are (try --parallel.tp=1)", where(cfg, "parallel.tp"),
+            cfg->parallel.tp);
+    if (cfg->parallel.tp > cfg->model.kv_heads)
+        die("%s: numerics.deterministic with parallel.tp = %ld and model.kv_heads = %ld: ranks that share a head add "
+            "their own queries first, so bits depend on how many there are (try --parallel.tp=%ld)",
+            where(cfg, "parallel.tp"), cfg->parallel.tp, cfg->model.kv_heads, power_below(cfg->model.kv_heads));
     if (dp == 1) return;
     if (full & (full - 1))
         die("%s: numerics.deterministic with batch.tokens = %ld, of which each of parallel.dp = %ld ranks has %ld "
             "sequences, no power of two (try --batch.tokens=%ld --batch.micro=%ld)", where(cfg, "batch.tokens"),
             cfg->batch.tokens, dp, full, power_below(full) * dp * T, power_below(cfg->batch.micro));
     long n = cfg->batch.ramp_tokens ? cfg->batch.ramp_from / T / dp : 0;
-    for (; n && n < full; n += cfg->batch.micro * config_micro_grain(cfg))
+    for (; n && n < full; n += cfg->batch.ramp_by / T / dp)
         if (n & (n - 1))
-            die("%s: numerics.deterministic with batch.ramp_from = %ld: the batch grows by micro-batches, and each of "
-                "parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=0)",
-                where(cfg, "batch.ramp_from"), cfg->batch.ramp_from, dp, n);
+            die("%s: numerics.deterministic with batch.ramp_from = %ld: the batch grows by batch.ramp_by = %ld, and each "
+                "of parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=%ld)",
+                where(cfg, "batch.ramp_from"), cfg->batch.ramp_from, cfg->batch.ramp_by, dp, n, cfg->batch.tokens / 2);
 }
 
-// Refuses settings that do not work on several ranks.
-static void refuse_on_ranks(const Config *cfg)
+// What deterministic mode does not hold for.
+static void refuse_deterministic(const Config *cfg)
 {
-    if (cfg->parallel.ranks == 1 || !cfg->numerics.deterministic) return;
+    if (!cfg->numerics.deterministic) return;
+    if (cfg->numerics.dtype == CONFIG_DTYPE_FP8)
+        die("%s: numerics.deterministic with numerics.dtype=fp8: a scale is of the rows that are cast at once, so bits "
+            "depend on batch.micro (try --numerics.dtype=bf16)", where(cfg, "numerics.deterministic numerics.dtype"));
+    if (cfg->parallel.ranks == 1) return;
     refuse_no_powers_of_two(cfg);
     if (cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)
         die("%s: parallel.reduce_dtype=storage rounds each rank's sum, so bits depend on how many there are; not with "
@@ -892,7 +924,7 @@ void config_resolve(Config *cfg)
     resolve_experts(cfg);
     resolve_mesh(cfg);
     resolve_batch(cfg);
-    refuse_on_ranks(cfg);
+    refuse_deterministic(cfg);
     refuse_in_parts(cfg);
     refuse_offloaded(cfg);
     refuse_updates_on_host(cfg);

@@ -150,7 +150,7 @@ typedef struct {
     struct {
         long tokens, micro;
         long accum; // micro-batches per rank and optimizer step (of the full batch); always derived
-        long ramp_from, ramp_tokens;
+        long ramp_from, ramp_by, ramp_tokens;
     } batch;
     struct {
         OptimName name;

@@ -186,6 +186,8 @@ static const ConfigKey TABLE[] = {
         "gradient accumulation: tokens / (parallel.dp * micro * model.context)"),
     INT(batch, ramp_from, "0", "[0, inf)", "tokens", "",
         "the batch grows from so many tokens to batch.tokens; 0: it does not"),
+    INT(batch, ramp_by, "0", "[0, inf)", "tokens", "batch.ramp_from>0",
+        "it grows by so many at a time; 0: by ramp_from"),
     INT(batch, ramp_tokens, "0", "[0, inf)", "tokens", "batch.ramp_from>0",
         "tokens after which it is full"),
 
@@ -250,8 +252,9 @@ static const ConfigKey TABLE[] = {
         "what the lookup of tokens and learned positions reads: the stored 2-byte table, or the fp32 master weights, so "
         "that their sum is rounded once; a tied head reads the stored table in any case"),
     BOOL(numerics, deterministic, "false",
-        "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks "
-        "(fp32); every axis, and with parallel.dp above 1 a rank's sequences of a step, must be a power of two"),
+        "one order for every sum: the same bits for any threads, cut into micro-batches and layout of ranks; every axis, "
+        "and with parallel.dp above 1 a rank's sequences of a step, is a power of two, parallel.tp at most kv_heads and "
+        "with fp32 alone; not with fp8"),
     BOOL(numerics, check, "false",
         "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with "
         "other orders of sums; slow"),

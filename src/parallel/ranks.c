@@ -111,9 +111,9 @@ static PipelineTable *make_table(const Config *cfg, int m)
 // A batch that grows has a table for each of its sizes. All are proved before the first step.
 static void prove_ramp(const Config *cfg)
 {
-    long sequences = cfg->batch.micro * cfg->parallel.dp, m = cfg->batch.ramp_from / cfg->model.context / sequences;
+    long all = cfg->batch.micro * cfg->parallel.dp * cfg->model.context, m = cfg->batch.ramp_from / all; // micro-batches
     bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens;
-    for (; grows && m < cfg->batch.accum; m += config_micro_grain(cfg)) pipeline_table_free(make_table(cfg, (int)m));
+    for (; grows && m < cfg->batch.accum; m += cfg->batch.ramp_by / all) pipeline_table_free(make_table(cfg, (int)m));
 }
 
 // The pipeline goes on with the table of m micro-batches. That of the full batch is kept, and the last other one.

@@ -154,9 +154,8 @@ static void end_at(Run *run, long steps)
 void run_schedule(Run *run)
 {
     const Config *cfg = &run->cfg;
-    run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
-                                   cfg->batch.micro * cfg->parallel.dp * config_micro_grain(cfg),
-                                   cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
+    run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_by,
+                                   cfg->batch.ramp_tokens, cfg->model.context, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     Schedule *s = &run->schedule;
     *s = (Schedule){
         .kind = cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,

@@ -247,9 +247,9 @@ static void check_resumed(const Run *run, const CkptState *state)
             run->dir, (unsigned long long)state->seed, cfg->run.seed);
     if (state->sample != sample)
         die("%s: batch.tokens: the checkpoint of step %ld has seen %llu samples, with %ld tokens a step "
-            "it would be %llu "
-            "(set it as it was, or use another run.name)", run->dir, state->step, (unsigned long long)state->sample,
-            cfg->batch.tokens, (unsigned long long)sample);
+            "%sit would be %llu (set it as it was, or use another run.name)", run->dir, state->step,
+            (unsigned long long)state->sample, cfg->batch.tokens, cfg->batch.ramp_from ?
+            "and batch.ramp_by and ramp_tokens as they are " : "", (unsigned long long)sample);
 }
 
 long run_restore(Run *run, long up_to)

@@ -114,7 +114,7 @@ void schedule_check(const Schedule *s)
 // J, the number of times the batch grows; 0 without a ramp.
 static int64_t levels(const Ramp *r)
 {
-    return r->tokens > 0 ? (r->to - r->from) / r->quantum : 0;
+    return r->tokens > 0 ? (r->to - r->from) / r->by : 0;
 }
 
 // The tokens from which on level j holds. j R needs up to 20 + 44 bits.
@@ -145,7 +145,7 @@ static void walk_on(const Ramp *r, Walk *w, int64_t length)
     w->step += length;
     w->before += length * w->sequences;
     w->level++;
-    w->sequences += r->quantum;
+    w->sequences += r->by;
 }
 
 RampStep schedule_ramp_at(const Ramp *ramp, long step)
@@ -183,29 +183,37 @@ long schedule_step_of(const Ramp *ramp, int64_t tokens)
     return (long)(w.step + (left > 0 ? (left + batch - 1) / batch : 0));
 }
 
+// The greatest divisor of n that is at most `most`; 1 where there is none.
+static long long greatest_divisor(long long n, long long most)
+{
+    for (long long d = most < n ? most : n; d > 1; d--)
+        if (n % d == 0) return d;
+    return 1;
+}
+
 double schedule_lr_factor(const Ramp *ramp, long step)
 {
     if (!ramp->scale_lr) return 1;
     return sqrt((double)schedule_ramp_at(ramp, step).sequences / (double)ramp->to);
 }
 
-Ramp schedule_ramp_make(int64_t from_tokens, int64_t full_tokens, int64_t ramp_tokens, int64_t context, int64_t quantum,
-                        bool scale_lr)
+Ramp schedule_ramp_make(int64_t from_tokens, int64_t full_tokens, int64_t by_tokens, int64_t ramp_tokens,
+                        int64_t context, bool scale_lr)
 {
-    int64_t grain = context * quantum;
-    check(context > 0 && quantum > 0 && full_tokens > 0 && full_tokens % grain == 0);
-    if (from_tokens < 0 || from_tokens > full_tokens)
-        die("batch.ramp_from: %lld is not between 0 and batch.tokens %lld (0: no ramp)", (long long)from_tokens,
-            (long long)full_tokens);
-    if (from_tokens % grain)
-        die("batch.ramp_from: %lld is not a multiple of a micro-batch of %lld tokens (try %lld)",
-            (long long)from_tokens, (long long)grain,
-            (long long)(from_tokens < grain ? grain : from_tokens / grain * grain));
+    check(context > 0 && full_tokens > 0 && full_tokens % context == 0);
+    long long from = from_tokens, full = full_tokens, by = by_tokens ? by_tokens : from_tokens, T = context;
+    if (from < 0 || from > full)
+        die("batch.ramp_from: %lld is not between 0 and batch.tokens %lld (0: no ramp)", from, full);
+    if (from % T)
+        die("batch.ramp_from: %lld is not a multiple of model.context %lld (try %lld)", from, T,
+            from < T ? T : from / T * T);
+    if (from && (by < 0 || by % T || (full - from) % by))
+        die("batch.ramp_by: %lld tokens at a time, sequences of %lld, do not lead from batch.ramp_from %lld to "
+            "batch.tokens %lld (try %lld)", by, T, from, full, greatest_divisor((full - from) / T, by / T) * T);
     if (ramp_tokens < 0) die("batch.ramp_tokens: %lld is below 0 (0: no ramp)", (long long)ramp_tokens);
-    bool ramps = from_tokens > 0 && ramp_tokens > 0;
-    return (Ramp){.from = (ramps ? from_tokens : full_tokens) / context, .to = full_tokens / context,
-                  .quantum = quantum, .context = context, .tokens = ramps ? ramp_tokens : 0,
-                  .scale_lr = scale_lr};
+    bool ramps = from > 0 && ramp_tokens > 0;
+    return (Ramp){.from = (ramps ? from : full) / T, .to = full / T, .by = ramps ? by / T : 1, .context = T,
+                  .tokens = ramps ? ramp_tokens : 0, .scale_lr = scale_lr};
 }
 
 double schedule_lr_ramped(const Schedule *s, const Ramp *ramp, long step)

@@ -61,8 +61,8 @@ void schedule_check(const Schedule *schedule);
 
 // Sizes are in sequences of `context` tokens. from == to or tokens == 0: no ramp, every batch is full.
 typedef struct {
-    int64_t from, to; // first and full batch, both multiples of quantum; 0 < from <= to
-    int64_t quantum;  // the grain: sequences that one micro-batch of every data rank holds together
+    int64_t from, to; // first and full batch; 0 < from <= to
+    int64_t by;       // what it grows by at a time: divides to - from
     int64_t context;  // tokens of a sequence
     int64_t tokens;   // R: the batch is full once this many tokens have been seen
     bool scale_lr;    // learning rate times sqrt(batch / full batch)
@@ -73,17 +73,18 @@ typedef struct {
     int64_t before;    // that all earlier steps took: the step takes samples [before, before + sequences)
 } RampStep;
 
-// From the settings, in tokens: batch.ramp_from (0: no ramp), batch.tokens, batch.ramp_tokens. Dies with the
-// name of the setting where they do not fit: ramp_from below 0, above batch.tokens or not a multiple of
-// quantum * context, ramp_tokens below 0. batch.tokens must be such a multiple already.
-Ramp schedule_ramp_make(int64_t from_tokens, int64_t full_tokens, int64_t ramp_tokens, int64_t context, int64_t quantum,
-                        bool scale_lr);
+// From the settings, in tokens: batch.ramp_from (0: no ramp), batch.tokens, batch.ramp_by (0: ramp_from),
+// batch.ramp_tokens. Dies with the name of the setting where they do not fit: ramp_from below 0, above batch.tokens or
+// not a multiple of the context; ramp_by not a divisor of what the batch grows; ramp_tokens below 0. batch.tokens must
+// be a multiple of the context already.
+Ramp schedule_ramp_make(int64_t from_tokens, int64_t full_tokens, int64_t by_tokens, int64_t ramp_tokens,
+                        int64_t context, bool scale_lr);
 
-// Update `step`, counted from 0. With J = (to - from) / quantum and t the tokens of all earlier steps,
+// Update `step`, counted from 0. With J = (to - from) / by and t the tokens of all earlier steps,
 //
-//     sequences = from + quantum min(J, floor(J t / R))
+//     sequences = from + by min(J, floor(J t / R))
 //
-// so the batch is linear in tokens, rounded down to the grain: `from` at t = 0 and `to` from t = R on (Brown
+// so the batch is linear in tokens, rounded down to a size: `from` at t = 0 and `to` from t = R on (Brown
 // et al., GPT-3, arXiv 2005.14165, appendix B). t is worked out exactly, in integers, from the settings
 // alone. Takes time in proportion to the number of different batch sizes, not to step.
 RampStep schedule_ramp_at(const Ramp *ramp, long step);
