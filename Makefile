@@ -13,7 +13,7 @@
 ### make test-arm          built for AArch64 and tested in an emulation: gcc-aarch64-linux-gnu and qemu-user (test/arm.sh)
 ## make bench             speed against this machine's own matrix-multiply peak
 ### make bench-data        tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
-### make parity            train on 1,060 layouts of ranks and compare every gradient with one rank's
+### make parity            train on 1,049 layouts of ranks and compare every gradient with one rank's
 ### make layouts           60 random layouts: bits, and memory and traffic against the plan, to the byte
 ### make scaling           measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
 ### make same-bits         OLD=FOLDER: the build in FOLDER and this one train the same bits, on 33 layouts

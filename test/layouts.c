@@ -8,7 +8,8 @@
 // gradients), and every rank holds what build/plan says (m). Resumed for a third update, from what the row above wrote
 // on its layout: again the bits (r). And not deterministic: what is held, and what is sent by group and kind, is
 // the plan's to the byte (m, t); the run's own formulas hold (f); losses and norms are those of `one` but for rounding
-// (c). A row names in its third column which of these letters do not apply. Rows `refused` must end with one line.
+// (c). A row names in its third column which of these letters do not apply. Rows `refused` must end with one line. Rows
+// `any`: the deterministic run has the bits, or is refused in one line before anything is saved.
 //
 // Each row is a process of its own (fork), so that one that dies or hangs is one failure. What this cannot show is
 // what processes, MPI, signals and launchers do: test_parallel.sh.
@@ -440,6 +441,12 @@ static bool applies(const Row *row, char verdict)
 
 static void judge(const Row *row, const char *reference)
 {
+    if (!strcmp(row->kind, "any")) {
+        Settings asked = settings_of(row);
+        run_on(row->ranks, asked, "any", "numerics.deterministic=true run.stop_at=2 run.dump=2");
+        same_bits("any", reference, &asked);
+        return;
+    }
     const char *own = format("line%d", row->line), *fast = format("fast%d", row->line);
     const char *above = row->above ? format("line%d", row->above) : NULL;
     Settings words = settings_of(row), loose = words;
@@ -500,7 +507,7 @@ static bool was_refused(const Row *row, int status, const char *error)
 {
     const char *end = strchr(error, '\n');
     return WIFEXITED(status) && WEXITSTATUS(status) == 1 && !strncmp(error, "error: ", 7) && end && !end[1] &&
-           strstr(error, row->says) && access(path_of("refused", "checkpoints"), F_OK);
+           strstr(error, row->says) && access(path_of(row->kind, "checkpoints"), F_OK);
 }
 
 static bool fares_well(const Row *row, const char *reference)
@@ -515,12 +522,14 @@ static bool fares_well(const Row *row, const char *reference)
     if (id < 0 || waitpid(id, &status, 0) != id) die("layouts: no process");
     fclose(why);
     char *complaints = text_of("row.why"), *error = text_of("row.err");
-    bool refused = !strcmp(row->kind, "refused");
-    bool well = refused ? was_refused(row, status, error) : !status && !*complaints && !*error;
-    printf("%s %d: %d rank%s", well ? "ok" : "not ok", row->line, row->ranks, row->ranks > 1 ? "s" : "");
+    bool refused = !strcmp(row->kind, "refused"), any = !strcmp(row->kind, "any");
+    bool well = !refused && !status && !*complaints && !*error, says_no = (refused || any) && was_refused(row, status, error);
+    printf("%s %d: %s%d rank%s", well || says_no ? "ok" : "not ok", row->line, any && says_no ? "refused: " : "", row->ranks,
+           row->ranks > 1 ? "s" : "");
     for (int i = 0; i < one.n; i++) printf(" %s", one.word[i] + 2);
     printf(" %s\n", row->settings);
-    if (!well) printf("%s%s%s", complaints, *error || refused ? "  stderr: " : "", error);
+    well |= says_no;
+    if (!well || (any && says_no)) printf("%s%s%s", complaints, *error || refused ? "  stderr: " : "", error);
     if (!well && status) printf("  wait status %d\n", status);
     fflush(stdout);
     free(complaints), free(error);
@@ -604,7 +613,8 @@ int main(int argc, char **argv)
         }
         row.above = above;
         good &= fares_well(&row, reference);
-        if (refused) continue;
+        forget_run("any");
+        if (refused || !strcmp(row.kind, "any")) continue;
         forget_run(format("fast%d", row.line));
         bool goes_on = applies(&row, 'd') && applies(&row, 'b'); // the next row, from what this one wrote
         int over = goes_on ? above : row.line;

@@ -51,7 +51,6 @@ micro-batches        |1|gpt  |one rank, GPT|batch.micro=2
 recompute full       |1|gpt  |one rank, GPT|batch.micro=4 memory.recompute=full
 offload disk         |1|gpt  |one rank, GPT|batch.micro=8 memory.offload=disk
 bf16                 |1|llama|-           |batch.micro=4 numerics.dtype=bf16
-fp8                  |1|gpt  |-           |batch.micro=4 numerics.dtype=fp8
 dropout              |1|gpt  |-           |batch.micro=8 model.dropout=0.1
 best_fit             |1|llama|-           |batch.micro=4 data.document_mask=true data.packing=best_fit
 muon                 |1|gpt  |-           |batch.micro=8 optim.name=muon
@@ -64,7 +63,6 @@ dp2 zero2 dropout    |2|gpt  |dropout     |batch.micro=2 parallel.zero=2 model.d
 dp2 zero3 offload cpu|2|gpt  |one rank, GPT|batch.micro=2 parallel.zero=3 memory.offload=cpu
 dp2 zero1 muon       |2|gpt  |muon        |batch.micro=4 parallel.zero=1 optim.name=muon
 dp2 best_fit         |2|llama|best_fit    |batch.micro=4 data.document_mask=true data.packing=best_fit
-dp2 zero1 fp8        |2|gpt  |-           |batch.micro=4 parallel.zero=1 numerics.dtype=fp8
 tp2                  |2|gpt  |one rank, GPT|batch.micro=4 parallel.tp=2
 tp2 sp               |2|llama|one rank, LLaMA|batch.micro=4 parallel.tp=2 parallel.sp=true
 cp2                  |2|gpt  |one rank, GPT|batch.micro=4 parallel.cp=2
@@ -80,6 +78,8 @@ END
 fast_layouts() {
     cat <<'END'
 fast: 2 threads      |1|gpt  |-|batch.micro=4 run.threads=2
+fast: fp8            |1|gpt  |-|batch.micro=4 run.threads=1 numerics.dtype=fp8
+fast: dp2 zero1 fp8  |2|gpt  |-|batch.micro=4 run.threads=1 parallel.zero=1 numerics.dtype=fp8
 fast: dp2 zero2 bf16 |2|llama|-|batch.micro=2 run.threads=1 parallel.zero=2 numerics.dtype=bf16
 fast: tp2 sp pp2     |4|gpt  |-|batch.micro=2 run.threads=1 parallel.tp=2 parallel.sp=true parallel.pp=2
 END

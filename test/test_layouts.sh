@@ -1,7 +1,8 @@
 #!/bin/bash
-# test/test_layouts.sh [random N [SEED] | WORD]: the layouts of layouts.tsv against one rank, the plan and each other, in one
+# test/test_layouts.sh [random N [SEED] | any N [SEED] | WORD]: the layouts of layouts.tsv against one rank, the plan and each other, in one
 # process (layouts.c). `make test-long` has all rows, and eight drawn at random; `make layouts` draws 60 (SEED 1). A layout at
-# random is a function of the seed and its number. WORD: the rows that have it.
+# random is a function of the seed and its number; `any` draws those too that deterministic mode may refuse (`make test-long`: 60).
+# WORD: the rows that have it.
 # deeper: all rows, and a dozen of them with each of OpenBLAS' kernels that the machine runs
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
@@ -47,16 +48,37 @@ layout() {
         options+=" parallel.pp=$pp parallel.schedule=$schedule"
     fi
     [ "$zero$recompute" = 3none ] || without+=g # see the table
-    [ "$family$tp$dtype" = gpt1fp32 ] || [ "$tp" = 1 ] || [ "$tp$dtype" = 2fp32 ] || without+=br
+    [ "$tp" = 1 ] || [ "$dtype$tp" = fp322 ] || [ "$dtype$family" = fp32gpt ] || without+=d # refused
     printf 'one\t1\t%s\tmodel.layers=%s numerics.dtype=%s optim.name=%s\n' "$family" "$layers" "$dtype" "$recipe"
     printf 'long\t%s\t%s\t%s\n' $n "$without" "$options"
 }
 
-at_random() { # N SEED: a table
+# Two lines of a table: 2 to 8 ranks, of any numbers on every axis.
+any_layout() {
+    local dp tp cp pp ep=1 family dtype kv micro sp schedule zero tokens assign way recompute one options
+    pick dp 1 1 2 2 3 4 && pick tp 1 1 1 2 2 3 4 5 6 7 8 && pick cp 1 1 1 2 2 3 4 && pick pp 1 1 1 2 2 3 4
+    [ $((dp * tp * cp * pp)) -gt 1 ] && [ $((dp * tp * cp * pp)) -le 8 ] || return 1
+    pick family gpt llama odd experts biased && pick dtype fp32 fp32 tf32 bf16 bf16 fp16 fp8 && pick kv 1 2 4 4
+    pick micro 1 1 2 4 && pick sp true false && pick schedule gpipe 1f1b interleaved zb-h1 && pick zero 0 1 2 3
+    pick assign zigzag zigzag contiguous && pick way ring gather && pick recompute none none full sqrt attention
+    pick tokens 256 256 256 192 384
+    case $family in experts | biased) pick ep 1 1 2 2 3 4 ;; esac
+    options="batch.micro=$micro numerics.dtype=$dtype memory.recompute=$recompute"
+    [ "$tp" = 1 ] || options+=" parallel.tp=$tp parallel.sp=$sp"
+    [ "$cp" = 1 ] || options+=" parallel.cp=$cp parallel.cp_assign=$assign parallel.cp_way=$way"
+    [ "$pp" = 1 ] || options+=" parallel.pp=$pp parallel.schedule=$schedule"
+    [ "$ep" = 1 ] || options+=" parallel.ep=$ep"
+    [ $((dp * cp)) = 1 ] || options+=" parallel.zero=$zero"
+    one="numerics.dtype=${dtype/fp8/bf16} batch.micro=1 batch.tokens=$tokens"
+    [ $family = gpt ] || one+=" model.kv_heads=$kv"
+    printf 'one\t1\t%s\t%s\nany\t%s\t\t%s\n' $family "$one" $((dp * tp * cp * pp)) "$options"
+}
+
+at_random() { # N SEED FUNCTION: a table
     local i
     state=$((($2 * 7919 + 12345) % 2147483647))
     grep -E "^(all|family)$tab" test/layouts.tsv
-    for ((i = 0; i < $1; )); do layout && i=$((i + 1)); done
+    for ((i = 0; i < $1; )); do $3 && i=$((i + 1)); done
 }
 
 {
@@ -64,10 +86,12 @@ at_random() { # N SEED: a table
         "$BUILD/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 509 --out "$work/data" &&
         uneven_corpus && "$BUILD/show" pipeline 1f1b --stages 2 --micro 4 --csv "$work/data/mine.csv"
 } >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
-circle=core random=0 tab=$'\t'
-[ -z "${TEST_LONG:-}" ] || circle=long random=8
-if [ "${1:-}" = random ]; then random=${2:-60}; else
-    [ $# = 0 ] || random=0
+circle=core random=0 any=0 tab=$'\t'
+[ -z "${TEST_LONG:-}" ] || circle=long random=8 any=60
+if [ "${1:-}" = random ]; then random=${2:-60} any=0
+elif [ "${1:-}" = any ]; then random=0 any=${2:-500}
+else
+    [ $# = 0 ] || random=0 any=0
     "$BUILD/test/layouts" test/layouts.tsv $circle "$work/data" "$work" "${1:-}" || failed=1
 fi
 # A dozen rows with each of OpenBLAS' kernels: the bits of a product may depend on its shape (doc/deterministic.md).
@@ -80,7 +104,11 @@ if [ $random = 8 ]; then
     done
 fi
 if [ "$random" -gt 0 ]; then
-    at_random "$random" "${3:-1}" >"$work/random.tsv"
+    at_random "$random" "${3:-1}" layout >"$work/random.tsv"
     "$BUILD/test/layouts" "$work/random.tsv" long "$work/data" "$work" || failed=1
+fi
+if [ "$any" -gt 0 ]; then
+    at_random "$any" "${3:-1}" any_layout >"$work/any.tsv"
+    "$BUILD/test/layouts" "$work/any.tsv" long "$work/data" "$work" || failed=1
 fi
 exit $failed

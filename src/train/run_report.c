@@ -62,6 +62,9 @@ void run_announce(Run *run)
         progress_note(run->progress, "matmul: OpenBLAS, %s kernels (%s)%s, %.0f GFLOP/s %s with %s%d thread%s",
                       dev_cpu_blas(), dev_cpu_blas_reason(), bf16, run->peak / 1e9, of, ranks, run->dev->threads,
                       run->dev->threads > 1 ? "s" : "");
+    if (run->dev->raw_alloc && cfg->numerics.deterministic)
+        progress_note(run->progress, "numerics.deterministic on a GPU: the same bits again on this layout; another one "
+                      "differs by rounding (doc/deterministic.md)");
     if (run->replicas.transport)
         progress_note(run->progress, "ranks: their arrays travel by %s", run->replicas.transport);
     char line[300] = "";
