@@ -376,10 +376,32 @@ static bool whole_rows(double planned, double counted, Settings words, int ranks
     return fabs(planned - counted) < planned / 4 && (again || (long long)(planned - counted) % row == 0);
 }
 
+static char *text_of(const char *file)
+{
+    size_t n;
+    char *text = disk_read_file(format("%s/%s", work, file), &n, 1 << 20);
+    return text ? text : strdup("");
+}
+
+// What account.json has of the groups that divide a model, the run has printed.
+static void is_printed(const Traffic *t, const char *run)
+{
+    char *log = text_of(format("runs/%s/log.txt", run));
+    for (int i = 0; i < t->n; i++) {
+        const char *name = t->flow[i].name;
+        bool divides = strchr("tcep", *name) && strncmp(name, "experts", 7) && strncmp(name, "copies", 6);
+        if (divides && t->flow[i].counted > 0 &&
+            !strstr(log, format("  %s: %.0f bytes sent by all ranks", name, t->flow[i].counted)))
+            wrong("%s: log.txt does not say that %s has sent %.0f bytes", run, name, t->flow[i].counted);
+    }
+    free(log);
+}
+
 static void sent_as_planned(const char *run, Settings words, int ranks)
 {
     Traffic t = {0};
     add_counted(&t, run);
+    is_printed(&t, run);
     add_planned(&t, words, ranks);
     if (!t.n && ranks > 1) wrong("%s: nothing is planned or sent", run);
     for (int i = 0; i < t.n; i++) {
@@ -494,13 +516,6 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 static void forget_run(const char *name)
 {
     nftw(path_of(name, ""), remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static char *text_of(const char *file)
-{
-    size_t n;
-    char *text = disk_read_file(format("%s/%s", work, file), &n, 1 << 20);
-    return text ? text : strdup("");
 }
 
 static bool was_refused(const Row *row, int status, const char *error)

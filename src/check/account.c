@@ -150,6 +150,18 @@ void account_print(const AccountRank *rank, int n, FILE *out)
     free(text);
 }
 
+void account_print_traffic(const AccountRank *rank, int n, FILE *out)
+{
+    for (int g = ACCOUNT_TP; g <= ACCOUNT_ENDS; g++)
+        for (int k = 0; k < COMM_KINDS; k++) {
+            size_t calls = 0, sent = 0;
+            for (int r = 0; r < n; r++) calls += rank[r].count[g][k].calls, sent += rank[r].count[g][k].sent;
+            if (sent)
+                fprintf(out, "  %s %s: %zu bytes sent by all ranks, in %zu calls\n", group_name[g],
+                        comm_kind_name((CommKind)k), sent, calls);
+        }
+}
+
 void account_write(const AccountRank *rank, int n, const char *path)
 {
     json_t *root = json_object();

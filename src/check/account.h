@@ -39,6 +39,8 @@ AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control);
 void account_add(AccountRank *rank, int group, const Comm *comm);
 // The object "memory" of n ranks, and a newline.
 void account_print(const AccountRank *rank, int n, FILE *out);
+// A line for each kind of call over tp, cp, ep, pp and a tied embedding: what all n ranks sent.
+void account_print_traffic(const AccountRank *rank, int n, FILE *out);
 // Writes memory and traffic to path; dies when that fails.
 void account_write(const AccountRank *rank, int n, const char *path);
 

@@ -462,6 +462,7 @@ static void write_account(Run *run, const size_t before[4])
         int n = mesh_members(r->shape, 0, MESH_REPLICAS, member);
         for (int i = 0; i < n; i++) replica[i] = all[member[i]];
         sharding_print(&is, replica, out);
+        account_print_traffic(all, size, out);
         if (fclose(out) || !text) die("account: no memory for the table");
         for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
             progress_note(run->progress, "%s", line);
