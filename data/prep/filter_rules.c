@@ -7,7 +7,7 @@
 //     keep a document  <=>  min <= value <= max     both ends included
 //
 // Where the papers are imprecise, the choice here:
-//   symbols      "#", and "..." or its one-character form. Gopher limits each alone, the guides both together
+//   symbols      "#", and "..." or its one-character form. The guides' function names a limit and does not apply it
 //   stop words   different ones among the eight, any case of ASCII, signs around them taken off
 //   sentences    . ! ? with quotes or brackets after them, then white space or the end; a run of signs is one end
 //   line end     . ! ? or a closing double quote, straight or curly
@@ -617,8 +617,7 @@ const FilterRule filter_rules[] = {
     {"gopher.repeat_9gram", GOPHER, "characters in repeated 9-grams", -NO, 0.11, repeat_all, NULL, 9},
     {"gopher.repeat_10gram", GOPHER, "characters in repeated 10-grams", -NO, 0.10, repeat_all, NULL, 10},
     {"guide.words", GUIDE, "words", 50, 100000, words, NULL, 0},
-    {"guide.word_length", GUIDE, "mean length of a word", 3, 10, word_length, NULL, 0},
-    {"guide.symbols", GUIDE, "# and ellipses a word", -NO, 0.1, symbols, NULL, HASHES | DOTS},
+    {"guide.word_length", GUIDE, "mean length of a word", 3, NO, word_length, NULL, 0},
     {"guide.letters", GUIDE, "letters / characters", 0.7, NO, letters, NULL, 0},
 };
 const int filter_n_rules = sizeof filter_rules / sizeof *filter_rules;
