@@ -41,8 +41,18 @@ TEST(test_windows)
     curve_print(&c, "made", out);
     fclose(out);
     assert_non_null(strstr(text, "made: 40 steps, in windows of 8\n"));
-    assert_non_null(strstr(text, "stands still from step 17 to 40: 3 windows, each better by less than 1%\n"));
+    assert_non_null(strstr(text, "stands still from step 17 to 40: 3 windows, each within 1% of the one before\n"));
     assert_non_null(strstr(text, "50.00%"));
+    free(text);
+    curve_free(&c);
+    for (int i = 3 * WINDOW; i < STEPS; i++) row[i].loss += i < 4 * WINDOW ? 0.06 : 0.132; // of 2: 3%, then 3.5% more
+    c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW, .spike_z = 3, .plateau = 0.01});
+    for (size_t w = 1; w < 5; w++) assert_true(c.window[w].worse == (w > 2) && c.window[w].still == (w == 2));
+    out = open_memstream(&text, &n);
+    curve_print(&c, "made", out);
+    fclose(out);
+    assert_non_null(strstr(text, "rises from step 25 to 40: the mean loss is 6.60% above that of the window before\n"));
+    assert_non_null(strstr(text, "stands still nowhere"));
     free(text);
     curve_free(&c);
 }

@@ -1,7 +1,8 @@
 // curve: reads a loss curve as the guides do. See curve.h.
 //
 //     gain    (mean of the window before - mean of this one) / mean of the window before
-//     still   gain < plateau (0.01): one window may be noise, two in a row are a plateau
+//     still   |gain| < plateau (0.01): one window may be noise, two in a row are a plateau
+//     worse   gain <= -plateau: the loss rises, which the guides' rule calls a plateau too, and advises a higher rate
 //     spike   z > 3 against the accepted steps before (monitor.h), for loss and gradient norm
 //
 // The monitor itself finds the spikes, run over the file: the list is what `monitor.skip_z` with this z would have
@@ -9,7 +10,7 @@
 // that is good for inspection, but a run should use 6.
 //
 // A gain is noisy: two means of n losses with standard deviation s differ by about s sqrt(2 / n) by chance. The table
-// prints s, so that a reader can judge; the verdict `still` ignores it, as the guides' rule does.
+// prints s, so that a reader can judge; the verdicts ignore it, as the guides' rule does.
 //
 // The invariant: a file that is still being written, was truncated, or has NaNs gives a table; numbers that are not
 // finite are counted, not averaged.
@@ -88,7 +89,8 @@ Curve curve_read(const MetricsLog *log, CurveSettings set)
         c.window[w] = measure(row + first, end - first);
         if (!w) continue;
         c.window[w].gain = (c.window[w - 1].mean - c.window[w].mean) / c.window[w - 1].mean;
-        c.window[w].still = !(c.window[w].gain >= set.plateau); // true for NAN too
+        c.window[w].worse = c.window[w].gain <= -set.plateau;
+        c.window[w].still = !(c.window[w].gain >= set.plateau) && !c.window[w].worse; // true for NAN too
     }
     if (n) find_spikes(&c, row);
     free(row);
@@ -103,6 +105,20 @@ void curve_free(Curve *c)
     *c = (Curve){0};
 }
 
+static void print_rises(const Curve *c, FILE *out)
+{
+    for (size_t w = 1; w < c->n_windows; w++) {
+        size_t end = w;
+        while (end < c->n_windows && c->window[end].worse) end++;
+        if (end == w) continue;
+        double before = c->window[w - 1].mean;
+        fprintf(out, "rises from step %lld to %lld: the mean loss is %.2f%% above that of the window before\n",
+                (long long)c->window[w].first, (long long)c->window[end - 1].last,
+                100 * (c->window[end - 1].mean - before) / before);
+        w = end;
+    }
+}
+
 static void print_standstill(const Curve *c, FILE *out)
 {
     size_t found = 0;
@@ -110,14 +126,15 @@ static void print_standstill(const Curve *c, FILE *out)
         size_t end = w;
         while (end < c->n_windows && c->window[end].still) end++;
         if (end - w >= 2) {
-            fprintf(out, "stands still from step %lld to %lld: %zu windows, each better by less than %g%%\n",
+            fprintf(out, "stands still from step %lld to %lld: %zu windows, each within %g%% of the one before\n",
                     (long long)c->window[w].first, (long long)c->window[end - 1].last, end - w, 100 * c->set.plateau);
             found++;
         }
         w = end > w ? end : w;
     }
     if (!found)
-        fprintf(out, "stands still nowhere: no two windows in a row better by less than %g%%\n", 100 * c->set.plateau);
+        fprintf(out, "stands still nowhere: no two windows in a row within %g%% of the one before\n",
+                100 * c->set.plateau);
 }
 
 void curve_print(const Curve *c, const char *name, FILE *out)
@@ -129,11 +146,12 @@ void curve_print(const Curve *c, const char *name, FILE *out)
     fprintf(out, "%15s %10s %8s %10s %10s %7s\n", "steps", "mean loss", "std", "better by", "mean norm", "spikes");
     for (size_t w = 0; w < c->n_windows; w++) {
         const CurveWindow *x = &c->window[w];
+        const char *verdict = x->worse ? "  worse" : x->still ? "  still" : "";
         snprintf(gain, sizeof gain, "%.2f%%", 100 * x->gain);
         extra[0] = '\0';
         if (x->bad) snprintf(extra, sizeof extra, "  %d not finite", x->bad);
         fprintf(out, "%7lld-%-7lld %10.4f %8.4f %10s %10.4g %7d%s%s\n", (long long)x->first, (long long)x->last,
-                x->mean, x->std, w ? gain : "", x->norm, x->spikes, x->still ? "  still" : "", extra);
+                x->mean, x->std, w ? gain : "", x->norm, x->spikes, verdict, extra);
     }
     fprintf(out, "spikes over %g standard deviations: %zu\n", c->set.spike_z, c->n_spikes);
     Monitor words = {.window = c->set.spike_window};
@@ -142,6 +160,7 @@ void curve_print(const Curve *c, const char *name, FILE *out)
         fprintf(out, "  step %lld: %s\n", (long long)c->spike_step[i], why);
     }
     if (c->n_spikes > SHOWN) fprintf(out, "  and %zu more\n", c->n_spikes - SHOWN);
+    print_rises(c, out);
     print_standstill(c, out);
     for (int e = 0; e < METRICS_EVENTS; e++)
         if (c->events[e] && (e == METRICS_SKIP || e == METRICS_ROLLBACK || e == METRICS_WARN || e == METRICS_RESUME))

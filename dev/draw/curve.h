@@ -13,7 +13,7 @@ typedef struct {
     size_t window;       // steps of a window; 0: a twentieth of the run, 10 at least
     size_t spike_window; // accepted steps with which a step is compared; 0: a window's, 32 at least
     double spike_z;      // standard deviations; 3 is usual
-    double plateau;      // a gain below this is a plateau; 0.01 is usual
+    double plateau;      // a gain, or a loss, below this is a plateau; 0.01 is usual
 } CurveSettings;
 
 // One window of train lines.
@@ -22,7 +22,7 @@ typedef struct {
     double mean, std, norm; // of finite losses (n - 1); mean gradient norm
     double gain;            // (mean of the window before - mean) / mean of the window before; NAN: the first
     int spikes, bad;        // losses or norms that are spikes, or not finite
-    bool still;
+    bool still, worse;
 } CurveWindow;
 
 typedef struct {
