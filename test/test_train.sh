@@ -201,6 +201,25 @@ goes_on() { # FAMILY NAME STEP
     well_formed "$2" "$3"
 }
 
+# A run writes through no link and waits for no pipe; what lies there is named. A link to a folder may stay.
+refuses_links() {
+    local name
+    mkdir -p "$runs/linked" "$work/elsewhere"
+    ln -s "$work/elsewhere" "$runs/linked/checkpoints"
+    for name in log.txt metrics.jsonl samples.txt; do
+        ln -s "$work/elsewhere/file" "$runs/linked/$name"
+        ! train gpt linked --run.stop_at=1
+        grep -q "^error: $runs/linked/$name: a symbolic link, where a run writes plain files" "$work/linked.err"
+        rm "$runs/linked/$name" && mkfifo "$runs/linked/$name"
+        ! timeout 30 "$BUILD/train" "$work/gpt.toml" --run.name=linked --run.stop_at=1 2>"$work/linked.err" </dev/null
+        grep -q "^error: $runs/linked/$name: a pipe, where" "$work/linked.err"
+        rm "$runs/linked/$name"
+    done
+    [ ! -e "$work/elsewhere/file" ]
+    train gpt linked --run.stop_at=1
+    [ -d "$work/elsewhere/step_00000001" ]
+}
+
 # A signal ends the run after the current step, with a checkpoint. The run is long enough for the signal to come, and
 # short enough to end on its own should this script be killed.
 signal_saves() { # FAMILY SIGNAL
@@ -374,6 +393,7 @@ passes 'the best validation loss is carried on' best_is_carried_on
 passes 'resuming a finished run changes nothing' resume_when_finished
 passes 'resuming where nothing was: refused, or begun' resume_of_nothing
 passes 'a second start takes a new folder' a_name_is_taken
+passes 'links and pipes in the folder are refused' refuses_links
 passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
 passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
 passes 'a pipe that nobody reads any more: saves, exit 0' nobody_reads

@@ -70,6 +70,10 @@ bool disk_lock_held(const char *dir);
 // Empties the file and releases the lock. A file of -1 is allowed.
 void disk_lock_release(DiskLock lock);
 
+// Dies when DIR, a run's, holds a link (but to a folder), a pipe or a device: the run's files are opened by name, and
+// would be written through a link into a file of somebody else's, or wait for a pipe's reader for ever.
+void disk_refuse_links(const char *dir);
+
 // ---- the output folder of a data preparation: made, locked, its files replaced together
 
 // `option` is what the user calls the folder: "--out", "recipe.out". Makes the folder, and those above it.

@@ -445,6 +445,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
     run_open_data(run);
     choose_dir(run);
     if (first) make_dirs(run->dir);
+    if (first) disk_refuse_links(run->dir);
     run->lock = first ? disk_lock_take(run->dir) : (DiskLock){-1, -1};
     report_failures(run);
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there
