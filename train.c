@@ -23,7 +23,6 @@
 //
 // Rejected: a device by its name in the configuration, which would link CUDA into a program that must run without.
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +31,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/doing.h"
+#include "base/stop.h"
 #include "comm/launch.h"
 #include "comm/links.h"
 #include "src/check/dev_check.h"
@@ -118,35 +118,6 @@ static StepResult run_step(Run *run, long step)
 
 // ---- the loop
 
-// Set by a signal: finish this step, save, and leave. (SIGUSR1: SLURM's warning.) A second one ends the program at
-// once, unless it comes within a second of the first: who stops a job often signals all its processes (systemd, some
-// SLURM installations), and then a rank gets the same request from there, from the launcher and from its supervisor.
-static volatile sig_atomic_t stop_requested, nobody_reads, all_made;
-
-static void on_signal(int number)
-{
-    static volatile double first;
-    if (!stop_requested) first = clock_seconds();
-    else if (clock_seconds() - first > 1) signal(number, SIG_DFL), raise(number);
-    static const char said[] = "\nall updates are made and saved; the last evaluation goes on (again: end without it)\n";
-    if (all_made && !stop_requested && write(STDERR_FILENO, said, sizeof said - 1) < 0) nobody_reads = 1;
-    stop_requested = 1;
-}
-
-// Nobody reads the output any more (... | head): the run ends as by a signal, and says so on standard error.
-static void on_broken_pipe(int number)
-{
-    (void)number;
-    nobody_reads = stop_requested = 1;
-}
-
-static void listen_to_signals(void)
-{
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
-    signal(SIGUSR1, on_signal);
-}
-
 static bool due(long every, long step)
 {
     return every > 0 && step % every == 0;
@@ -187,7 +158,7 @@ static void report_step(Run *run, long step, const StepResult *r)
 static long loop(Run *run, bool *stopped)
 {
     long step = run->first_step, *harmed = &run->saves.harmed;
-    while (step < run->last_step && !(*stopped = replicas_any(&run->replicas, stop_requested))) {
+    while (step < run->last_step && !(*stopped = replicas_any(&run->replicas, stop_asked))) {
         StepResult r = run_step(run, step++); // from here on `step` counts finished updates
         mem_seal(&run->mem);
 
@@ -362,7 +333,7 @@ static int train(Comm *world, int argc, char **argv)
     config_set_derived(&cfg, "parallel.ranks", world->size);
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
-    signal(SIGPIPE, on_broken_pipe);
+    stop_listen_to_pipes();
     launch_agree(world, &cfg);
     Devices devices = open_devices(&cfg, world);
     Link link[LINKS_KINDS];
@@ -379,19 +350,18 @@ static int train(Comm *world, int argc, char **argv)
     add_observers(&run);
     launch_places(world, stdout);
     if (cfg.comm.measure && world->rank == 0) links_report(link, run.dir);
-    listen_to_signals();
+    stop_listen();
 
     bool stopped = false;
     long step = loop(&run, &stopped);
-    if (nobody_reads && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) clearerr(stdout);
+    if (stop_unread && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) clearerr(stdout);
 
     bool saved = run_saved(&run, step);
-    all_made = !stopped && saved && world->rank == 0;
     if (!stopped) run_sample(&run, step);
     bool right = within_bounds(&run, &devices);
     char command[4096];
-    if (stopped) going_on(&run, argc, argv, command, sizeof command);
-    run_end(&run, step, stopped ? command : NULL);
+    going_on(&run, argc, argv, command, sizeof command);
+    run_end(&run, step, stopped, command);
     run_close(&run);
     ranks_part(&run.replicas);
     close_devices(&devices, world);

@@ -237,6 +237,33 @@ signal_saves() { # FAMILY SIGNAL
     goes_on "$1" "$run" $((step + 5))
 }
 
+# nohup: the run goes on.
+ignores_hangup() {
+    local pid
+    trap '' HUP
+    launch gpt nohup --run.steps=1000000 --run.stop_at=20000
+    wait_for_step nohup 5 "$pid"
+    kill -s HUP "$pid"
+    wait_for_step nohup 50 "$pid"
+    kill "$pid"
+    wait "$pid"
+    grep -q '^stopped by a signal' "$work/nohup.out"
+}
+
+# An evaluation that would take minutes (a window for each token) is left as well; resumed, the run makes it.
+signal_in_evaluation() {
+    local pid
+    launch gpt evaluating --run.stop_at=2 --eval.stride=1 --eval.tokens=20000 --run.eval_every=0 --sample.count=0
+    wait_for_step evaluating 2 "$pid"
+    sleep 0.3
+    kill "$pid"
+    wait "$pid"
+    grep -q '^stopped by a signal after step 2; to go on:' "$work/evaluating.out"
+    grep -q '"event":"end","step":2,.*"val_loss":null' "$runs/evaluating/metrics.jsonl"
+    train gpt evaluating --ckpt.resume=true --run.stop_at=2 --eval.tokens=100
+    grep -q '"event":"end","step":2,.*"val_loss":[0-9]' "$runs/evaluating/metrics.jsonl"
+}
+
 # `build/train ... | head`: the run ends as by a signal, with a checkpoint, and says on standard error how to go on.
 nobody_reads() {
     local step status
@@ -396,6 +423,15 @@ passes 'a second start takes a new folder' a_name_is_taken
 passes 'links and pipes in the folder are refused' refuses_links
 passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
 passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
+if [ $((0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/$$/status) & 1)) = 0 ]; then
+    passes 'SIGHUP saves, exit 0, resume' signal_saves gpt HUP
+else echo 'skip SIGHUP saves, exit 0, resume (this script ignores it: nohup)'
+fi
+passes 'nohup: SIGHUP is ignored' ignores_hangup
+passes 'SIGTERM in an evaluation' signal_in_evaluation
+for name in ALRM USR1 USR2 XCPU VTALRM PROF IO PWR STKFLT; do
+    deeper passes "SIG$name saves, exit 0, resume" signal_saves gpt $name
+done
 passes 'a pipe that nobody reads any more: saves, exit 0' nobody_reads
 passes 'SIGKILL, resume' kill_is_survived gpt KILL
 passes 'SIGKILL with saves on their way, resume' kill_is_survived gpt KILL-async --ckpt.async=true

@@ -410,7 +410,8 @@ static void supervise(Watch *w, const sigset_t *set)
 
 Heartbeat *supervisor_start(void)
 {
-    static const int passed_on[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT, SIGCHLD};
+    static const int passed_on[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT, SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF,
+                                    SIGPWR, SIGIO, SIGSTKFLT, SIGCHLD};
     if (!getenv("PMI_RANK") && !getenv("PMIX_RANK") && !getenv("OMPI_COMM_WORLD_SIZE")) return NULL;
     Watch *w = calloc(1, sizeof *w);
     sigset_t set, before;

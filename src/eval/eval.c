@@ -17,6 +17,7 @@
 #include "eval/eval.h"
 
 #include "base/check.h"
+#include "base/stop.h"
 #include "text/packing.h"
 
 #include <math.h>
@@ -105,12 +106,21 @@ static double error_over_windows(const Eval *e, const double *window, double sum
     return N > 1 ? sqrt(squares * N / (N - 1)) / n : NAN;
 }
 
-static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks, double *error)
+bool eval_must_stop(const EvalRanks *ranks)
+{
+    double asked = stop_asked;
+    if (!ranks) return asked > 0;
+    CommRequest request = comm_all_reduce(ranks->all, &asked, &asked, 1, COMM_FP64, COMM_SUM);
+    comm_wait(ranks->all, &request);
+    return asked > 0;
+}
+
+static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks, double *error, bool *stopped)
 {
     size_t N = ranks ? (size_t)ranks->replicas : 1, rank = ranks ? (size_t)ranks->replica : 0;
     double *window = calloc(e->n_windows, sizeof *window), sum = 0;
     if (!window) die("evaluation: no memory for %zu windows", e->n_windows);
-    for (size_t round = 0; round < e->n_windows; round += N * e->B) {
+    for (size_t round = 0; round < e->n_windows && !(*stopped = eval_must_stop(ranks)); round += N * e->B) {
         size_t first = round + rank * e->B, last = first + e->B;
         if (first > e->n_windows) first = e->n_windows;
         if (last > e->n_windows) last = e->n_windows;
@@ -126,7 +136,7 @@ static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks, d
     for (size_t k = 0; k < e->n_windows; k++) sum += window[k];
     *error = error_over_windows(e, window, sum);
     free(window);
-    return sum;
+    return *stopped ? NAN : sum;
 }
 
 EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t every, size_t B, size_t T,
@@ -143,10 +153,11 @@ EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t st
     Eval e = {.val = val, .n = n, .stride = stride, .every = every, .B = B, .T = T, .eot = eot, .token = token,
               .n_windows = (windows + every - 1) / every, .target = token + B * T,
               .pos = eot >= 0 ? token + 2 * B * T : NULL, .first = token + 3 * B * T};
-    double error, sum = sum_windows(&e, model, ranks, &error);
+    bool stopped = false;
+    double error, sum = sum_windows(&e, model, ranks, &error, &stopped);
     free(token);
     n = scored(&e, 0, e.n_windows);
-    EvalResult result = {.loss = sum / (double)n, .error = error, .tokens = n};
+    EvalResult result = {.loss = sum / (double)n, .error = error, .tokens = n, .stopped = stopped};
     int64_t bytes = 0;
     for (size_t k = 0; token_bytes && k < e.n_windows; k++)
         bytes += dataset_text_bytes(val, 1 + before(&e, k * every), scored(&e, k, k + 1), token_bytes);

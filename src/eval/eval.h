@@ -13,6 +13,7 @@ typedef struct {
     double error; // standard error of loss, over windows; NAN of a single one
     double bpb;  // bits per byte of text: the same sum / ln 2 / bytes that the scored tokens stand for; 0 if unknown
     int64_t tokens;
+    bool stopped; // a signal asks the program to end (stop.h): loss and bpb are NAN
 } EvalResult;
 
 // What model_set_batch and model_set_documents take; pos and first may be NULL.
@@ -41,6 +42,8 @@ void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *batc
 // The tokens of a row that has n to score: a multiple of what deterministic mode and ranks that share a sequence need,
 // at most T.
 size_t eval_row_tokens(const Model *model, size_t n, size_t T);
+// Whether a signal asks any of the ranks to end. Collective.
+bool eval_must_stop(const EvalRanks *ranks);
 // Scores the first `tokens` targets of the set (0: all), in windows of T tokens that move on by `stride`
 // (1..T). Every target is scored exactly once; from the second window on, each has at least T - stride
 // tokens before it. every: of the windows only each so-manyth, from the first on. B windows at a time.

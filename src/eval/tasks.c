@@ -152,7 +152,7 @@ static void add_over_ranks(const EvalRanks *ranks, double *x, size_t n)
     comm_wait(ranks->all, &request);
 }
 
-static void score(const Tasks *t, Model *m, const EvalRanks *ranks)
+static bool score(const Tasks *t, Model *m, const EvalRanks *ranks)
 {
     Scoring s = {.model = m, .ranks = ranks, .T = m->max_tokens, .most = m->max_batch * m->max_tokens};
     size_t replicas = ranks ? (size_t)ranks->replicas : 1, replica = ranks ? (size_t)ranks->replica : 0, T, first = 0;
@@ -160,7 +160,8 @@ static void score(const Tasks *t, Model *m, const EvalRanks *ranks)
     s.token = malloc(2 * s.most * sizeof *s.token);
     if (!s.token) die("tasks: no memory for %zu tokens", s.most);
     s.target = s.token + s.most;
-    for (size_t round = 0; first < s.n; round++)
+    bool stopped = false;
+    while (first < s.n && !(stopped = eval_must_stop(ranks)))
         for (size_t r = 0; r < replicas; r++) { // in each round every copy runs one batch
             size_t last = batch_end(&s, first, &T);
             if (r == replica) run_batch(&s, first, last, T);
@@ -171,6 +172,7 @@ static void score(const Tasks *t, Model *m, const EvalRanks *ranks)
     free(s.list);
     free(s.loglik);
     free(s.token);
+    return !stopped;
 }
 
 // ---- greedy decoding
@@ -189,7 +191,7 @@ static bool is_greedy(const TasksChoice *c, Model *m, SampleForward forward, KvC
 }
 
 // Copies of the model that need nothing of each other, neither weights nor experts, take items in turn.
-static void decode(const Tasks *t, Model *m, const EvalRanks *ranks, SampleForward forward, KvCache *cache)
+static bool decode(const Tasks *t, Model *m, const EvalRanks *ranks, SampleForward forward, KvCache *cache)
 {
     bool alone = !m->shard.x_weights && m->local.experts.ranks <= 1;
     size_t turns = ranks && alone ? (size_t)ranks->replicas : 1;
@@ -197,20 +199,21 @@ static void decode(const Tasks *t, Model *m, const EvalRanks *ranks, SampleForwa
     double *greedy = calloc(t->n, sizeof *greedy);
     float *logits = malloc(m->shape.vocab * sizeof *logits);
     if (!greedy || !logits) die("tasks: no memory for %zu items", t->n);
-    for (size_t i = turn; i < t->n; i += turns) {
-        greedy[i] = is_greedy(&t->item[i].choice[0], m, forward, cache, logits);
+    bool stopped = false;
+    for (size_t i = turn; i - turn < t->n && !(stopped = eval_must_stop(ranks)); i += turns) {
+        if (i < t->n) greedy[i] = is_greedy(&t->item[i].choice[0], m, forward, cache, logits);
         supervisor_progress(comm_heartbeat(ranks ? ranks->all : NULL));
     }
     add_over_ranks(ranks, greedy, t->n);
     for (size_t i = 0; i < t->n; i++) t->item[i].choice[0].greedy = greedy[i] > 0;
     free(greedy);
     free(logits);
+    return !stopped;
 }
 
-void tasks_run(Tasks *t, Model *model, const EvalRanks *ranks, SampleForward forward, KvCache *cache)
+bool tasks_run(Tasks *t, Model *model, const EvalRanks *ranks, SampleForward forward, KvCache *cache)
 {
-    score(t, model, ranks);
-    if (t->item[0].n == 1) decode(t, model, ranks, forward, cache);
+    return score(t, model, ranks) && (t->item[0].n > 1 || decode(t, model, ranks, forward, cache));
 }
 
 // ---- figures

@@ -55,7 +55,8 @@ Tasks *tasks_open(const char *name, TasksOptions options);
 void tasks_encode(Tasks *tasks, Tokenizer *tokenizer, size_t vocab, size_t T, bool bare);
 // Sets loglik and greedy of all items: forwards of up to max_batch * max_tokens tokens, T of tasks_encode at most.
 // ranks NULL: alone; else all of them call this and get the same, as in eval_run. forward, cache: as for sample_begin.
-void tasks_run(Tasks *tasks, Model *model, const EvalRanks *ranks, SampleForward forward, KvCache *cache);
+// False: a signal asks the program to end.
+bool tasks_run(Tasks *tasks, Model *model, const EvalRanks *ranks, SampleForward forward, KvCache *cache);
 void tasks_free(Tasks *tasks); // NULL is allowed
 
 // ---- from log-likelihoods to figures

@@ -250,13 +250,14 @@ void run_verdict(Run *run, long step, StepResult *result);
 // Evaluates, eval.sets too, and reports.
 bool run_by_tenths(const Run *run); // evaluations at each tenth of run.minutes, of a tenth of the text
 void run_eval(Run *run, long step);
-// Runs the tasks of eval.tasks and reports.
-void run_tasks(Run *run, long step);
+// Runs the tasks of eval.tasks and reports. False: a signal asks the run to end.
+bool run_tasks(Run *run, long step);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);
-// The last evaluation, the end record, the last plot and the closing summary; after a signal without the
-// evaluation, which may take longer than the sender of the signal waits, and with the command that goes on (NULL: none).
-void run_end(Run *run, long step, const char *command);
+// The last evaluation, the end record, the last plot and the closing summary; `stopped`, by a signal, without the
+// evaluation, which may take longer than the sender of the signal waits, and with the command that goes on. A signal
+// during the evaluation stops that too.
+void run_end(Run *run, long step, bool stopped, const char *command);
 
 #ifdef __cplusplus
 }

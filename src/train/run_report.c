@@ -158,22 +158,27 @@ static EvalResult evaluate_set(Run *run, const Dataset *set, bool whole)
     return result;
 }
 
-static MetricsRow evaluate(Run *run, long step, bool whole)
+// False: as above; *row has no losses.
+static bool evaluate(Run *run, long step, bool whole, MetricsRow *row)
 {
     EvalResult result = evaluate_set(run, run->data.val, whole);
     if (result.loss < run->best_val) run->best_val = result.loss;
-    return (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
+    *row = (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
                         .val_bpb = result.bpb, .seconds = run->seconds};
+    return !result.stopped;
 }
 
-static void evaluate_sets(Run *run, long step, bool whole)
+// False: a signal asks the run to end, and nothing is reported.
+static bool evaluate_sets(Run *run, long step, bool whole)
 {
     for (size_t i = 0; i < run->data.n_sets; i++) {
         const RunSet *set = &run->data.set[i];
         EvalResult r = evaluate_set(run, set->tokens, whole);
+        if (r.stopped) return false;
         progress_set(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .name = set->name,
                                                   .val_loss = r.loss, .val_bpb = r.bpb});
     }
+    return true;
 }
 
 void run_eval(Run *run, long step)
@@ -183,15 +188,16 @@ void run_eval(Run *run, long step)
     if (beaten && !run->dev->raw_alloc) run_measure_peak(run); // it was measured while the machine was busy
     run->beaten = false;
     double begin = clock_seconds();
-    MetricsRow row = evaluate(run, step, false);
+    MetricsRow row;
+    if (!evaluate(run, step, false, &row)) return;
     if (run_by_tenths(run)) row.name = ", a tenth of the text";
     progress_val(run->progress, &row);
-    evaluate_sets(run, step, false);
+    if (!evaluate_sets(run, step, false)) return;
     run->pace.end = (run_by_tenths(run) ? 10 : 1) * (clock_seconds() - begin);
     if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
 }
 
-void run_tasks(Run *run, long step)
+bool run_tasks(Run *run, long step)
 {
     bool writes; // samples; every process takes part in tasks
     SampleForward forward = replicas_sampling(&run->replicas, &writes);
@@ -199,35 +205,33 @@ void run_tasks(Run *run, long step)
     for (size_t i = 0; i < run->data.n_tasks; i++) {
         Tasks *t = run->data.task[i];
         char text[300];
-        tasks_run(t, run->model, replicas_evaluation(&run->replicas), forward, &run->cache);
+        if (!tasks_run(t, run->model, replicas_evaluation(&run->replicas), forward, &run->cache)) return false;
         TasksResult r = tasks_result(t);
         tasks_describe(&r, text, sizeof text);
         progress_task(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .name = t->name,
                       .items = (int64_t)r.items, .acc = r.acc[TASKS_SUM], .acc_norm = r.acc[TASKS_CHARS],
                       .acc_token = r.acc[TASKS_TOKENS], .centred = r.centred, .perplexity = r.perplexity}, text);
     }
+    return true;
 }
 
-void run_end(Run *run, long step, const char *command)
+void run_end(Run *run, long step, bool stopped, const char *command)
 {
     replicas_phase(&run->replicas, step, "last evaluation");
     MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
                       .seconds = run->seconds};
-    if (!command) {
-        row = evaluate(run, step, true);
-        evaluate_sets(run, step, true);
-        if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
-        run_tasks(run, step);
-    }
+    stopped = stopped || !evaluate(run, step, true, &row) || !evaluate_sets(run, step, true);
+    if (!stopped && run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
+    stopped = stopped || !run_tasks(run, step);
     const RunData *d = &run->data;
     if (d->screen && d->targets_all)
         progress_note(run->progress, "screened    %lld of %lld targets, %.2f%%: documents beyond data.max_repeat or max_broken",
                       (long long)d->screened_all, (long long)d->targets_all,
                       100 * (double)d->screened_all / (double)d->targets_all);
-    if (command && run->progress)
+    if (stopped && run->progress)
         fprintf(progress_log(run->progress), "stopped by a signal after step %ld\n", step);
     progress_end(run->progress, &row);
-    if (command && run->progress) printf("stopped by a signal after step %ld; to go on:\n%s\n", step, command);
+    if (stopped && run->progress) printf("stopped by a signal after step %ld; to go on:\n%s\n", step, command);
     run->progress = NULL;
 }
 
