@@ -140,6 +140,7 @@ int main(int argc, char **argv)
     if (as == GGUF_Q8_0 && !gguf) die_usage("--type Q8_0: only with --to gguf");
     if (as == GGUF_F16 && !gguf && !hf) die_usage("--type F16: llm.c's files are F32 or BF16");
     Trained *t = trained_open(argv[1], (TrainedOptions){tokenizer_dir, .B = 1, .T = 1});
+    trained_must_be_finite(t);
     doing("writing");
     (hf ? export_hf : gguf ? export_gguf : export_llmc)(t, as);
     trained_close(t);

@@ -66,6 +66,7 @@ int main(int argc, char **argv)
     Trained *t = trained_open(from, (TrainedOptions){tokenizer_dir, .B = 1, .T = 1});
     if (t->kind == TRAINED_CKPT) die("%s: is a run already (--ckpt.init=%s begins with its weights)", from, from);
     trained_tokenizer(t);
+    trained_must_be_finite(t);
     if (mkdir(out, 0777) < 0) die("%s: cannot create the run's folder: %s (try a new name)", out, strerror(errno));
     const Params *params = &t->model->params;
     CkptPart part = {.whole = params, .move = move_piece, .self = t->model,

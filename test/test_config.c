@@ -248,6 +248,7 @@ TEST(test_command_line_errors)
         {0, "--run.steps=0", "run.steps and run.minutes are both 0"},
         {0, "--run.name=", "run.name '' is not the name of a directory"},
         {0, "--run.name=a/b", "run.name 'a/b' is not the name of a directory"},
+        {0, "--run.name=a\nb", "run.name 'a?b' is not the name of a directory"},
         {0, "--run.name=..", "run.name '..' is not the name of a directory"}, {0, "--run.dir=", "run.dir is empty"},
         {0, "--model.heads=3", "model.channels 64 is not a multiple of model.heads 3"},
         {0, "--model.kv_heads=3", "model.heads 4 is not a multiple of model.kv_heads 3"},

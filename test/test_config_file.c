@@ -101,6 +101,10 @@ TEST_IN_DIR(test_file_errors)
     run_words(path);
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, ":2: a NUL byte: this is not a text file"));
+    put_text("a.toml", "[run]\rsteps = 4\r"); // one line, of which a reader of LF would see the first word alone
+    run_words(path);
+    assert_int_equal(outcome.status, 1);
+    assert_non_null(strstr(outcome.err, ":1: a carriage return inside of a line (save the file"));
     free(path);
 }
 

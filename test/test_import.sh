@@ -95,6 +95,11 @@ mistakes() {
     head -c 9000 "$work/gpt.hf/model.safetensors" >"$work/short/model.safetensors"
     refuses 1 'short/model\.safetensors' "$work/short" --out "$runs/no"
     cp -r "$work/gpt.hf" "$work/mute"
+    cp -r "$work/gpt.hf" "$work/nan" # its last number is no number
+    printf '\0\0\300\177' | dd of="$work/nan/model.safetensors" bs=1 seek=$(($(wc -c <"$work/nan/model.safetensors") - 4)) \
+        conv=notrunc status=none
+    refuses 1 'nan: .* holds a number that is not finite' "$work/nan" --out "$runs/no"
+    program_refuses export 1 'nan: .* holds a number that is not finite' "$work/nan" --to gguf --out "$work/nan.gguf"
     rm "$work/mute/tokenizer.json"
     refuses 1 'mute: no tokenizer\.json' "$work/mute" --out "$runs/no"
     [ ! -e "$runs/no" ]

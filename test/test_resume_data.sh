@@ -33,6 +33,16 @@ other_files_same_tokens() {
     done
 }
 
+# The text of which losses are taken must not be learned: said, under any name, and the run goes on.
+val_among_train() {
+    mkdir "$work/both"
+    ln "$work/data/val_000000.bin" "$work/both/train_1.bin"
+    cp "$work/data/train_000000.bin" "$work/both/train_0.bin"
+    train gpt both "${options[@]}" --run.stop_at=1 --data.train="$work/both/train_*.bin"
+    grep -q "\"event\":\"warn\",.*data.val: $work/data/val_000000.bin is also among data.train" "$runs/both/metrics.jsonl"
+    grep -c also "$runs/begun/log.txt" | grep -qx 0
+}
+
 # One token of many, at the end of the file, where no step of this run reads.
 other_tokens() {
     cp -r "$work/data" "$work/changed"
@@ -68,7 +78,7 @@ other_mixture() {
     rm -r "$runs/begun"
     train gpt begun "${options[@]}" --run.stop_at=4 --data.train="$work/first.toml"
     resume again --data.train="$work/again.toml"
-    if grep -q '"event":"warn"' "$runs/again/metrics.jsonl"; then return 1; fi
+    if grep -q 'other training data' "$runs/again/metrics.jsonl"; then return 1; fi
     resume weight --data.train="$work/weight.toml"
     says_so weight
     resume name --data.train="$work/name.toml"
@@ -102,6 +112,7 @@ ranks_with_other_files() {
 launcher=$(command -v mpiexec.hydra || command -v mpiexec)
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'the same tokens in other files: a straight run' other_files_same_tokens
+passes 'a file for training and validation: a warning' val_among_train
 passes 'another token: a warning, once' other_tokens
 passes 'another order, packing, tokenizer' other_order
 passes 'another mixture' other_mixture

@@ -208,8 +208,10 @@ static char *next_line(char *out, int size, void *user)
     bool has_nul = strlen(reader->line) != (size_t)n;
     bool has_bom = reader->line_number == 1 && n >= 3 && !memcmp(reader->line, "\xEF\xBB\xBF", 3);
     if (has_bom) memmove(reader->line, reader->line + 3, (size_t)n - 2);
-    reader->line[strcspn(reader->line, "\r\n")] = 0;
-    char *at = reader->line;
+    char *at = reader->line, *end = at + strcspn(at, "\r\n");
+    if (end[0] == '\r' && end[1] && end[1] != '\n')
+        die_at(reader, at, (size_t)(end - at), "a carriage return inside of a line (save the file with lines that end in LF)");
+    *end = 0;
     if (has_nul) die_at(reader, at, 1, "a NUL byte: this is not a text file");
     at = skip_space(at);
     size_t n_key = strcspn(at, "=");
@@ -913,7 +915,9 @@ void config_resolve(Config *cfg)
     if (*cfg->model.preset) load_preset(cfg, cfg->model.preset);
     refuse_keys_without_effect(cfg);
     const char *name = cfg->run.name;
-    if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+    bool control = false;
+    for (const char *c = name; *c; c++) control |= (unsigned char)*c < ' ' || *c == 0x7f;
+    if (!*name || strchr(name, '/') || control || !strcmp(name, ".") || !strcmp(name, ".."))
         die("%s: run.name '%s' is not the name of a directory (run.dir says where it lies)",
             where(cfg, "run.name"), name);
     if (!*cfg->run.dir) die("%s: run.dir is empty (use . for the current directory)", where(cfg, "run.dir"));

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/doing.h"
+#include "base/formats.h"
 #include "models/gguf_model.h"
 #include "models/hf.h"
 #include "models/llmc.h"
@@ -168,6 +169,16 @@ Trained *trained_open(const char *path, TrainedOptions o)
     gguf_close(gguf);
     doing(NULL);
     return t;
+}
+
+void trained_must_be_finite(const Trained *t)
+{
+    const Model *m = t->model;
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        if (!formats_finite((const float *)m->weights + row->offset, row->n_elems))
+            die("%s: %s holds a number that is not finite (another checkpoint?)", t->dir, row->name);
+    }
 }
 
 void trained_close(Trained *t)

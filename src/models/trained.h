@@ -34,6 +34,8 @@ typedef struct {
 // Writes nothing.
 Trained *trained_open(const char *path, TrainedOptions options);
 Tokenizer *trained_tokenizer(Trained *trained); // dies when there is none
+// Dies where a weight is NaN or infinite: other programs refuse such a file, or write nothing sensible with it.
+void trained_must_be_finite(const Trained *t);
 void trained_close(Trained *trained); // NULL is allowed
 
 #ifdef __cplusplus

@@ -57,6 +57,8 @@ typedef struct {
     int fd, token_bytes;      // 2 or 4
     int64_t offset, n, first; // where they begin, how many; first: their place among the tokens of all files
     int64_t size, changed;    // bytes, and the time of the last change in ns, when it was opened
+    dev_t disk;               // which file it is
+    ino_t node;
 } TokenFile;
 
 // The number type after the last ':' of a name, 2 or 4 bytes, and the length of what is before it; 0 when there is
@@ -144,6 +146,7 @@ static TokenFile open_file(const char *path, int64_t *size)
         die("%s: not a file (give a .bin shard or a pattern such as '%s/train_*.bin')", path, path);
     *size = f.size = st.st_size;
     f.changed = change_time(&st);
+    f.disk = st.st_dev, f.node = st.st_ino;
     return f;
 }
 
@@ -402,6 +405,15 @@ void dataset_close(Dataset *ds)
 int64_t dataset_tokens(const Dataset *ds)
 {
     return ds->n_tokens;
+}
+
+const char *dataset_shared(const Dataset *ds, const Dataset *other)
+{
+    for (size_t i = 0; i < ds->n_shards; i++)
+        for (size_t k = 0; k < other->n_shards; k++)
+            if (ds->shard[i].disk == other->shard[k].disk && ds->shard[i].node == other->shard[k].node)
+                return ds->shard[i].path;
+    return NULL;
 }
 
 uint64_t dataset_hash(const Dataset *ds)

@@ -31,6 +31,9 @@ int64_t dataset_tokens(const Dataset *ds);
 // have the same hash.
 uint64_t dataset_hash(const Dataset *ds);
 
+// The name of a file of `ds` that is also one of `other`'s, whatever it is called there; NULL: none.
+const char *dataset_shared(const Dataset *ds, const Dataset *other);
+
 // Training: sample number `sample` of the whole run (0, 1, 2, ...; a rank that owns sample s asks for s, so
 // the data do not depend on the layout) is a window of context+1 tokens, inputs (context) and targets
 // (context), the inputs shifted by one. shuffle: the windows of an epoch in a random order; otherwise in the order of

@@ -568,9 +568,12 @@ static void watch(Run *run)
             "--run.supervisor=false)");
     if (beat) supervisor_timeout(beat, cfg->run.hang_timeout);
     if (*cfg->run.fault) run->faults = fault_parse(cfg->run.fault);
-    for (int i = 0; i < run->faults.n && cfg->ckpt.async; i++)
-        if (run->faults.fault[i].kind == FAULT_SLOWDISK)
+    for (int i = 0; i < run->faults.n; i++) {
+        if (cfg->ckpt.async && run->faults.fault[i].kind == FAULT_SLOWDISK)
             die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
+        if (run->faults.fault[i].rank >= run->replicas.size)
+            die("run.fault: rank=%ld: the run has ranks 0 to %d", run->faults.fault[i].rank, run->replicas.size - 1);
+    }
     run->begun = true;
 }
 

@@ -88,6 +88,10 @@ void run_announce(Run *run)
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens%s; %ld tokens a step",
                   (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val), scored,
                   cfg->batch.tokens);
+    const char *both = dataset_shared(run->data.val, run->data.train);
+    if (both)
+        progress_event(run->progress, METRICS_WARN, run->first_step, "data.val: %s is also among data.train: the "
+                       "validation loss is of text that the run learns (prepare writes files of both kinds)", both);
     if (run->data.other)
         progress_event(run->progress, METRICS_WARN, run->first_step,
                        "other training data than the checkpoint's: other tokens, tokenizer, sources, packing, order or "
