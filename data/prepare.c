@@ -57,7 +57,8 @@ enum { TOKENS = 1, TRAIN = 2, SHOW = 4, BATCH_BYTES = 16 << 20 };
 typedef struct {
     int command; // TOKENS ...
     OptionList input;
-    const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype;
+    const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype,
+        *special;
     const char *shard_tokens, *threads, *file, *eot;
     size_t max_document, least, sample, samples; // MiB; times; number of the first sample, how many
     bool strict;
@@ -90,9 +91,9 @@ enum { TOOLS = sizeof tools / sizeof *tools };
 static void refuse_useless(const OptionSet *set)
 {
     static const char *const useless[][2] = {{"--vocab", "--tokenizer"}, {"--pattern", "--tokenizer"},
-                                             {"--min-frequency", "--tokenizer"},
+                                             {"--min-frequency", "--tokenizer"}, {"--special-tokens", "--tokenizer"},
                                              {"--val", "--val-file"}, {"--separator", "--separator-line"}};
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (options_given(set, useless[i][0]) && options_given(set, useless[i][1]))
             die_usage("%s: %s has no effect beside %s (leave one out)", set->program, useless[i][0], useless[i][1]);
 }
@@ -148,6 +149,8 @@ static Options read_options(int argc, char **argv)
                .where = TOKENS),
         OPTION(SIZE, "--min-frequency", "N", "the fewest times that a merged pair is seen [1]", &o.least, .least = 1,
                .most = 1e15, .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--special-tokens", "LIST", "more special tokens of that vocabulary: [UNK],[BOS],[EOS],[PAD]", &o.special,
+               .where = TOKENS | TRAIN),
         OPTION(TEXT, "--tokenizer", "PATH", "a tokenizer to use instead of training one: its folder, "
                "tokenizer.json or SentencePiece *.model", &o.tokenizer, .where = TOKENS),
         OPTION(TEXT, "--eot", "TOKEN", "the special token of --tokenizer that documents start with ["
@@ -238,6 +241,7 @@ static Tokenizer *train_on(const CorpusStore *store, size_t n_docs, const Option
 {
     TokenizerTrainer *trainer = tokenizer_trainer_new(o->pattern);
     tokenizer_trainer_min_frequency(trainer, (int64_t)o->least);
+    if (o->special) tokenizer_trainer_special(trainer, o->special);
     Batch b = {0};
     for (size_t i = 0; i < n_docs;) {
         i = read_batch(store, i, n_docs, &b);

@@ -160,6 +160,20 @@ packed_is_the_same() { # PROGRAM SUFFIX
     [ "$(sed 's/.*kept/kept/' "$dir/run/removed.txt")" = "$(sed 's/.*kept/kept/' "$work/run/removed.txt")" ]
 }
 
+# They are the last of the vocabulary.
+special_tokens() {
+    local more=(--special-tokens '[UNK],[PAD]')
+    "$BUILD/prepare" train-tokenizer --vocab 400 --input "$work/good.txt" --out "$work/marked" "${more[@]}"
+    grep -q '"id": *399, *"content": *"\[PAD\]"' <(tr -d '\n' <"$work/marked/tokenizer.json")
+    printf 'a[PAD]' | "$BUILD/prepare" encode --tokenizer "$work/marked" - >"$work/ids" # text that spells one is text
+    ! tr ' ' '\n' <"$work/ids" | grep -qx 399
+    local list
+    for list in '[PAD],[PAD]' '[PAD],'; do
+        ! "$BUILD/prepare" train-tokenizer --vocab 400 --input "$work/good.txt" --out "$work/no" --special-tokens "$list" 2>"$work/err"
+        grep -qE "^error: --special-tokens: '.*' is (a token already|empty)" "$work/err"
+    done
+}
+
 tokenizer_reads_the_same() {
     "$BUILD/prepare" train-tokenizer --vocab 400 --input - --format jsonl --out "$work/tok" <"$work/run/unique.jsonl"
     "$BUILD/prepare" train-tokenizer --vocab 400 --input "$work/good.txt" --out "$work/tok_text"
@@ -348,6 +362,7 @@ for packing in 'gzip gz' 'zstd zst'; do
     else echo "skip $packer, standard input and folders: the same shards (no program $packer)"
     fi
 done
+passes 'special tokens of a trained tokenizer' special_tokens
 passes 'train-tokenizer, encode and decode read the same' tokenizer_reads_the_same
 passes 'broken input is mended and counted' broken_input_is_counted
 passes 'documents above --max-document, plain and packed' long_documents_are_bounded

@@ -200,12 +200,12 @@ TEST_IN_DIR(test_plain_output)
     free(out), free(log);
     EXPECT_SAID("stdout", {"\nstep ", 51}, {"\nstep   4/100 ", 1}, {"\nstep   5/100 ", 0}, // every 2nd, and the first
         {"\nstep   1/100   1%  loss 3.9900  floor 2.0000  |g| 0.500  lr 1.00e-03  6.40k tok/s", 1},
-        {"val      step 40: 3.0000 nats/token = 1.5000 bits/byte, 50.0% above the floor\n", 1},
+        {"val      step 40: 3.0000 nats/token = 1.5000 bits/byte, perplexity 20.09, 50.0% above the floor\n", 1},
         {"Once upon\na ?[31mtime\n", 1},
         {"trained     100 steps, 6.40k tokens in 1m30s of training (71 tokens/s)\n", 1},
         // the mean of 4 - i/100 for i = 51 .. 100 is 4 - 0.755
         {"train loss  3.2450 nats/token (mean of the last 50 steps)\n", 1},
-        {"validation  2.5000 nats/token = 1.2500 bits/byte, 25.0% above the floor\n", 1},
+        {"validation  2.5000 nats/token = 1.2500 bits/byte, perplexity 12.18, 25.0% above the floor\n", 1},
         {"floor       2.0000 nats/token = 1.0000 bits/byte: the corpus' entropy", 1}, {"checkpoint  ", 1},
         {"/checkpoints/step_00000080\n", 2}, {"/loss.svg\n", 1}, {"report      ", 1}, {"/report.html\n", 1},
         {"samples ", 0}); // there is no such file

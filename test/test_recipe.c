@@ -49,6 +49,12 @@ TEST(test_examples)
     r = recipe_load("scripts/recipes/stories.toml", NULL, 0);
     assert_int_equal(r->tokenizer_vocab, 2048);
     recipe_free(r);
+    r = recipe_load("scripts/recipes/c4.toml", NULL, 0);
+    assert_string_equal(r->filter_rules, "c4,repeat");
+    recipe_free(r);
+    r = recipe_load("scripts/recipes/fineweb.toml", NULL, 0);
+    assert_int_equal(r->dedup_permutations, 112);
+    recipe_free(r);
 }
 
 static int load_it(void *arg)

@@ -30,7 +30,7 @@ static const struct {
     {"skip", "step:i text:s t:i"},
     {"rollback", "step:i text:s t:i"},
     {"warn", "step:i text:s t:i"},
-    {"set", "step:i tokens:i name:s val_loss:n val_bpb:n t:i"},
+    {"set", "step:i tokens:i name:s val_loss:n val_bpb:n val_ppl:n t:i"},
     {"task", "step:i tokens:i name:s items:i acc:n acc_norm:n acc_token:n centred:n perplexity:n t:i"},
     {"experts", "step:i tokens:i name:s text:s load_max:n load_min:n entropy:n dropped:n t:i"},
 };

@@ -101,7 +101,7 @@ static const struct {
     FIELD(z_loss, KNOWN, EXPERTS),
     FIELD(bias_min, KNOWN, EXPERTS),
     FIELD(bias_max, KNOWN, EXPERTS),
-    FIELD(val_ppl, NUMBER, VAL),
+    FIELD(val_ppl, NUMBER, VAL | SET),
     FIELD(ppl, NUMBER, TRAIN),
     FIELD(samples_s, NUMBER, TRAIN),
     FIELD(data_ms, TIME, TRAIN),

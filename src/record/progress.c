@@ -552,8 +552,9 @@ void progress_val(Progress *p, const MetricsRow *row)
     if (!p) return;
     char above[64];
     above_floor(p, above, row->val_loss);
-    progress_note(p, "%-8s step %lld%s: %.4f nats/token = %.4f bits/byte%s", "val", (long long)row->step,
-                  row->name ? row->name : "", row->val_loss, row->val_bpb, above);
+    progress_note(p, "%-8s step %lld%s: %.4f nats/token = %.4f bits/byte, perplexity %.4g%s", "val",
+                  (long long)row->step, row->name ? row->name : "", row->val_loss, row->val_bpb, exp(row->val_loss),
+                  above);
     write_val(p, METRICS_VAL, row);
 }
 
@@ -562,8 +563,9 @@ void progress_set(Progress *p, const MetricsRow *row)
     if (!p) return;
     MetricsRow set = *row;
     set.event = METRICS_SET;
-    progress_note(p, "%-8s step %lld: %s: %.4f nats/token = %.4f bits/byte", "set", (long long)row->step, row->name,
-                  row->val_loss, row->val_bpb);
+    set.val_ppl = exp(row->val_loss);
+    progress_note(p, "%-8s step %lld: %s: %.4f nats/token = %.4f bits/byte, perplexity %.4g", "set", (long long)row->step,
+                  row->name, row->val_loss, row->val_bpb, set.val_ppl);
     metrics_write(p->metrics, &set);
 }
 
@@ -616,7 +618,8 @@ void progress_end(Progress *p, const MetricsRow *row)
         progress_note(p, "train loss  %.4f nats/token (mean of the last %lld step%s)", mean_last_loss(p),
                       (long long)(p->n_losses < LAST ? p->n_losses : LAST), words_s((uint64_t)p->n_losses));
     if (isfinite(row->val_loss))
-        progress_note(p, "validation  %.4f nats/token = %.4f bits/byte%s", row->val_loss, row->val_bpb, above);
+        progress_note(p, "validation  %.4f nats/token = %.4f bits/byte, perplexity %.4g%s", row->val_loss, row->val_bpb,
+                      exp(row->val_loss), above);
     if (p->plan.floor_loss > 0)
         progress_note(p, "floor       %.4f nats/token = %.4f bits/byte: %s", p->plan.floor_loss,
                       p->plan.floor_bpb, p->plan.floor_is_bound ? "an upper bound of the corpus' entropy"

@@ -83,6 +83,8 @@ struct TokenizerTrainer {
     int64_t least;    // the fewest times that a merged pair is seen
     Counter *counter; // (n_counters), one a thread
     size_t n_counters, cap_counters;
+    const char *special; // names with commas between them, n_special of them
+    int n_special;
 };
 
 // A part of a text that one thread works on.
@@ -267,6 +269,13 @@ void tokenizer_trainer_min_frequency(TokenizerTrainer *trainer, int64_t least)
     trainer->least = least;
 }
 
+void tokenizer_trainer_special(TokenizerTrainer *trainer, const char *names)
+{
+    trainer->special = names;
+    trainer->n_special = 1;
+    for (const char *at = names; *at; at++) trainer->n_special += *at == ',';
+}
+
 static void count_word(Counter *c, const char *word, size_t n, int64_t times)
 {
     size_t known = c->words.n;
@@ -341,13 +350,15 @@ void tokenizer_trainer_add_word(TokenizerTrainer *trainer, TokenizerText word, i
 
 Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
 {
-    if (vocab_size < 257)
-        die("tokenizer: vocabulary of %d tokens (257 or more: 256 bytes and end-of-text)", vocab_size);
+    const int least = 257 + trainer->n_special;
+    if (vocab_size < least)
+        die("tokenizer: vocabulary of %d tokens (%d or more: 256 bytes, end-of-text%s)", vocab_size, least,
+            trainer->n_special ? " and the other special tokens" : "");
     join_counters(trainer);
     Counter *all = &trainer->counter[0];
     if (!all->words.n) die("tokenizer: no text to train on (is the input empty?)");
     Vocab vocab = vocab_new(trainer->pattern);
-    size_t n_merges = (size_t)vocab_size - 257, n_longest = 1;
+    size_t n_merges = (size_t)(vocab_size - least), n_longest = 1;
     int32_t byte_id[256];
     for (int b = 0; b < 256; b++) byte_id[b] = vocab_byte_id((uint8_t)b);
     for (size_t i = 0; i < all->words.n; i++)
@@ -367,9 +378,16 @@ Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
     if (eot != vocab.token.n - 1 || eot != 256 + vocab.n_merges)
         die("tokenizer: the text repeats '%s' so often that it became a word (name it as the separator)",
             TOKENIZER_EOT);
+    const char *at = trainer->special;
+    for (int i = 0; i < trainer->n_special; i++) {
+        size_t n = strcspn(at, ","), known = vocab.token.n;
+        if (!n || words_add(&vocab.token, at, n) != known)
+            die("--special-tokens: '%.*s' is %s (names with commas between them)", (int)n, at, n ? "a token already" : "empty");
+        at += n + 1;
+    }
     vocab.special = calloc(vocab.token.n, sizeof *vocab.special);
     if (!vocab.special) die("memory: no room for a vocabulary of %d tokens", vocab_size);
-    vocab.special[eot] = true;
+    for (size_t i = eot; i < vocab.token.n; i++) vocab.special[i] = true;
     vocab.eot = vocab.bos = (int32_t)eot;
     vocab.has_bos = true;
     tokenizer_trainer_free(trainer);

@@ -58,6 +58,8 @@ typedef struct {
 // `pattern`: a name of pretoken.h, how text is cut into words before merging; dies on any other name.
 TokenizerTrainer *tokenizer_trainer_new(const char *pattern);
 void tokenizer_trainer_min_frequency(TokenizerTrainer *trainer, int64_t least); // of a pair that is merged; 1
+// More special tokens, of the vocab_size, after <|endoftext|>: "[UNK],[BOS],[EOS],[PAD]". The string must stay.
+void tokenizer_trainer_special(TokenizerTrainer *trainer, const char *names);
 void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n_bytes);
 // Adds several texts on n_threads (1 or more) threads. Texts and threads change the speed and the memory, never the
 // merges. Memory: a table of the different words for each thread, and one more for all.
