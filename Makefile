@@ -105,13 +105,18 @@ $(B)/setup: scripts/setup.sh $(B)/flags
 # What computes little compiles in half the time: the loop around the ops at -O2, plans (but for fits) and pictures at -O1.
 LITTLE = $(filter-out $(B)/dev/plan/scaling%,$(filter $(B)/dev/plan/% $(B)/dev/draw/%,$(OBJ)))
 $(LITTLE): private FLAGS := $(FLAGS:-O3=-O1)
-$(B)/dev/plan/guides_table.o: private FLAGS := $(FLAGS:-O3=-O0)
+$(B)/dev/plan/guides.o: private FLAGS := $(FLAGS:-O3=-O0)
+$(B)/dev/plan/guides.o $(B)/dev/plan/published.o: private FLAGS += -I$(B)
 $(filter $(addprefix $(B)/,src/net/% src/ckpt/% src/train/% src/eval/% src/check/% src/record/% src/models/% dev/check/% dev/show/% data/commands/%),$(OBJ)): \
     private FLAGS := $(FLAGS:-O3=-O2)
 $(OBJ): $(B)/%.o: %.c $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
 	@echo "  CC $<"
 	$(Q)$(CC) $(FLAGS) $(if $(filter %_mpi.c,$<),$(MPI_FLAGS)) -MMD -MP -c $< -o $@
+$(foreach table,guides published,$(eval $(B)/dev/plan/$(table).o: $(B)/dev/plan/$(table).inc)) # tables as rows in C
+$(B)/%.inc: %.tsv dev/plan/table.awk
+	@mkdir -p $(@D)
+	@awk -f dev/plan/table.awk $< >$@
 $(LIB): $(OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^

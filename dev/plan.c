@@ -33,7 +33,7 @@
 #include "ops/dev_cpu.h"
 #include "narrow/narrow.h"
 #include "dev/plan/plan.h"
-#include "dev/plan/plan_options.h"
+#include "dev/plan/plan_show.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,7 +261,7 @@ int main(int argc, char **argv)
         if (!ranks) config_set_derived(&cfg, "parallel.ranks", fewest_ranks(&cfg));
         config_resolve(&cfg);
     }
-    if (plan == FORMATS) formats_table_print(stdout);
+    if (plan == FORMATS) plan_print_formats(stdout);
     else if (plan == NOISE) plan_print_noise(stdout, 1);
     else if (plan == OPTIMIZERS) plan_print_optimizers(stdout);
     else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);

@@ -21,8 +21,7 @@
 #include "dev/check/comm_threads.h"
 #include "dev/check/diff.h"
 #include "dev/plan/plan.h"
-#include "dev/plan/plan_options.h"
-#include "dev/plan/plan_traffic.h"
+#include "dev/plan/plan_show.h"
 
 #include <errno.h>
 #include <ftw.h>

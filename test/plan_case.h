@@ -1,7 +1,7 @@
 // plan_case: what the tests of build/plan share: a job on so many ranks, numbers beside numbers, the program's JSON.
 #ifndef TEST_PLAN_CASE_H
 #define TEST_PLAN_CASE_H
-#include "dev/plan/plan_layout.h"
+#include "dev/plan/plan_job.h"
 #include "test/test.h"
 
 #include <jansson.h>

@@ -249,12 +249,12 @@ TEST(test_info)
         {"fp8 E4M3", "", 8, 4, 3, 7, false, 448, 0x1p-6, 0x1p-9, 0x1p-3, 1.20412},
         {"fp8 E5M2", "", 8, 5, 2, 15, true, 57344, 0x1p-14, 0x1p-16, 0x1p-2, 0.90309},
     };
-    FREED char *text = PRINTED(out, formats_table_print(out));
+    FREED char *text = PRINTED(out, plan_print_formats(out));
     size_t n_lines = 0;
     for (const char *c = text; *c; c++) n_lines += *c == '\n';
     assert_int_equal(n_lines, 1 + FORMAT_COUNT);
     for (int i = 0; i < FORMAT_COUNT; i++) {
-        FormatInfo info = formats_table_info((Format)i);
+        FormatInfo info = plan_format((Format)i);
         assert_string_equal(info.name, row[i].name);
         assert_true(info.bits == row[i].bits && info.bias == row[i].bias && info.has_inf == row[i].has_inf);
         assert_true(info.exponent == row[i].exponent && info.mantissa == row[i].mantissa);

@@ -2,7 +2,7 @@
 // what is fixed; the guides' layouts are among its results, or near them.
 // deeper: the guides' layouts
 #include "deeper.h"
-#include "dev/plan/layout_search.h"
+#include "dev/plan/plan_job.h"
 #include "plan_case.h"
 
 static const ModelShape small = {.layers = 6, .channels = 512, .heads = 8, .kv_heads = 8, .head_size = 64, .ffn = 2048,

@@ -2,8 +2,7 @@
 // against the normal distribution's maximum; the same seed gives the same weeks.
 #include "test/test.h"
 
-#include "dev/plan/plan_cluster.h"
-#include "dev/plan/plan_time.h"
+#include "dev/plan/plan_show.h"
 
 #include <math.h>
 #include <string.h>

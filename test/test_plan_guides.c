@@ -1,8 +1,8 @@
-// test_plan_guides: the table of build/plan guides (guides.h): every row computes, and verdicts follow from values.
+// test_plan_guides: the table of build/plan guides: every row computes, and verdicts follow from values.
 #define PROGRAM "plan"
 #include "plan_case.h"
 
-#include "dev/plan/guides.h"
+#include "dev/plan/plan_show.h"
 
 
 static GuideRow row[GUIDES_ROWS];

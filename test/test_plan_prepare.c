@@ -5,7 +5,7 @@
 #define PROGRAM "plan"
 #include "plan_case.h"
 
-#include "dev/plan/plan_prepare.h"
+#include "dev/plan/plan_show.h"
 
 // 2 GB in, of which the filter leaves 1.6 and duplicates 1.2; 300 million tokens of 4 bytes of text.
 static const char log_text[] =

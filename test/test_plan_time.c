@@ -1,6 +1,6 @@
 // test_plan_time: a step is the sum of its parts; the pipeline's bubble is the guides'; what overlaps is hidden and
 // no more; checkpoints and goodput against Young, Daly and a search.
-#include "dev/plan/plan_time.h"
+#include "dev/plan/plan_job.h"
 #include "plan_case.h"
 
 static const ModelShape llama = {.layers = 32, .channels = 4096, .heads = 32, .kv_heads = 32, .head_size = 128,

@@ -5,8 +5,7 @@
 
 #include "base/rng.h"
 #include "comm/collectives.h"
-#include "dev/plan/plan_traffic.h"
-#include "dev/plan/roofline.h"
+#include "dev/plan/plan_job.h"
 #include "parallel/cp.h"
 #include "parallel/pipeline_check.h"
 

@@ -2,7 +2,7 @@
 // that are named here; the median within 8%; and each of those added after the constants were fixed within 12%.
 #include "test/test.h"
 
-#include "dev/plan/published.h"
+#include "dev/plan/plan_show.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "test/test.h"
 
 #include "expect_die.h"
-#include "dev/plan/report.h"
+#include "dev/plan/plan_show.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "expect_die.h"
 #include "net/model.h"
 #include "parallel/tp.h"
-#include "dev/plan/roofline.h"
+#include "dev/plan/plan_job.h"
 
 static const ModelShape gpt = {.layers = 1, .channels = 1024, .heads = 16, .kv_heads = 16, .head_size = 64, .ffn = 4096,
                                .vocab = 50304, .context = 1024, .bias = true, .tie = true};

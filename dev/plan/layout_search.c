@@ -1,4 +1,4 @@
-// layout_search: all layouts, their refusals by reason, the fastest that fit. See layout_search.h.
+// layout_search: all layouts, their refusals by reason, the fastest that fit. See plan_job.h.
 //
 // The sizes are few: tp a power of two within a node, pp a divisor of the rest up to 64 stages, cp a power of two where
 // sequences are long, ep a power of two where the model has experts, ZeRO's stages, chunks, micro-batches,
@@ -14,7 +14,7 @@
 //
 // Rejected: simulated annealing, integer programming. In so small a space they only add doubt whether the optimum was
 // found.
-#include "dev/plan/layout_search.h"
+#include "dev/plan/plan_job.h"
 
 #include "base/check.h"
 

@@ -1,4 +1,4 @@
-// machines: the device and link tables of the plan. See machines.h.
+// machines: the device and link tables of the plan. See plan_job.h.
 //
 // Each row has two rates. `peak` is the data sheet's, and MFU is a share of it. `reachable` is what one
 // large matmul in bf16 was measured to reach ("maximum achievable matmul FLOPS", the table of stas00/ml-engineering,
@@ -26,7 +26,7 @@
 //
 // Rejected: a file that users edit. The rows are thirty numbers that change once a year, and a table in a file has no
 // room for the reason of a number.
-#include "dev/plan/machines.h"
+#include "dev/plan/plan_job.h"
 
 #include "ops/dev_cpu.h"
 #include "base/check.h"

@@ -2,13 +2,10 @@
 #ifndef PLAN_H
 #define PLAN_H
 #include "base/formats.h"
-#include "dev/plan/machines.h"
+#include "dev/plan/plan_job.h"
 #include "train/run.h"
 
 #include <stdio.h>
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 // A tag's bytes as a formula, in letters and in this run's numbers.
 typedef struct {
@@ -87,7 +84,7 @@ double plan_tokens(const Config *cfg, long steps);
 // guides: runs that plan and returns true. False: it is none of them.
 bool plan_show(int argc, char **argv, FILE *out);
 
-// ---- the number formats (formats_table.c)
+// ---- the number formats (plan_print.c)
 
 typedef struct {
     const char *name, *use; // "bf16"; what it is for
@@ -98,11 +95,7 @@ typedef struct {
     double digits;  // decimal: (mantissa + 1) log10(2)
 } FormatInfo;
 
-FormatInfo formats_table_info(Format f);
+FormatInfo plan_format(Format f);
 // The range and precision of all formats as a table.
-void formats_table_print(FILE *out);
-
-#ifdef __cplusplus
-}
-#endif
+void plan_print_formats(FILE *out);
 #endif

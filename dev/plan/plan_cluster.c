@@ -1,4 +1,4 @@
-// plan_cluster: how much of the predicted speed is left on many machines. See plan_cluster.h.
+// plan_cluster: how much of the predicted speed is left on many machines. See plan_show.h.
 //
 // Two things grow with the number of nodes n. All ranks wait for the slowest in each step: with normal jitter of
 // standard deviation s the expected maximum is about s sqrt(2 ln n), and one node that is always slow slows all of
@@ -10,14 +10,14 @@
 // Steps are drawn first: the mean over 200 steps of the slowest of n nodes. Then time is simulated from event to event:
 // the time to the next failure is exponential, -(M / n) ln(u).
 //
-// The default failure rate and its source are in plan_time.h; jitter 0.5% and one slow node in 1000 by 5% are
+// The default failure rate and its source are in plan_job.h; jitter 0.5% and one slow node in 1000 by 5% are
 // assumptions for the reader to change.
 //
 // The invariant: useful + waiting + saving + again + restarting is the simulated time, to rounding.
 //
 // Rejected: simulating every step of every node for weeks (10^10 draws for a mean that a few hundred steps give);
 // correlated failures of racks and switches, of which no published rates exist.
-#include "dev/plan/plan_cluster.h"
+#include "dev/plan/plan_show.h"
 
 #include "base/check.h"
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-// plan_for: a model for a text and some minutes on this machine. See plan_for.h, doc/scaling_laws.md.
+// plan_for: a model for a text and some minutes on this machine. See plan_show.h, doc/scaling_laws.md.
 //
 //   budget      C = 60 minutes * SPENT * REACHED * peak        what training can compute
 //   vocabulary  V = the power of two that is at most sqrt(bytes of text), from 512 to 4096
@@ -10,7 +10,7 @@
 // In minutes a smaller model makes more updates but learns less from each, so RATIO is below Chinchilla's 20; it was
 // chosen, not fitted. Up to 4 epochs a repeated token is worth about
 // as much as a new one (Muennighoff et al., arXiv 2305.16264), and then dropout costs more than it helps.
-#include "dev/plan/plan_for.h"
+#include "dev/plan/plan_show.h"
 
 #include "base/clock.h"
 #include "ops/dev_cpu.h"

@@ -1,4 +1,4 @@
-// plan_layout: a model cut over tensor, context, pipeline and data parallel ranks, as arithmetic. See plan_layout.h.
+// plan_layout: a model cut over tensor, context, pipeline and data parallel ranks, as arithmetic. See plan_job.h.
 //
 //     gpus = dp pp cp tp          m = batch / (dp b) micro-batches go through each pipeline
 //
@@ -22,7 +22,7 @@
 //
 // Rejected: layouts with uneven stages. Choosing which stage gets less is a search of its own, and hides a bad
 // choice of p.
-#include "dev/plan/plan_layout.h"
+#include "dev/plan/plan_job.h"
 
 #include "base/check.h"
 #include "net/experts.h"

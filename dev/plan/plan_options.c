@@ -1,4 +1,4 @@
-// plan_options: reads options like --gpu H100 --gpus 512 --tp 8, and makes a job of them. See plan_options.h.
+// plan_options: reads options like --gpu H100 --gpus 512 --tp 8, and makes a job of them. See plan_show.h.
 //
 // What is not given comes from the configuration: model, context, batch, layout, recomputation, steps. For plan layout
 // a size that is given is fixed, and any other is searched. Accelerators compute in bf16 with fp32 master weights, with
@@ -10,7 +10,7 @@
 // an unknown accelerator: each ends the program with one line that says what to write instead.
 //
 // Rejected: more keys in the configuration. A price or a failure rate is not a property of a training run.
-#include "dev/plan/plan_options.h"
+#include "dev/plan/plan_show.h"
 
 #include "base/check.h"
 #include "base/words.h"

@@ -1,4 +1,4 @@
-// plan_prepare: what preparing a large corpus takes, from the measured work of a small one. See plan_prepare.h.
+// plan_prepare: what preparing a large corpus takes, from the measured work of a small one. See plan_show.h.
 //
 // A preparation of a small part of the corpus, with the recipe that the whole will have, prints what each stage took:
 // seconds of processors, documents and bytes. A stage's work grows with the bytes that go into it, so
@@ -21,12 +21,10 @@
 // machine.
 //
 // Rejected: constants for the stages' rates (they depend on the rules, the language and the machine).
-#include "dev/plan/plan_prepare.h"
+#include "dev/plan/plan_show.h"
 
 #include "base/check.h"
 #include "data/prep/minhash.h"
-#include "dev/plan/plan_time.h"
-#include "dev/plan/report.h"
 
 #include <math.h>
 #include <string.h>

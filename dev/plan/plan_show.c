@@ -12,13 +12,9 @@
 // for, and inference often decides.
 
 #include "base/check.h"
-#include "dev/plan/plan_options.h"
+#include "dev/plan/plan_show.h"
 #include "base/config.h"
 #include "dev/plan/plan.h"
-#include "dev/plan/guides.h"
-#include "dev/plan/plan_cluster.h"
-#include "dev/plan/published.h"
-#include "dev/plan/report.h"
 #include "train/run.h"
 #include "dev/plan/scaling.h"
 

@@ -1,4 +1,4 @@
-// plan_time: a step's time from its parts. See plan_time.h.
+// plan_time: a step's time from its parts. See plan_job.h.
 //
 //     step = pipeline + exposed gradients + exposed weights + contention + optimizer + offload
 //
@@ -31,7 +31,7 @@
 //
 // Rejected: one exponent or factor for "communication overhead". It would have to be fitted anew for each cluster, and
 // does not say what to change.
-#include "dev/plan/plan_time.h"
+#include "dev/plan/plan_job.h"
 
 #include "base/check.h"
 #include "parallel/pipeline_time.h"

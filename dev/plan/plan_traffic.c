@@ -1,4 +1,4 @@
-// plan_traffic: the bytes of a step, and the time they take by the alpha-beta model. See plan_traffic.h.
+// plan_traffic: the bytes of a step, and the time they take by the alpha-beta model. See plan_job.h.
 //
 // Sent by all ranks together, m micro-batches of N = B T / cp tokens on each of R = dp cp replicas, x bytes an
 // activation:
@@ -43,7 +43,7 @@
 //
 // Rejected: a bandwidth curve over message sizes. alpha accounts for small messages; what remains is less than the
 // difference between two clusters.
-#include "dev/plan/plan_traffic.h"
+#include "dev/plan/plan_job.h"
 
 #include "base/check.h"
 #include "comm/collectives.h"
@@ -52,7 +52,6 @@
 #include "parallel/pipeline_check.h"
 #include "parallel/zero.h"
 #include "src/check/sharding.h"
-#include "dev/plan/roofline.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-// report: the same results for a person and for a program. See report.h.
+// report: the same results for a person and for a program. See plan_show.h.
 //
 // Code that prints and code that writes JSON drift apart unless they are the same. Here each result is handed over
 // once, with a key, a value, a unit and the formula that gives it; text is printed as it comes, JSON is collected and
@@ -8,7 +8,7 @@
 // integers in JSON, others have 17 digits.
 //
 // Rejected: printing tables from the JSON afterwards (units and formulas would have to be in it); a template language.
-#include "dev/plan/report.h"
+#include "dev/plan/plan_show.h"
 
 #include "base/check.h"
 

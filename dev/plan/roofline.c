@@ -1,4 +1,4 @@
-// roofline: an operation takes the longer of two times, for its arithmetic and for its bytes. See roofline.h.
+// roofline: an operation takes the longer of two times, for its arithmetic and for its bytes. See plan_job.h.
 //
 //     matmul      max(2 M N K / (rate q), x (M K + K N + M N) / (memory bandwidth)) + launch
 //     the rest    bytes / (memory bandwidth) + launch
@@ -37,7 +37,7 @@
 //
 // Rejected: an efficiency for each model size or machine, read off the very table to be predicted. A neural network
 // over shapes: it would fit, and explain nothing.
-#include "dev/plan/roofline.h"
+#include "dev/plan/plan_job.h"
 
 #include "base/check.h"
 

@@ -4,9 +4,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 // L(N, D) = (E + A / N^alpha + B / D^beta)^power, in nats a token; N parameters, D tokens. Chinchilla's power is 1;
 // Kaplan's law has E = 0 and beta = 1.
@@ -79,8 +76,4 @@ void scaling_fit_bootstrap(ScalingLaw *law, size_t resamples, const ScalingPoint
                            uint64_t seed);
 // The q-quantile of the values, interpolated; sorts them. NAN: no values.
 double scaling_fit_quantile(double *value, size_t n, double q);
-
-#ifdef __cplusplus
-}
-#endif
 #endif
