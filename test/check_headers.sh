@@ -104,7 +104,7 @@ if [ -n "$list" ]; then
                 if (called[i] == name || index(called[i], name "_") == 1) continue
                 if (name == "tokenizer" && index(called[i], "token_ids_") == 1) continue
                 home = ""
-                for (b in bases) if (index(called[i], b "_") == 1 && length(b) > length(home)) home = b
+                for (b in bases) if (index(called[i] "_", b "_") == 1 && length(b) > length(home)) home = b
                 if (home != "" && ((home, called[i]) in defined)) continue
                 print header[i] ": " called[i] "() should be called " name "_..., or after the src/NAME.c that defines it"
             }
