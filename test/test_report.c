@@ -9,7 +9,6 @@
 
 static char *text_of(bool json, bool explain)
 {
-    static const char *const columns[] = {"name", "bytes", NULL};
     char *text = NULL;
     FILE *out = open_memstream(&text, &(size_t){0});
     Report *r = report_begin(out, json, explain);
@@ -18,11 +17,9 @@ static char *text_of(bool json, bool explain)
     report_value(r, "share", 0.125, "%", "%d / %d", 1, 8);
     report_value(r, "none", NAN, "s", NULL);
     report_text(r, "words", "a \"%s\"", "quote");
-    report_table(r, "rows", columns);
-    report_word(r, "x");
-    report_cell(r, 0x1p53 - 1, "%.0f");
-    report_word(r, "y");
-    report_cell(r, NAN, "%.0f");
+    report_table(r, "rows", "name|bytes");
+    report_row(r, "%s|%.0f", "x", 0x1p53 - 1);
+    report_row(r, "%s|%.0f", "y", NAN);
     report_end(r);
     assert_int_equal(fclose(out), 0);
     return text;

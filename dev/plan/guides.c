@@ -1,6 +1,6 @@
 // guides: computes, judges and prints the rows of guides.tsv. See plan_show.h.
 //
-// The guides are public articles on pretraining, named G0 to G4. `ours` of a row is shown by `build/plan guides ID` as it
+// The guides are public articles on pretraining, named G0 to G4. `build/plan guides ID` shows `ours` of a row as it
 // stands there, so each value is one expression over the functions below, which call the planner's and the trainer's.
 // Sizes of models come from scripts/presets.
 //

@@ -57,8 +57,7 @@ Machine machines_measure(double seconds);
 // All tables, as markdown.
 void machines_print(FILE *out);
 
-// ---- roofline: how long each operation of a unit takes on an accelerator: the longer of the times for its arithmetic and
-// its bytes.
+// ---- roofline: how long each operation of a unit takes on an accelerator: for its arithmetic or its bytes
 
 // The constants of the model, the same for every machine, model and layout; see roofline.c for where they come from.
 typedef struct {

@@ -114,9 +114,6 @@ double plan_prepare_expected(double seconds, double mean, double restart, bool b
 
 void plan_prepare_print(const PlanPrepare *p, bool json, bool explain, FILE *out)
 {
-    static const char *const columns[] = {"stage", "TB in", "MB a core second", "core hours", "TB read", "TB written",
-                                          "TB of messages", "hours, cores", "hours, files", "hours, with failures",
-                                          NULL};
     PlanPrepareSample s = plan_prepare_read(p);
     set_traffic(&s, p);
     double k = p->tokens / s.tokens / p->parts, hosts = p->hosts, n = hosts * p->cores; // k: of one part
@@ -133,7 +130,8 @@ void plan_prepare_print(const PlanPrepare *p, bool json, bool explain, FILE *out
     report_value(r, "read", s.bytes * k * p->parts / 1e12, "TB", "k * %.4g bytes", s.bytes);
     report_value(r, "documents", s.documents * k * p->parts, "", "k * %.4g", s.documents);
     report_value(r, "parts", p->parts, "of it, prepared one after another", NULL);
-    report_table(r, "stages, of one part", columns);
+    report_table(r, "stages, of one part", "stage|TB in|MB a core second|core hours|TB read|TB written|TB of messages|"
+                 "hours, cores|hours, files|hours, with failures");
     for (int i = 0; i < PLAN_PREPARE_STAGES; i++) {
         const PlanPrepareStage *t = &s.stage[i];
         if (t->work <= 0) continue;
@@ -141,16 +139,9 @@ void plan_prepare_print(const PlanPrepare *p, bool json, bool explain, FILE *out
         double files = bytes / (hosts * p->io), longest = fmax(cpu, files), unit = p->unit / rate / 2;
         double expected = plan_prepare_expected(longest, mean, p->restart, t->begins_again, unit);
         clean += longest, hours += expected, core_hours += t->work * k / 3600, moved += bytes;
-        report_word(r, t->name);
-        report_cell(r, t->bytes * k / 1e12, "%.4g");
-        report_cell(r, rate / 1e6, "%.3g");
-        report_cell(r, t->work * k / 3600, "%.4g");
-        report_cell(r, t->reads * t->bytes * k / 1e12, "%.4g");
-        report_cell(r, t->writes * t->bytes * k / 1e12, "%.4g");
-        report_cell(r, t->sent * k / 1e12, "%.3g");
-        report_cell(r, cpu / 3600, "%.3g");
-        report_cell(r, files / 3600, "%.3g");
-        report_cell(r, expected / 3600, "%.3g");
+        report_row(r, "%s|%.4g|%.3g|%.4g|%.4g|%.4g|%.3g|%.3g|%.3g|%.3g", t->name, t->bytes * k / 1e12, rate / 1e6,
+                   t->work * k / 3600, t->reads * t->bytes * k / 1e12, t->writes * t->bytes * k / 1e12,
+                   t->sent * k / 1e12, cpu / 3600, files / 3600, expected / 3600);
     }
     report_section(r, "all parts");
     report_value(r, "days", hours * p->parts / 86400, "with failures", "parts %d * sum of the stages %.4g h / 24",

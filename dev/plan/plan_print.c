@@ -167,19 +167,14 @@ void plan_print_params(const Run *run, FILE *out)
 
 void plan_report_params(const Run *run, FILE *out)
 {
-    static const char *const columns[] = {"name", "rows", "columns", "elements", "decay", "unit", "offset", NULL};
     const Model *m = run->model;
     Report *r = report_begin(out, true, false);
-    report_table(r, "tensors", columns);
+    report_table(r, "tensors", "name|rows|columns|elements|decay|unit|offset");
     for (int i = 0; i < m->params.n_rows; i++) {
         const Param *row = &m->params.row[i];
-        report_word(r, row->name);
-        report_cell(r, (double)row->dim[0], "%.0f");
-        report_cell(r, row->ndim == 2 ? (double)row->dim[1] : 1, "%.0f");
-        report_cell(r, (double)row->n_elems, "%.0f");
-        report_cell(r, row->decay, "%.0f");
-        report_cell(r, row->unit, "%.0f");
-        report_cell(r, (double)row->offset, "%.0f");
+        report_row(r, "%s|%.0f|%.0f|%.0f|%.0f|%.0f|%.0f", row->name, (double)row->dim[0],
+                   row->ndim == 2 ? (double)row->dim[1] : 1, (double)row->n_elems, (double)row->decay,
+                   (double)row->unit, (double)row->offset);
     }
     report_section(r, "totals");
     report_value(r, "parameters", (double)m->params.n_elems, "", NULL);

@@ -46,51 +46,36 @@ static void show_job(Report *r, const PlanJob *job)
 
 static void show_moves(Report *r, const PlanJob *job)
 {
-    static const char *const columns[] = {"group", "kind", "what", "link", "bytes a rank", "bytes, all ranks",
-                                          "ms a step", NULL};
     PlanHost h = plan_traffic_host(job);
     const struct { const char *what; const PlanMove *move; bool in; } row[] = {
         {"activations", &h.acts[0], false}, {"activations", &h.acts[1], true}, {"update", &h.update[0], false},
         {"update", &h.update[1], true}, {"gathers of weights", &h.gathers, true}};
     if (!job->layout.offload && !job->layout.offload_acts) return;
-    report_table(r, "host", columns);
+    report_table(r, "host", "group|kind|what|link|bytes a rank|bytes, all ranks|ms a step");
     for (int i = 0; i < (int)(sizeof row / sizeof *row); i++) {
         if (!row[i].move->all) continue;
-        report_word(r, "host");
-        report_word(r, row[i].in ? "in" : "out");
-        report_word(r, row[i].what);
-        report_word(r, job->machine.host.name);
-        report_cell(r, row[i].move->rank, "%.0f");
-        report_cell(r, (double)row[i].move->all, "%.0f");
-        report_cell(r, 1e3 * row[i].move->rank / h.bandwidth, "%.4g");
+        report_row(r, "%s|%s|%s|%s|%.0f|%.0f|%.4g", "host", row[i].in ? "in" : "out", row[i].what,
+                   job->machine.host.name, row[i].move->rank, (double)row[i].move->all,
+                   1e3 * row[i].move->rank / h.bandwidth);
     }
 }
 
 static void show_traffic(const PlanOptions *o, FILE *out)
 {
-    static const char *const columns[] = {"group", "kind", "ranks", "on a node", "link", "calls a rank", "bytes a call",
-                                          "bytes, all ranks", "ms a step", "way", "formula, all ranks", NULL};
     const PlanJob *job = &o->job;
     plan_layout_must(job, false);
     PlanTraffic t = plan_traffic(job);
     PlanTime time = plan_time(job, true);
     Report *r = report_begin(out, o->json, o->explain);
     show_job(r, job);
-    report_table(r, "flows", columns);
+    report_table(r, "flows", "group|kind|ranks|on a node|link|calls a rank|bytes a call|bytes, all ranks|ms a step|"
+                 "way|formula, all ranks");
     for (int i = 0; i < t.n; i++) {
         const PlanFlow *f = &t.flow[i];
         bool near = f->where.inside == f->where.size;
-        report_word(r, f->group);
-        report_word(r, comm_kind_name(f->kind));
-        report_cell(r, f->where.size, "%.0f");
-        report_cell(r, f->where.inside, "%.0f");
-        report_word(r, near ? f->where.in.name : f->where.out.name);
-        report_cell(r, f->calls, "%.6g");
-        report_cell(r, f->payload, "%.0f");
-        report_cell(r, (double)f->all, "%.0f");
-        report_cell(r, 1e3 * f->seconds, "%.4g");
-        report_word(r, f->algorithm);
-        report_word(r, f->formula);
+        report_row(r, "%s|%s|%.0f|%.0f|%s|%.6g|%.0f|%.0f|%.4g|%s|%s", f->group, comm_kind_name(f->kind),
+                   (double)f->where.size, (double)f->where.inside, near ? f->where.in.name : f->where.out.name,
+                   f->calls, f->payload, (double)f->all, 1e3 * f->seconds, f->algorithm, f->formula);
     }
     show_moves(r, job);
     report_section(r, "what hides");
@@ -117,17 +102,13 @@ static void show_traffic(const PlanOptions *o, FILE *out)
 
 static void show_roofline(Report *r, const char *key, const Roofline *roof, const Machine *m)
 {
-    static const char *const columns[] = {"operation", "GFLOP forward", "MB forward", "ms forward", "ms backward",
-                                          "ms weights", "of the peak", NULL};
-    report_table(r, key, columns);
+    report_table(r, key, "operation|GFLOP forward|MB forward|ms forward|ms backward|ms weights|of the peak");
     for (int i = 0; i < roof->n; i++) {
         const RooflineOp *op = &roof->op[i];
         double flops = op->flops[0] + op->flops[1] + op->flops[2], s = op->seconds[0] + op->seconds[1] + op->seconds[2];
-        report_word(r, op->name);
-        report_cell(r, op->flops[ROOFLINE_F] / 1e9, "%.4g");
-        report_cell(r, op->bytes[ROOFLINE_F] / 1e6, "%.4g");
-        for (int way = 0; way < ROOFLINE_WAYS; way++) report_cell(r, 1e3 * op->seconds[way], "%.4g");
-        report_cell(r, 100 * flops / s / m->peak, "%.1f%%");
+        report_row(r, "%s|%.4g|%.4g|%.4g|%.4g|%.4g|%.1f%%", op->name, op->flops[ROOFLINE_F] / 1e9,
+                   op->bytes[ROOFLINE_F] / 1e6, 1e3 * op->seconds[0], 1e3 * op->seconds[1], 1e3 * op->seconds[2],
+                   100 * flops / s / m->peak);
     }
 }
 
@@ -257,27 +238,22 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
 
 static void show_refused(Report *r, const LayoutSearch *s)
 {
-    static const char *const columns[] = {"layouts", "why", NULL};
-    report_table(r, "tried", columns);
+    report_table(r, "tried", "layouts|why");
     for (int i = 0; i < PLAN_LAYOUT_REASONS; i++) {
         if (!s->refused[i]) continue;
-        report_cell(r, (double)s->refused[i], "%.0f");
-        report_word(r, plan_layout_reason((PlanLayoutReason)i));
+        report_row(r, "%.0f|%s", (double)s->refused[i], plan_layout_reason((PlanLayoutReason)i));
     }
 }
 
 static void show_best(Report *r, const LayoutSearch *s)
 {
-    static const char *const columns[] = {"step, s", "MFU", "GB", "layout", NULL};
-    report_table(r, "best", columns);
+    report_table(r, "best", "step, s|MFU|GB|layout");
     for (int i = 0; i < s->n; i++) {
         char text[160];
         PlanTime t = plan_time(&s->best[i].job, true);
         plan_layout_text(&s->best[i].job, text, sizeof text);
-        report_cell(r, s->best[i].seconds, "%.4g");
-        report_cell(r, 100 * t.mfu, "%.1f%%");
-        report_cell(r, plan_layout_bytes(&s->best[i].job).total / 1e9, "%.1f");
-        report_word(r, text);
+        report_row(r, "%.4g|%.1f%%|%.1f|%s", s->best[i].seconds, 100 * t.mfu,
+                   plan_layout_bytes(&s->best[i].job).total / 1e9, text);
     }
 }
 
@@ -322,23 +298,14 @@ static void show_layout(PlanOptions *o, FILE *out)
 static void show_point(Report *r, const char *rule, ScalingPoint p, const PlanOptions *o)
 {
     double hours = p.C / (o->mfu * o->job.machine.peak) / 3600;
-    report_word(r, rule);
-    report_cell(r, p.N, "%.4g");
-    report_cell(r, p.D, "%.4g");
-    report_cell(r, p.D / p.N, "%.3g");
-    report_cell(r, p.loss, "%.4f");
-    report_cell(r, p.C, "%.3g");
-    report_cell(r, hours, "%.4g");
-    report_cell(r, hours * o->price, "%.4g");
+    report_row(r, "%s|%.4g|%.4g|%.3g|%.4f|%.3g|%.4g|%.4g", rule, p.N, p.D, p.D / p.N, p.loss, p.C, hours,
+               hours * o->price);
 }
 
 static void show_budget(Report *r, const PlanOptions *o, double C)
 {
-    char hours[48];
-    const char *const columns[] = {"rule", "parameters", "tokens", "tokens a parameter", "loss", "FLOPs", hours,
-                                   "dollars", NULL};
-    snprintf(hours, sizeof hours, "accelerator hours at %.3g%% MFU", 100 * o->mfu);
-    report_table(r, "budget", columns);
+    report_table(r, "budget", "rule|parameters|tokens|tokens a parameter|loss|FLOPs|accelerator hours at %.3g%% MFU|"
+                 "dollars", 100 * o->mfu);
     show_point(r, "20 tokens a parameter", scaling_laws_twenty(C), o);
     show_point(r, "0.1174 C^0.4999", scaling_laws_power(C), o);
     for (int i = 0; i < SCALING_LAWS_KAPLAN; i++)
@@ -430,11 +397,9 @@ static void show_approach(bool json, FILE *out)
                {"7 to 70B", "TP and FSDP", "llama2-70b", "A100-80", {16, 128}},
                {"70 to 400B", "3D", "gpt3-175b", "H100", {256, 2048}},
                {"above 400B", "3D and experts", "llama3-405b", "H100", {2048, 0}}};
-    static const char *const columns[] = {"parameters", "the guide", "accelerators", "model", "hold its state",
-                                          "fastest layout", "GB", "MFU", NULL};
     static PlanOptions o; // large
     Report *r = report_begin(out, json, false);
-    report_table(r, "approach", columns);
+    report_table(r, "approach", "parameters|the guide|accelerators|model|hold its state|fastest layout|GB|MFU");
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         for (int end = 0; end < 2 && row[i].gpus[end]; end++) {
             char gpus[12], text[160], copy[7][20], *argv[7];
@@ -443,16 +408,15 @@ static void show_approach(bool json, FILE *out)
             for (int k = 0; k < 7; k++) snprintf(argv[k] = copy[k], sizeof copy[k], "%s", words[k]);
             plan_options_read(&o, 7, argv, true);
             LayoutSearch s = layout_search(&o.job, o.is_free);
-            report_word(r, row[i].size), report_word(r, row[i].words);
-            snprintf(text, sizeof text, "%s %s", gpus, row[i].gpu);
-            report_word(r, text), report_word(r, row[i].model);
-            PlanJob whole = o.job;
+            char on[40];
+            snprintf(on, sizeof on, "%s %s", gpus, row[i].gpu);
+            PlanJob whole = o.job, *best = &s.best[0].job;
             whole.layout = plan_layout_default();
-            report_cell(r, ceil(18.0 * (double)plan_layout_params(&whole, 0) / o.job.machine.memory), "%.0f");
-            if (s.n) plan_layout_text(&s.best[0].job, text, sizeof text);
-            report_word(r, s.n ? text : "none fits");
-            report_cell(r, s.n ? plan_layout_bytes(&s.best[0].job).total / 1e9 : NAN, "%.1f");
-            report_cell(r, s.n ? 100 * plan_time(&s.best[0].job, true).mfu : NAN, "%.1f%%");
+            double least = ceil(18.0 * (double)plan_layout_params(&whole, 0) / o.job.machine.memory);
+            if (s.n) plan_layout_text(best, text, sizeof text);
+            report_row(r, "%s|%s|%s|%s|%.0f|%s|%.1f|%.1f%%", row[i].size, row[i].words, on, row[i].model, least,
+                       s.n ? text : "none fits", s.n ? plan_layout_bytes(best).total / 1e9 : NAN,
+                       s.n ? 100 * plan_time(best, true).mfu : NAN);
         }
     }
     report_end(r);
@@ -548,15 +512,13 @@ static void explain_cluster(Report *r, const PlanOptions *o, const PlanCluster *
 // The same model and batch on 1, 8, 64, ... up to the given number of accelerators.
 static void show_cluster(PlanOptions *o, FILE *out)
 {
-    static const char *const columns[] = {"accelerators", "layout", "step, s", "MFU", "with stragglers, s",
-                                          "failure every, h", "checkpoint every, s", "failures", "goodput, played",
-                                          "by formula", "days", "dollars", NULL};
     int most = o->job.layout.gpus;
     double one = o->mean * most; // seconds between failures of one accelerator
     PlanCluster last = {0};
     PlanClusterResult last_played = {0};
     Report *r = report_begin(out, o->json, o->explain);
-    report_table(r, "cluster", columns);
+    report_table(r, "cluster", "accelerators|layout|step, s|MFU|with stragglers, s|failure every, h|"
+                 "checkpoint every, s|failures|goodput, played|by formula|days|dollars");
     for (int gpus = 1; gpus <= most; gpus = gpus * 8 > most && gpus < most ? most : gpus * 8) {
         PlanJob job = o->job;
         job.layout.gpus = gpus;
@@ -573,18 +535,10 @@ static void show_cluster(PlanOptions *o, FILE *out)
         last = c, last_played = played;
         double days = o->tokens / t.tokens_second / 86400 / played.goodput;
         plan_layout_text(&s.best[0].job, text, sizeof text);
-        report_cell(r, gpus, "%.0f");
-        report_word(r, text);
-        report_cell(r, t.step, "%.4g");
-        report_cell(r, 100 * t.mfu, "%.1f%%");
-        report_cell(r, played.step, "%.4g");
-        report_cell(r, c.mean / 3600, "%.4g");
-        report_cell(r, c.interval, "%.0f");
-        report_cell(r, (double)played.failures, "%.0f");
-        report_cell(r, 100 * played.goodput, "%.1f%%");
-        report_cell(r, 100 * plan_time_goodput(c.interval, c.save, c.restart, c.mean) * t.step / played.step, "%.1f%%");
-        report_cell(r, o->tokens > 0 ? days : NAN, "%.4g");
-        report_cell(r, o->tokens > 0 ? days * 24 * gpus * o->price : NAN, "%.4g");
+        report_row(r, "%.0f|%s|%.4g|%.1f%%|%.4g|%.4g|%.0f|%.0f|%.1f%%|%.1f%%|%.4g|%.4g", (double)gpus, text, t.step,
+                   100 * t.mfu, played.step, c.mean / 3600, c.interval, (double)played.failures, 100 * played.goodput,
+                   100 * plan_time_goodput(c.interval, c.save, c.restart, c.mean) * t.step / played.step,
+                   o->tokens > 0 ? days : NAN, o->tokens > 0 ? days * 24 * gpus * o->price : NAN);
     }
     if (o->explain && last.gpus) explain_cluster(r, o, &last, &last_played);
     report_section(r, "assumed");

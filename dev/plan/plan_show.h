@@ -20,10 +20,10 @@ void report_section(Report *r, const char *key);
 void report_value(Report *r, const char *key, double value, const char *unit, const char *formula, ...)
     __attribute__((format(printf, 5, 6)));
 void report_text(Report *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
-// A table: its columns (NULL ends them), then for each row a cell for each column; in JSON an array of objects.
-void report_table(Report *r, const char *key, const char *const *columns);
-void report_cell(Report *r, double value, const char *format);
-void report_word(Report *r, const char *text);
+// A table: its columns, then rows with a format for each, "%s" of a word or one of a double, with | between them. In
+// JSON an array of objects.
+void report_table(Report *r, const char *key, const char *columns, ...) __attribute__((format(printf, 3, 4)));
+void report_row(Report *r, const char *formats, ...) __attribute__((format(printf, 2, 3)));
 // Writes what is left (JSON all at once) and frees; dies when that fails.
 void report_end(Report *r);
 

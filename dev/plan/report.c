@@ -18,14 +18,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELL = 200 };
+enum { CELL = 60, COLUMNS = 20 };
 
 struct Report {
     FILE *out;
     bool json, explain, any;
-    json_t *root, *section, *table, *row;
-    const char *const *column;
-    int cell; // the next one's column
+    json_t *root, *section, *table;
+    char columns[400]; // of the table, as one text, which column points into
+    const char *column[COLUMNS];
+    int n_columns;
 };
 
 static json_t *must(json_t *value)
@@ -57,9 +58,8 @@ Report *report_begin(FILE *out, bool json, bool explain)
 
 void report_section(Report *r, const char *key)
 {
-    check(!r->cell);
     if (!r->json) fprintf(r->out, "%s%s\n", r->any ? "\n" : "", key);
-    r->any = true, r->table = NULL;
+    r->any = true;
     r->section = must(json_object());
     set(r->root, key, r->section);
 }
@@ -108,52 +108,54 @@ void report_text(Report *r, const char *key, const char *format, ...)
 
 // ---- tables: markdown, which reads well enough in a terminal
 
-void report_table(Report *r, const char *key, const char *const *columns)
+void report_table(Report *r, const char *key, const char *columns, ...)
 {
-    check(!r->cell && !json_object_get(r->section, key));
-    r->table = must(json_array()), r->column = columns, r->cell = 0;
+    va_list args;
+    va_start(args, columns);
+    vsnprintf(r->columns, sizeof r->columns, columns, args);
+    va_end(args);
+    check(!json_object_get(r->section, key));
+    r->table = must(json_array()), r->n_columns = 0;
     set(r->section, key, r->table);
+    for (char *rest = r->columns; rest && r->n_columns < COLUMNS;) r->column[r->n_columns++] = strsep(&rest, "|");
     if (r->json) return;
     fputs(r->any ? "\n|" : "|", r->out);
-    for (int i = 0; columns[i]; i++) fprintf(r->out, " %s |", columns[i]);
+    for (int i = 0; i < r->n_columns; i++) fprintf(r->out, " %s |", r->column[i]);
     fputs("\n|", r->out);
-    for (int i = 0; columns[i]; i++) fputs("---|", r->out);
+    for (int i = 0; i < r->n_columns; i++) fputs("---|", r->out);
     fputc('\n', r->out);
     r->any = true;
 }
 
-static void cell(Report *r, json_t *value, const char *text)
+void report_row(Report *r, const char *formats, ...)
 {
-    check(r->table);
-    if (r->cell == 0) {
-        r->row = must(json_object());
-        if (json_array_append_new(r->table, r->row)) die("report: no memory");
-    }
-    set(r->row, r->column[r->cell], value);
-    if (!r->json) fprintf(r->out, "%s %s |", r->cell ? "" : "|", text);
-    if (r->column[++r->cell]) return;
-    r->cell = 0;
-    if (!r->json) fputc('\n', r->out);
-}
-
-void report_cell(Report *r, double value, const char *format)
-{
-    char text[CELL];
+    char list[300], *rest = list;
+    int i = 0;
+    json_t *row = must(json_object());
+    va_list args;
+    if (json_array_append_new(r->table, row)) die("report: no memory");
+    snprintf(list, sizeof list, "%s", formats);
+    va_start(args, formats);
+    if (!r->json) fputc('|', r->out);
+    for (; rest; i++) {
+        const char *format = strsep(&rest, "|"), *word = strchr(format, 's') ? va_arg(args, const char *) : NULL;
+        double value = word ? NAN : va_arg(args, double);
+        char text[CELL];
+        check(i < r->n_columns);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(text, sizeof text, format, value);
+        if (!word) snprintf(text, sizeof text, format, value);
 #pragma GCC diagnostic pop
-    cell(r, json_of(value), isfinite(value) ? text : "-");
-}
-
-void report_word(Report *r, const char *text)
-{
-    cell(r, json_string(text), text);
+        set(row, r->column[i], word ? json_string(word) : json_of(value));
+        if (!r->json) fprintf(r->out, " %s |", word ? word : isfinite(value) ? text : "-");
+    }
+    va_end(args);
+    check(i == r->n_columns);
+    if (!r->json) fputc('\n', r->out);
 }
 
 void report_end(Report *r)
 {
-    check(!r->cell);
     if (r->json) {
         char *text = json_dumps(r->root, JSON_INDENT(2));
         if (!text) die("report: no memory for the JSON");
