@@ -69,49 +69,45 @@ const char *const plan_options_help =
 
 typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
-typedef struct {
-    int gpus, tp, pp, cp, dp, ep, vpp, zero, shard, micro, batch, seed, sp, no_sp, json, explain;
-    double tokens, save, restart, interval, mtbf, flops, params, served, loss, mfu, jitter, days;
-    const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *links, *write;
-    int hosts, cores, parts, bands; // of plan prepare, with the next line
-    double io, ram, unit;
-    const char *log;
-    double bytes, minutes, peak; // of plan for
-} Given;
-
 // The plans that take options, as bits; an option has those that it has an effect on.
 enum { TIME = 1, TRAFFIC = 2, LAYOUT = 4, CLUSTER = 8, SCALING = 16, APPROACH = 32, PREPARE = 64, FOR = 128 };
 enum { RUN = TIME | LAYOUT | CLUSTER, JOB = RUN | TRAFFIC, MONEY = RUN | SCALING, ANY = JOB | SCALING };
 static const char *const plan_name[] = {"time", "traffic", "layout", "cluster", "scaling", "approach",
                                         "prepare", "for"};
 
-#define ROW(plans, kind, member, least) {#member, kind, offsetof(Given, member), least, plans}
+// An option's place in PlanOptions, with what stands there when it is not given; the number that is given is multiplied.
+enum { NOT_GIVEN = -1 };
+#define ROW(plans, kind, name, member, least, otherwise, times)                                                        \
+    {name, kind, offsetof(PlanOptions, member), least, otherwise, times, plans}
+#define CUT(member, least) ROW(JOB, SIZE, #member, given.member, least, NOT_GIVEN, 1)
+#define TEXT(plans, member) ROW(plans, WORD, #member, given.member, 0, 0, 1)
+#define NUM(plans, kind, member, least, otherwise) ROW(plans, kind, #member, member, least, otherwise, 1)
+#define PREP(kind, member, least, otherwise, times)                                                                    \
+    ROW(PREPARE, kind, #member, prepare.member, least, otherwise, times)
 static const struct {
     const char *name;
     Kind kind;
     size_t at;
-    double least;
+    double least, otherwise, times;
     int plans;
 } option[] = {
-    ROW(JOB, SIZE, gpus, 1), ROW(JOB, SIZE, tp, 1), ROW(JOB, SIZE, pp, 1), ROW(JOB, SIZE, cp, 1), ROW(JOB, SIZE, dp, 1),
-    ROW(JOB, SIZE, ep, 1), ROW(JOB, SIZE, vpp, 1), ROW(JOB, SIZE, zero, 0), ROW(JOB, SIZE, shard, 0),
-    ROW(JOB, SIZE, micro, 1),
-    ROW(JOB, SIZE, batch, 1), ROW(JOB, FLAG, sp, 0), {"no-sp", FLAG, offsetof(Given, no_sp), 0, JOB},
-    ROW(JOB, WORD, schedule, 0), ROW(JOB, WORD, recompute, 0), ROW(JOB, WORD, attention, 0), ROW(JOB, WORD, overlap, 0),
-    ROW(JOB, WORD, link, 0), ROW(JOB, WORD, links, 0), ROW(ANY, WORD, gpu, 0), ROW(MONEY | PREPARE, WORD, price, 0),
-    ROW(MONEY | PREPARE, NUMBER, tokens, 1),
-    ROW(ANY | PREPARE, FLAG, explain, 0), ROW(ANY | APPROACH | PREPARE, FLAG, json, 0), ROW(RUN, NUMBER, save, 0),
-    ROW(RUN | PREPARE, NUMBER, restart, 0), ROW(RUN | PREPARE, NUMBER, mtbf, 1e-6),
-    ROW(TIME | CLUSTER, NUMBER, interval, 1e-3), ROW(LAYOUT, WORD, write, 0),
-    ROW(CLUSTER, NUMBER, jitter, 0), ROW(CLUSTER, NUMBER, days, 1e-3), ROW(CLUSTER, SIZE, seed, 0),
-    ROW(SCALING, NUMBER, flops, 1), ROW(SCALING, NUMBER, params, 1), ROW(SCALING, NUMBER, mfu, 1e-3),
-    ROW(SCALING, NUMBER, served, 0), ROW(SCALING, NUMBER, loss, 0),
-    ROW(PREPARE, WORD, log, 0), ROW(PREPARE, SIZE, hosts, 1), ROW(PREPARE, SIZE, cores, 1),
-    ROW(PREPARE, SIZE, parts, 1), ROW(PREPARE, SIZE, bands, 1), ROW(PREPARE, NUMBER, io, 1e-3), ROW(PREPARE, NUMBER, ram, 1e-3),
-    ROW(PREPARE, NUMBER, unit, 0.01),
-    ROW(FOR, NUMBER, bytes, 1), ROW(FOR, NUMBER, minutes, 0.01), ROW(FOR, NUMBER, peak, 0)};
+    CUT(gpus, 1), CUT(tp, 1), CUT(pp, 1), CUT(cp, 1), CUT(dp, 1), CUT(ep, 1), CUT(vpp, 1), CUT(zero, 0), CUT(shard, 0),
+    CUT(micro, 1), CUT(batch, 1), ROW(JOB, FLAG, "sp", given.sp, 0, 0, 1),
+    ROW(JOB, FLAG, "no-sp", given.no_sp, 0, 0, 1), TEXT(JOB, schedule), TEXT(JOB, recompute), TEXT(JOB, attention),
+    TEXT(JOB, overlap), TEXT(JOB, link), TEXT(JOB, links), TEXT(ANY, gpu), TEXT(MONEY | PREPARE, price),
+    NUM(MONEY | PREPARE, NUMBER, tokens, 1, 0), NUM(ANY | PREPARE, FLAG, explain, 0, 0),
+    NUM(ANY | APPROACH | PREPARE, FLAG, json, 0, 0), NUM(RUN, NUMBER, save, 0, 30),
+    NUM(RUN | PREPARE, NUMBER, restart, 0, 600), ROW(RUN | PREPARE, NUMBER, "mtbf", mean, 1e-6, 0, 3600),
+    NUM(TIME | CLUSTER, NUMBER, interval, 1e-3, 0), ROW(LAYOUT, WORD, "write", write, 0, 0, 1),
+    NUM(CLUSTER, NUMBER, jitter, 0, 0.005), NUM(CLUSTER, NUMBER, days, 1e-3, 30), NUM(CLUSTER, SIZE, seed, 0, 1),
+    ROW(SCALING, NUMBER, "flops", budget, 1, 0, 1), NUM(SCALING, NUMBER, params, 1, 0),
+    NUM(SCALING, NUMBER, mfu, 1e-3, 0.4), NUM(SCALING, NUMBER, served, 0, 0), NUM(SCALING, NUMBER, loss, 0, 0),
+    PREP(WORD, log, 0, 0, 1), PREP(SIZE, hosts, 1, 1000, 1), PREP(SIZE, cores, 1, 64, 1), PREP(SIZE, parts, 1, 1, 1),
+    PREP(SIZE, bands, 1, 0, 1), PREP(NUMBER, io, 1e-3, 1.25, 1e9), PREP(NUMBER, ram, 1e-3, 256, 1e9),
+    PREP(NUMBER, unit, 0.01, 128, 1048576), ROW(FOR, NUMBER, "bytes", model.bytes, 1, 0, 1),
+    ROW(FOR, NUMBER, "minutes", model.minutes, 0.01, 0, 1), ROW(FOR, NUMBER, "peak", model.peak, 0, 0, 1e9)};
 #undef ROW
-enum { OPTIONS = sizeof option / sizeof *option, NOT_GIVEN = -1 };
+enum { OPTIONS = sizeof option / sizeof *option };
 
 // ---- the table against the command line
 
@@ -126,26 +122,28 @@ static double number(const char *name, const char *text, double least, bool whol
     return value;
 }
 
-static void set(Given *g, int i, const char *text)
+static void set(PlanOptions *o, int i, const char *text)
 {
-    char *place = (char *)g + option[i].at;
-    if (option[i].kind == FLAG) *(int *)place = 1;
+    char *place = (char *)o + option[i].at;
+    if (option[i].kind == FLAG) *(bool *)place = true;
     if (option[i].kind == SIZE) *(int *)place = (int)number(option[i].name, text, option[i].least, true);
-    if (option[i].kind == NUMBER) *(double *)place = number(option[i].name, text, option[i].least, false);
+    if (option[i].kind == NUMBER)
+        *(double *)place = option[i].times * number(option[i].name, text, option[i].least, false);
     if (option[i].kind == WORD) *(const char **)place = text;
 }
 
-static void none_given(Given *g)
+static void none_given(PlanOptions *o)
 {
-    *g = (Given){.gpus = NOT_GIVEN};
+    *o = (PlanOptions){.job.layout = plan_layout_default()};
     for (int i = 0; i < OPTIONS; i++) {
-        if (option[i].kind == SIZE) *(int *)((char *)g + option[i].at) = NOT_GIVEN;
-        if (option[i].kind == NUMBER) *(double *)((char *)g + option[i].at) = NOT_GIVEN;
+        char *place = (char *)o + option[i].at;
+        if (option[i].kind == SIZE) *(int *)place = (int)option[i].otherwise;
+        if (option[i].kind == NUMBER) *(double *)place = option[i].times * option[i].otherwise;
     }
 }
 
 // "--tp", "8" and "--tp=8". Returns how many of argv it took; 0: not an option of ours.
-static int take(Given *g, const char *plan, char **argv, int left)
+static int take(PlanOptions *o, const char *plan, char **argv, int left)
 {
     const char *word = argv[0] + 2, *equals = strchr(word, '=');
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
@@ -156,11 +154,11 @@ static int take(Given *g, const char *plan, char **argv, int left)
                 die("--%s: has no effect on plan %s (plan --help says which options it has)", option[i].name, plan);
         if (option[i].kind == FLAG && equals) die("%s: takes no value", argv[0]);
         if (option[i].kind == FLAG || equals) {
-            set(g, i, equals ? equals + 1 : "");
+            set(o, i, equals ? equals + 1 : "");
             return 1;
         }
         if (left < 2) die("%s: no value (write --%s VALUE)", argv[0], option[i].name);
-        set(g, i, argv[1]);
+        set(o, i, argv[1]);
         return 2;
     }
     return 0;
@@ -209,9 +207,10 @@ static int or_one(int given)
 
 // Takes from the configuration what the command line leaves open of the layout. The keys are then unset, because the
 // configuration is resolved for one rank, and the layout is checked here.
-static void take_layout(PlanOptions *o, Given *g)
+static void take_layout(PlanOptions *o)
 {
     Config *cfg = &o->cfg;
+    PlanGiven *g = &o->given;
     static const char *const groups[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.schedule",
                                          "parallel.ep", "parallel.shard"};
     int n_keys;
@@ -221,7 +220,7 @@ static void take_layout(PlanOptions *o, Given *g)
         die("parallel.table, parallel.layers: not planned for time (plan memory --ranks N takes them)");
     if (g->tp == NOT_GIVEN && cfg->parallel.tp > 1) {
         g->tp = (int)cfg->parallel.tp;
-        if (!cfg->parallel.sp && !g->sp) g->no_sp = 1;
+        if (!cfg->parallel.sp && !g->sp) g->no_sp = true;
     }
     if (g->cp == NOT_GIVEN && cfg->parallel.cp > 1) g->cp = (int)cfg->parallel.cp;
     if (g->ep == NOT_GIVEN && cfg->parallel.ep > 1) g->ep = (int)cfg->parallel.ep;
@@ -244,8 +243,9 @@ static void take_layout(PlanOptions *o, Given *g)
     }
 }
 
-static void set_groups(PlanOptions *o, const Given *g)
+static void set_groups(PlanOptions *o)
 {
+    const PlanGiven *g = &o->given;
     PlanLayout *l = &o->job.layout;
     l->tp = or_one(g->tp), l->pp = or_one(g->pp), l->cp = or_one(g->cp), l->ep = or_one(g->ep);
     long model = (long)l->tp * l->pp * l->cp;
@@ -265,8 +265,9 @@ static void set_groups(PlanOptions *o, const Given *g)
     if (two && g->vpp == NOT_GIVEN) l->chunks = 2; // what the schedule needs
 }
 
-static void make_job(PlanOptions *o, const Given *g)
+static void make_job(PlanOptions *o)
 {
+    const PlanGiven *g = &o->given;
     PlanJob *job = &o->job;
     PlanLayout *l = &job->layout;
     Config *cfg = &o->cfg;
@@ -305,11 +306,12 @@ static void make_job(PlanOptions *o, const Given *g)
     o->is_free.vees = o->is_free.chunks;
     double tokens = g->batch == NOT_GIVEN ? plan_tokens(cfg, cfg->run.steps)
                                           : (double)cfg->run.steps * (double)job->batch * (double)job->T;
-    o->tokens = g->tokens > 0 ? g->tokens : tokens;
+    if (!(o->tokens > 0)) o->tokens = tokens;
 }
 
-static void set_machine(PlanOptions *o, const Given *g)
+static void set_machine(PlanOptions *o)
 {
+    const PlanGiven *g = &o->given;
     PlanJob *job = &o->job;
     job->machine = machines_find(g->gpu ? g->gpu : "H100");
     bool cpu = !strcmp(job->machine.name, "cpu");
@@ -323,41 +325,26 @@ static void set_machine(PlanOptions *o, const Given *g)
     if (!(o->price >= 0 && isfinite(o->price))) die("--price: %s (dollars an hour, 0 or more, or a cloud)", g->price);
 }
 
-static double or_else(double given, double otherwise)
+static void check_prepare(PlanOptions *o)
 {
-    return given == NOT_GIVEN ? otherwise : given;
-}
-
-static int given_or(int given, int otherwise)
-{
-    return given == NOT_GIVEN ? otherwise : given;
-}
-
-static void set_prepare(PlanOptions *o, const Given *g)
-{
+    const char *price = o->given.price;
     char *end = NULL;
-    if (!g->log) die("plan prepare: no --log FILE (what mpiexec -n 2 build/prepare RECIPE.toml printed, 2>&1)");
-    if (g->tokens == NOT_GIVEN) die("plan prepare: no --tokens N (of the whole corpus; 15e12 for a LLaMA-3)");
-    if (g->price && (strtod(g->price, &end) < 0 || end == g->price || *end))
-        die("--price: %s (dollars an hour of a host)", g->price);
-    o->prepare = (PlanPrepare){.log = g->log, .tokens = g->tokens, .hosts = given_or(g->hosts, 1000),
-        .cores = given_or(g->cores, 64), .parts = given_or(g->parts, 1), .bands = given_or(g->bands, 0),
-        .io = 1e9 * or_else(g->io, 1.25), .ram = 1e9 * or_else(g->ram, 256), .unit = 1048576 * or_else(g->unit, 128),
-        .restart = or_else(g->restart, 600), .mean = 3600 * or_else(g->mtbf, 0),
-        .price = g->price ? strtod(g->price, NULL) : 0};
+    if (!o->prepare.log) die("plan prepare: no --log FILE (what mpiexec -n 2 build/prepare RECIPE.toml printed, 2>&1)");
+    if (!(o->tokens > 0)) die("plan prepare: no --tokens N (of the whole corpus; 15e12 for a LLaMA-3)");
+    if (price && ((o->prepare.price = strtod(price, &end)) < 0 || end == price || *end))
+        die("--price: %s (dollars an hour of a host)", price);
+    o->prepare.tokens = o->tokens, o->prepare.restart = o->restart, o->prepare.mean = o->mean;
 }
 
 void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
 {
-    Given g;
     enum { MOST = 100 };
     char *for_config[MOST] = {argv[0]};
     int n = 1;
-    none_given(&g);
-    *o = (PlanOptions){.job.layout = plan_layout_default()};
+    none_given(o);
     for (int i = 2; i < argc;) {
         bool is_key = strchr(argv[i], '.') && (!strchr(argv[i], '=') || strchr(argv[i], '.') < strchr(argv[i], '='));
-        int taken = !strncmp(argv[i], "--", 2) && !is_key ? take(&g, argv[1], argv + i, argc - i) : 0;
+        int taken = !strncmp(argv[i], "--", 2) && !is_key ? take(o, argv[1], argv + i, argc - i) : 0;
         if (!taken && !strncmp(argv[i], "--", 2) && !is_key) unknown(argv[i]);
         if (!taken) {
             if (n == MOST) die("%s: more than %d settings", argv[i], MOST - 1);
@@ -368,36 +355,21 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     }
     if (needs_config && !o->config) die("plan %s: no configuration (write a file or a preset, as llama3-8b)", argv[1]);
     if (!needs_config && n > 1) die("%s: plan %s takes no configuration and no keys", for_config[1], argv[1]);
-    o->write = g.write;
-    if (!strcmp(argv[1], "for")) {
-        if (g.bytes == NOT_GIVEN || g.minutes == NOT_GIVEN)
-            die("plan for: give --bytes N (of the text) and --minutes M");
-        o->model = (PlanFor){.bytes = g.bytes, .minutes = g.minutes, .peak = 1e9 * or_else(g.peak, 0)};
-        return;
-    }
-    if (!strcmp(argv[1], "prepare")) {
-        set_prepare(o, &g);
-        o->json = g.json, o->explain = g.explain;
-        return;
-    }
-    set_machine(o, &g);
+    if (!strcmp(argv[1], "for") && !(o->model.bytes > 0 && o->model.minutes > 0))
+        die("plan for: give --bytes N (of the text) and --minutes M");
+    if (!strcmp(argv[1], "prepare")) check_prepare(o);
+    if (!strcmp(argv[1], "for") || !strcmp(argv[1], "prepare")) return;
+    set_machine(o);
     config_defaults(&o->cfg);
     if (o->config) {
         config_parse(&o->cfg, n, for_config);
-        take_layout(o, &g);
+        take_layout(o);
         config_resolve(&o->cfg);
     }
-    set_groups(o, &g);
-    if (needs_config) make_job(o, &g);
-    else o->tokens = or_else(g.tokens, 0);
-    o->json = g.json, o->explain = g.explain;
-    o->save = or_else(g.save, 30), o->restart = or_else(g.restart, 600);
-    o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);
-    o->interval = or_else(g.interval, 0);
-    o->budget = or_else(g.flops, 0), o->params = or_else(g.params, 0), o->served = or_else(g.served, 0);
-    o->loss = or_else(g.loss, 0), o->mfu = or_else(g.mfu, 0.4);
-    o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);
-    o->seed = g.seed == NOT_GIVEN ? 1 : (uint64_t)g.seed;
+    set_groups(o);
+    if (needs_config) make_job(o);
+    int gpus = o->job.layout.gpus;
+    o->mean = o->mean > 0 ? o->mean / gpus : plan_time_between_failures(gpus);
     if (o->mfu > 1) die("--mfu: %g (a part of the peak, at most 1)", o->mfu);
     if (o->days > 36525) die("--days: %g (at most 36525, a hundred years: each is played)", o->days);
 }

@@ -528,7 +528,7 @@ static void show_cluster(PlanOptions *o, FILE *out)
         PlanTime t = plan_time(&s.best[0].job, true);
         PlanCluster c = plan_cluster_default();
         int node = job.machine.node;
-        c.step = t.step, c.gpus = gpus, c.nodes = (gpus + node - 1) / node, c.jitter = o->jitter, c.seed = o->seed;
+        c.step = t.step, c.gpus = gpus, c.nodes = (gpus + node - 1) / node, c.jitter = o->jitter, c.seed = (uint64_t)o->seed;
         c.mean = one / gpus, c.save = o->save, c.restart = o->restart, c.seconds = o->days * 86400;
         c.interval = o->interval > 0 ? o->interval : fmax(1, plan_time_daly(c.save, c.mean));
         PlanClusterResult played = plan_cluster(&c);

@@ -86,7 +86,15 @@ void plan_prepare_print(const PlanPrepare *p, bool json, bool explain, FILE *out
 
 // ---- plan_options: the command line of the plans that are about machines: which job, on what, cut how.
 
+// What the command line says of the layout; -1 and NULL: it is left open.
 typedef struct {
+    int gpus, tp, pp, cp, dp, ep, vpp, zero, shard, micro, batch;
+    bool sp, no_sp;
+    const char *gpu, *price, *schedule, *recompute, *attention, *overlap, *link, *links;
+} PlanGiven;
+
+typedef struct {
+    PlanGiven given;
     Config cfg;
     const char *config;          // the configuration's file or preset; NULL: none was given
     PlanJob job;
@@ -98,7 +106,7 @@ typedef struct {
     double interval;             // seconds of training between checkpoints; 0: Daly's
     double budget, params, served, loss, mfu; // plan scaling; 0: not given, but for mfu
     double jitter, days;
-    uint64_t seed;
+    int seed;
     const char *write;           // a file for the found layout's settings
     PlanPrepare prepare;
     PlanFor model;               // plan for
