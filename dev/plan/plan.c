@@ -1,26 +1,14 @@
 // plan: memory, parameters and floating-point operations of a run, from its configuration alone. See plan.h.
 //
-// Memory is not estimated here. The plan makes the very calls by which a run gets its memory
-// (run_allocate), with an allocator whose raw_alloc only counts: its table then holds every
-// buffer, with its tag, name and size. So plan and run agree to the byte because they are the same code,
-// and a buffer added to the model tomorrow is in the plan at once. A model of 405 billion parameters is
-// planned in milliseconds on a laptop.
+// Memory is not estimated here. The plan makes the very calls by which a run gets its memory (run_allocate), with an
+// allocator whose raw_alloc only counts: its table then holds every buffer, with its tag, name and size. So plan and run
+// agree to the byte because they are the same code, and a buffer added to the model tomorrow is in the plan at once.
 //
-// Beside the sum of the buffers the plan prints the formulas that the guides teach, for every setting that changes a
-// size. They are texts, and the text that is printed is the one that is evaluated (plan_evaluate). In fp32 with AdamW:
+// Beside the sum of the buffers the plan prints the formulas that the guides teach (doc/plan.md has them), for every
+// setting that changes a size. They are texts, and the text that is printed is the one that is evaluated (plan_evaluate).
 //
-//     parameters x P    gradients 4 P    optimizer 8 P          x = 4
-//     activations N (L (x (K + E) + R) + x C (L + 2) + 8)       K, E, R: see doc/recompute.md
-//     scratch     x (N (2 C + (2H + 2G) D + F) + J V + 2 L T G D) + N (16 + 8 M)
-//
-// N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. Where ranks share the model
-// (zero.h), P becomes Ps, this rank's part, in whatever is sharded; communication holds the units that are being sent.
 // The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that
 // is not checked is wrong after the next change.
-//
-// Not in the plan, because it does not come from the allocator: the devices' own buffers (packing in matmuls, fp32
-// copies of 2-byte chunks, scales of fp8), OpenBLAS' own, the tokenizer, the mapped token files, code and stack.
-// They do not grow with the model's depth.
 //
 // Rejected: a planner with arithmetic of its own, as most are. It is an opinion about the allocator, and
 // the two drift apart. Formulas both as C expressions and as text: each would be written twice.
@@ -33,9 +21,7 @@
 //             | ceil(sum / sum) | floor(log2(sum)) | max(sum, sum) | min(sum, sum)
 //
 // A letter is a letter with the letters and digits right after it: L, Pm, P8. While it reads, it writes the same
-// formula with numbers in place of letters, and with signs where products have none. A text is read to its end or the
-// program ends; all arithmetic is in whole numbers. Rejected: a library for expressions (they compute in double, want a
-// sign for every product, and know no way to print what they have put in).
+// formula with numbers in place of letters, and with signs where products have none. All arithmetic is in whole numbers.
 #include "dev/plan/plan.h"
 
 #include "base/check.h"

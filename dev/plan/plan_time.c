@@ -1,4 +1,4 @@
-// plan_time: a step's time from its parts. See plan_job.h.
+// plan_time: a step's time from its parts. See plan_job.h, and doc/plan_time.md for each part and for failures.
 //
 //     step = pipeline + exposed gradients + exposed weights + contention + optimizer + offload
 //
@@ -10,21 +10,6 @@
 //            head make one stage slower, and all others wait for it in each micro-batch.
 // gradients  with overlap: what is longer than the backward of the last micro-batch, because gradients become complete
 //            only during it. Without: all of it. ZeRO 2 and 3 exchange gradients in each micro-batch.
-// contention hidden communication still takes cores and memory from the matmuls that hide it: a fixed part of its time.
-// weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch,
-//            overlapped if units are gathered ahead.
-//
-// the host   copies of activations wait (recompute.c), so they are a part of an action. State of an update comes and
-//            goes by one thread, beside the update: the longer of the two remains. Where the host updates, gradients come
-//            down, the processors' memory is read and written, weights go up, one after the other. In stage 3 a gather
-//            first reads the rank's own part from the host.
-//
-//     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with recomputation's FLOPs too
-//
-// Failures are memoryless, one in M seconds on average; a checkpoint costs d, a restart r. A stretch of t and its
-// checkpoint is tried until no failure comes: (M + r) (e^((t + d) / M) - 1) seconds on average, of which t are useful.
-// To first order that loses d / t for saving and t / 2 M for work done again, which is least at t = sqrt(2 d M) (Young,
-// CACM 1974); Daly (FGCS 2006) keeps the terms that matter when d is not small beside M.
 //
 // The invariant: with all groups of size 1 the step is the sum of the roofline's operations and the update, nothing
 // else.

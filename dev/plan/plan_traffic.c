@@ -1,45 +1,20 @@
 // plan_traffic: the bytes of a step, and the time they take by the alpha-beta model. See plan_job.h.
 //
-// Sent by all ranks together, m micro-batches of N = B T / cp tokens on each of R = dp cp replicas, x bytes an
-// activation:
-//
-//     tp   all_reduce      R m 2 (tp-1) ((4 L + 2) x N C + 12 N)   the streams; three numbers a token for the loss
-//          with sp         the same bytes, as all_gather and reduce_scatter; the gradients of norms beside them
-//          experts         one stream more forward in a layer with a shared expert, and 4 k N for the gradients of
-//                          weights, also where they run again
-//     cp   send            each block's keys and values past every rank, forward and back (cp_bytes)
-//          all_gather      experts: choices and weights of whole sequences, 8 N k (cp-1) a rank, for each sort of slots
-//     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
-//     ends send            a tied head's gradient and weights: R V C (4 + x)
-//     ep   all_to_all          dispatch and combine of Lx layers with experts, forward and back, with equal loads:
-//                              R tp m Lx (ep-1)/ep (4 N k x C + 8 N k + 8 E); and again what is recomputed
-//     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters; apart for those of
-//                              experts that ep ranks divide, over dp cp / ep ranks; with hybrid sharding over the
-//                              ranks that cut them, and once a step the sum over the copies beside it
-//     tp   all_to_all      tensors that their optimizer needs whole: weights and gradients to the owner, one of them
-//                          back (whole.h), on each replica, or with ZeRO on one
+// doc/plan_traffic.md has the formulas of each group (tp, cp, pp, ends, ep, dp) and of what goes to the host and back;
+// a flow's text has them too. Formulas of modules are called, not written again: cp_bytes, sharding_traffic,
+// sharding_gathered, recompute_host_bytes, whole_plan_bytes.
 //
 // Seconds, on a group of n ranks of which k are on each node: a ring takes collectives_seconds with the slower of the
 // node's link and k network cards; a tree takes fewer messages, each of all bytes; recursive halving takes few messages
 // too; the hierarchical way reduces in the node first, so that each card carries 1 / k of the bytes between n / k
-// nodes. The fastest is taken, as a library would.
-//
-// all_to_all: a rank sends an equal part to each other rank; those on its node by the node's link, at the same time
-// the others by its own card.
+// nodes. The fastest is taken, as a library would. all_to_all: a rank sends an equal part to each other rank; those on
+// its node by the node's link, at the same time the others by its own card.
 //
 // Groups are placed in mesh.h's order: tp innermost, then cp, pp, dp. So the ranks of a tp group are neighbours, and
 // a dp group has a second rank on the node only where a whole model is smaller than a node. An ep group lies along cp,
 // then dp: with a pipeline between them its ranks are usually on different nodes.
 //
 // The invariant: sums over all ranks are whole numbers and equal to what the trainer's groups count.
-//
-// Between a rank and its host, with bytes x, n elements that a rank has of a unit, and P of all units:
-//
-//     activations   recompute_host_bytes of each chunk out and in for each micro-batch; in once more for W without
-//                   segments
-//     update        out and in 16 ceil(4 n / 16) for each fp32 array of n (m, v; beside narrow weights also these);
-//                   in stage 3 x n more. On the host: 4 n out, x n in (0 in stage 3)
-//     gathers       in stage 3, in: x times the elements that a step gathers, on each rank its own part of them
 //
 // Rejected: a bandwidth curve over message sizes. alpha accounts for small messages; what remains is less than the
 // difference between two clusters.

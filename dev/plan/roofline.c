@@ -1,17 +1,11 @@
-// roofline: an operation takes the longer of two times, for its arithmetic and for its bytes. See plan_job.h.
+// roofline: an operation takes the longer of two times, for its arithmetic and for its bytes. See plan_job.h, and
+// doc/roofline.md for what follows from it.
 //
 //     matmul      max(2 M N K / (rate q), x (M K + K N + M N) / (memory bandwidth)) + launch
 //     the rest    bytes / (memory bandwidth) + launch
 //
-// rate = sustained * reachable. q is the part of it that the shape leaves:
-//
-//   tiles    a matmul is cut into tiles, and `cores` of them run at once. The last wave may be nearly empty: 109 tiles
-//            on 108 cores take as long as 216. As a library does, the best of a few tile sizes is taken (small tiles
-//            reuse less, and run at a lower rate), and a long K may be cut over cores, whose sums are then added.
-//   depth    a tile's start and end cost about as much as `depth` more columns: K / (K + depth).
-//
-// So a small model is slow for reasons that are in the formula: few tiles, short K, and loops over activations, which
-// grow as C where matmuls grow as C^2.
+// rate = sustained * reachable. q is the part of it that the shape leaves: whole waves of tiles, the best of a few tile
+// sizes, and K / (K + depth) of each tile. A long K may be cut over cores, whose sums are then added.
 //
 // Fused attention (FlashAttention) does the half of the T x T products that causality leaves, at a lower rate than a
 // matmul, and computes the scores again in backward: 5 matmuls where forward has 2. Attention that is not fused is two

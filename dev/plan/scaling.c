@@ -1,28 +1,18 @@
-// scaling: published fits of loss against parameters and tokens, and fits of your own runs. See scaling.h.
+// scaling: published fits of loss against parameters and tokens, and fits of your own runs. See scaling.h, and
+// doc/scaling_laws.md and doc/scaling_fit.md for where the laws differ and why.
 //
 // Chinchilla's form (Hoffmann et al., arXiv 2203.15556, approach 3), minimised under 6 N D = C by setting the
 // derivative of E + A N^-a + B (6 N / C)^b to zero:
 //
 //     N = G (C / 6)^(b / (a + b))       G = (a A / (b B))^(1 / (a + b))       D = C / (6 N)
 //
-// There are three rows of constants. The paper's text rounds its exponents to 0.34 and 0.28, which moves the optimum of
-// a large budget by a third; its TeX source has all digits. Besiroglu et al. (arXiv 2404.10102) read the data off the
-// paper's plot, fitted again, and found that the optimiser had stopped early. With their constants the optimum is near
-// 20 tokens a parameter, in agreement with the paper's other two approaches and with Chinchilla itself. Every point has
-// 6 N D = C.
-//
-// Kaplan et al. (arXiv 2001.08361) have another form, and N ~ C^0.73: they counted parameters without embeddings,
-// at small sizes where embeddings matter, and kept one learning-rate schedule for all lengths of training. Their
+// Kaplan et al. (arXiv 2001.08361) have another form. Their
 //
 //     L(N, D) = ((Nc / N)^(aN / aD) + Dc / D)^aD = (A / N^alpha + B / D^beta)^power
 //         A = Nc^alpha, alpha = aN / aD, B = Dc, beta = 1, power = aD
 //
 // is Chinchilla's sum with E = 0 under a power, so both are one struct and one fit. L(N) = (Nc / N)^aN has the term of
 // N alone, L(D) = (Dc / D)^aD that of D.
-//
-// Inference (Sardana et al., arXiv 2401.00448): a model that serves S tokens costs 6 N D + 2 N S. When S is large, a
-// smaller N trained on more tokens costs less for the same loss. D(N) follows from the law, and the sum has one
-// minimum.
 //
 // The fit is the paper's third approach again: with e = log E, a = log A, b = log B,
 //
@@ -31,20 +21,13 @@
 //     Huber_delta(r) = r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2)
 //
 // with the power p = 1; another form frees other constants (`free_of`). A term that a form lacks has the logarithm
-// ABSENT, of which exp is exactly 0, and so are its share of the sum and its gradient.
-//
-// Logarithms keep E, A and B positive and make errors relative; Huber's loss bounds the influence of a run that
-// went wrong. In the gradient each term is weighted by its share of the sum: d/de = exp(e - lse), and so on.
+// ABSENT, of which exp is exactly 0, and so are its share of the sum and its gradient. In the gradient each term is
+// weighted by its share of the sum: d/de = exp(e - lse), and so on.
 //
 // The search is L-BFGS with a line search for the weak Wolfe conditions by bisection, which also works near the kinks
 // of a small delta. a and alpha are strongly coupled, as all log N are far from 0, so the search moves in a' = a -
-// alpha m with m the mean of log N, and b' likewise: the value of a term in the middle of the ladder. The objective is
-// divided by n delta, so that its numbers are near 1. There are many local minima, so a search starts from each point
-// of a grid over E (between 0 and the least loss) and both exponents. A and B start so that each term is half of what E
-// leaves of the mean loss. The best result is the fit.
-//
-// The bootstrap draws runs with replacement and fits again, starting from the fit and the grid's corners. Its quantiles
-// say how well these runs determine the constants; they say nothing about a law of another form.
+// alpha m with m the mean of log N, and b' likewise. The objective is divided by n delta, so that its numbers are near
+// 1. There are many local minima, so a search starts from each point of a grid over E and both exponents.
 //
 // The invariant: the terms are summed relative to the largest of them (lse), so no exponential overflows.
 //
