@@ -423,9 +423,8 @@ static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
         return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--cp %d: sequences of %zu tokens are cut into 2 cp pieces (try a "
                       "power of two)", l->cp, job->T);
     if (l->sp && job->T / cp % tp)
-        return refuse(PLAN_LAYOUT_SEQUENCE, why, n,
-                      "--sp: %zu tokens a rank cannot be shared by --tp %d (try a power of "
-                      "two)", job->T / cp, l->tp);
+        return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--sp: %zu tokens a rank cannot be shared by --tp %d (try a power "
+                      "of two)", job->T / cp, l->tp);
     if (s->layers < pieces(job) || lacking(job) > 2)
         return refuse(PLAN_LAYOUT_LAYERS, why, n, "--pp %d --vpp %d: %zu layers do not divide over %zu chunks (at most "
                       "the first and the last may have one less)", l->pp, l->chunks, s->layers, pieces(job));
@@ -439,11 +438,9 @@ static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
     bool loops = l->schedule == PIPELINE_INTERLEAVED;
     if (l->pp > PIPELINE_MAX_STAGES || l->chunks > PIPELINE_MAX_CHUNKS)
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--pp %d --vpp %d: at most %d stages of %d chunks", l->pp,
-                      l->chunks,
-                      PIPELINE_MAX_STAGES, PIPELINE_MAX_CHUNKS);
+                      l->chunks, PIPELINE_MAX_STAGES, PIPELINE_MAX_CHUNKS);
     if (l->pp == 1 && l->chunks > 1)
-        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: chunks are of a pipeline's stages (set --pp)",
-                      l->chunks);
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: chunks are of a pipeline's stages (set --pp)", l->chunks);
     if (loops && (l->chunks < 2 || m % l->pp))
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n,
                       "--schedule interleaved: %ld micro-batches and %d chunks on %d stages: "
@@ -459,8 +456,7 @@ PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, s
     const PlanLayout *l = &job->layout;
     if (l->dp < 1 || l->tp < 1 || l->pp < 1 || l->cp < 1 || l->ep < 1 || l->gpus != l->dp * l->tp * l->pp * l->cp)
         return refuse(PLAN_LAYOUT_RANKS, why, n, "--gpus %d: is not dp %d * tp %d * pp %d * cp %d", l->gpus, l->dp,
-                      l->tp,
-                      l->pp, l->cp);
+                      l->tp, l->pp, l->cp);
     PlanLayoutReason reason = check_model(job, why, n);
     if (reason) return reason;
     if (l->micro < 1 || job->batch < 1 || job->batch % (l->dp * l->micro))
@@ -488,14 +484,12 @@ void plan_layout_text(const PlanJob *job, char *text, size_t n)
 {
     const PlanLayout *l = &job->layout;
     bool said = l->schedule == (l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B); // by the chunks
-    char ep[24] = "", shard[24] = "";
+    char ep[24] = "", shard[24] = "", away[40] = "";
     if (l->ep > 1) snprintf(ep, sizeof ep, " ep %d", l->ep);
     if (plan_layout_copies(l) > 1) snprintf(shard, sizeof shard, " shard %d", l->shard);
-    char away[40] = "";
     if (l->offload) snprintf(away, sizeof away, " offload%s", l->host_updates ? " updates" : "");
     if (l->offload_acts) strcat(away, " offload_acts");
     snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s%s", l->dp, l->tp,
              l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
-             ep, l->zero, shard, l->micro, recompute_name(l->recompute),
-             away);
+             ep, l->zero, shard, l->micro, recompute_name(l->recompute), away);
 }

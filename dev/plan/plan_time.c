@@ -30,12 +30,7 @@ static const double tensor_hidden = 0.5;
 
 static double beyond(double a, double b)
 {
-    return a > b ? a - b : 0;
-}
-
-static double most(double a, double b)
-{
-    return a > b ? a : b;
+    return fmax(a - b, 0);
 }
 
 // ---- one block
@@ -76,12 +71,13 @@ static void tensor_times(const PlanJob *job, PlanTime *t)
     for (int i = 0; i < 2; i++) t->tensor[i] *= l->overlap_tp ? 1 - tensor_hidden : 1;
 }
 
-static double attention_seconds(const Roofline *block, RooflineWay way)
+// The seconds of a block's operation, forward, back of inputs, of weights; of 0, where it has none whose name begins so.
+static const double *op_seconds(const Roofline *block, const char *name)
 {
+    static const double none[ROOFLINE_WAYS];
     for (int i = 0; i < block->n; i++)
-        if (!strncmp(block->op[i].name, "attention,", 10)) return block->op[i].seconds[way];
-    check(!"a block has attention");
-    return 0;
+        if (!strncmp(block->op[i].name, name, strlen(name))) return block->op[i].seconds;
+    return none;
 }
 
 // The next block of keys and values is received while attention on the current one is computed.
@@ -95,24 +91,14 @@ static void context_times(const PlanJob *job, PlanTime *t)
     double forward = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)job->x_bytes, NULL);
     double back = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)(job->x_bytes + 4), NULL);
     double part_hidden = steps / l->cp; // a rank's own block is not sent to it, so it hides nothing
-    t->context[0] = beyond(forward, part_hidden * attention_seconds(&t->block, ROOFLINE_F));
-    t->context[1] = beyond(back, part_hidden * attention_seconds(&t->block, ROOFLINE_B));
+    t->context[0] = beyond(forward, part_hidden * op_seconds(&t->block, "attention,")[ROOFLINE_F]);
+    t->context[1] = beyond(back, part_hidden * op_seconds(&t->block, "attention,")[ROOFLINE_B]);
     // choices and weights of experts, before slots are sorted; in backward too, and where the order is restored
     double slots = 4 * micro_tokens(job) * l->cp * (double)job->shape.experts.k;
     double share = (double)plan_layout_mixed(&job->shape) / (double)job->shape.layers;
     double whole = 2 * share * plan_traffic_seconds(&where, COMM_ALL_GATHER, slots, NULL);
     t->context[0] += whole;
     t->context[1] += whole * (l->recompute == RECOMPUTE_NONE ? 1 : 2);
-}
-
-// The product's seconds, forward alone, or backward of inputs and weights; 0: the block has none.
-static double product_seconds(const Roofline *block, const char *name, int back)
-{
-    for (int i = 0; i < block->n; i++) {
-        const double *s = block->op[i].seconds;
-        if (!strcmp(block->op[i].name, name)) return back ? s[ROOFLINE_B] + s[ROOFLINE_W] : s[ROOFLINE_F];
-    }
-    return 0;
 }
 
 static void expert_times(const PlanJob *job, PlanTime *t)
@@ -127,8 +113,9 @@ static void expert_times(const PlanJob *job, PlanTime *t)
     double numbers = plan_traffic_seconds(&where, COMM_ALL_TO_ALL, one.numbers, NULL); // waited for at once
     for (int back = 0; back < 2; back++) {
         double there = share * (rows + (back ? 0 : weights)), home = share * (rows + (back ? weights : 0));
-        double in = product_seconds(&t->block, "shared gate, up", back);
-        double down = product_seconds(&t->block, "shared down", back);
+        const double *a = op_seconds(&t->block, "shared gate, up"), *b = op_seconds(&t->block, "shared down");
+        double in = back ? a[ROOFLINE_B] + a[ROOFLINE_W] : a[ROOFLINE_F];
+        double down = back ? b[ROOFLINE_B] + b[ROOFLINE_W] : b[ROOFLINE_F];
         t->rows[back] = there + home + share * numbers;
         // backward meets the last product first
         t->experts[back] = share * numbers + beyond(there, back ? down : in) + beyond(home, back ? in : down);
@@ -191,7 +178,7 @@ static void pipeline_times(const PlanJob *job, const PlanHost *host, PlanTime *t
     double whole = layers * l->chunks, one = block / layers;
     double first = sum_of(&t->embedding) - one * (whole - (double)plan_layout_layers(job, 0));
     double last = sum_of(&t->head) - one * (whole - (double)plan_layout_layers(job, l->pp - 1));
-    t->ends = l->pp == 1 ? sum_of(&t->embedding) + sum_of(&t->head) : most(0, most(first, last));
+    t->ends = l->pp == 1 ? sum_of(&t->embedding) + sum_of(&t->head) : fmax(0, fmax(first, last));
     double compute = sum_of(&t->block) * whole;
     t->compute = m * (compute + (l->pp == 1 ? t->ends : 0));
     if (l->pp == 1) {

@@ -143,10 +143,9 @@ double plan_traffic_seconds(const PlanGroup *w, CommKind kind, double n_bytes, c
 
 // ---- flows
 
-__attribute__((format(printf, 7, 8)))
-static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, CommKind kind, double calls,
-                     double payload,
-                     const char *formula, ...)
+__attribute__((format(printf, 8, 9)))
+static void add(PlanTraffic *t, const char *group, const PlanGroup *where, CommKind kind, double calls, double payload,
+                size_t all, const char *formula, ...)
 {
     check(t->n < PLAN_FLOWS);
     PlanFlow *f = &t->flow[t->n++];
@@ -154,9 +153,8 @@ static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, 
     va_start(args, formula);
     vsnprintf(f->formula, sizeof f->formula, formula, args);
     va_end(args);
-    f->group = group, f->where = *where, f->kind = kind, f->calls = calls, f->payload = payload;
+    f->group = group, f->where = *where, f->kind = kind, f->calls = calls, f->payload = payload, f->all = all;
     f->seconds = calls * plan_traffic_seconds(where, kind, payload, &f->algorithm);
-    return f;
 }
 
 // What a stage recomputes in a step, over all its micro-batches: blocks run forward again; of those, ends of segments,
@@ -284,23 +282,22 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
     size_t numbers = 3 * 4 * N + 4 * sum; // of a micro-batch: the loss', and gradients that ranks share
     double calls = (double)busy;
     if (!l->sp) {
-        PlanFlow *f = add(t, "tp", &where, COMM_ALL_REDUCE, calls, (double)stream,
-                          "R 2 (tp-1) (%zu x N C + m (12 N + 4 s))",
-                          (gather + scatter) / 2);
-        f->all = R * 2 * (p - 1) * ((gather + scatter) / 2 * stream + m * numbers);
+        add(t, "tp", &where, COMM_ALL_REDUCE, calls, (double)stream,
+            R * 2 * (p - 1) * ((gather + scatter) / 2 * stream + m * numbers),
+            "R 2 (tp-1) (%zu x N C + m (12 N + 4 s))", (gather + scatter) / 2);
     } else {
-        PlanFlow *f = add(t, "tp", &where, COMM_ALL_GATHER, calls, (double)stream, "R (tp-1) %zu x N C", gather);
-        f->all = R * (p - 1) * gather * stream;
-        f = add(t, "tp", &where, COMM_REDUCE_SCATTER, calls, (double)stream, "R (tp-1) %zu x N C", scatter);
-        f->all = R * (p - 1) * scatter * stream;
-        f = add(t, "tp", &where, COMM_ALL_REDUCE, (double)m, (double)numbers, "R m 2 (tp-1) (12 N + 4 s)");
-        f->all = groups * 2 * (p - 1) * numbers;
+        add(t, "tp", &where, COMM_ALL_GATHER, calls, (double)stream, R * (p - 1) * gather * stream,
+            "R (tp-1) %zu x N C", gather);
+        add(t, "tp", &where, COMM_REDUCE_SCATTER, calls, (double)stream, R * (p - 1) * scatter * stream,
+            "R (tp-1) %zu x N C", scatter);
+        add(t, "tp", &where, COMM_ALL_REDUCE, (double)m, (double)numbers, groups * 2 * (p - 1) * numbers,
+            "R m 2 (tp-1) (12 N + 4 s)");
     }
     if (copies == 1) return;
     PlanGroup pair = where;
     pair.size = copies, pair.inside = least(copies, where.inside);
-    PlanFlow *f = add(t, "tp kv", &pair, COMM_ALL_REDUCE, (double)m, 4 * (double)near, "R m tp 2 (k-1) / k 4 s");
-    f->all = groups * (p / (size_t)copies) * 2 * (size_t)(copies - 1) * 4 * near;
+    add(t, "tp kv", &pair, COMM_ALL_REDUCE, (double)m, 4 * (double)near,
+        groups * (p / (size_t)copies) * 2 * (size_t)(copies - 1) * 4 * near, "R m tp 2 (k-1) / k 4 s");
 }
 
 // The tensors of a stage that come together, over all replicas: bytes, and rounds of the busiest tp group.
@@ -353,10 +350,9 @@ static void whole_flows(PlanTraffic *t, const PlanJob *job)
     if (table) pipeline_table_free(table);
     if (!all) return;
     double calls = 3.0 * most, ranks = (double)l->tp * l->pp * (l->zero ? plan_layout_copies(l) : l->dp * l->cp);
-    PlanFlow *f = add(t, "tp", &where, COMM_ALL_TO_ALL, calls, (double)all / ranks / calls,
-                      "%s12 (tp-1) / tp n, n elements of tensors that come together",
-                      !l->zero ? "R " : plan_layout_copies(l) > 1 ? "C " : "");
-    f->all = all;
+    add(t, "tp", &where, COMM_ALL_TO_ALL, calls, (double)all / ranks / calls, all,
+        "%s12 (tp-1) / tp n, n elements of tensors that come together",
+        !l->zero ? "R " : plan_layout_copies(l) > 1 ? "C " : "");
 }
 
 PlanRows plan_traffic_rows(const PlanJob *job)
@@ -398,12 +394,10 @@ static void expert_flows(PlanTraffic *t, const PlanJob *job)
     PlanRows one = plan_traffic_rows(job);
     Exchanges e = expert_exchanges(job);
     double ranks = (double)l->dp * l->cp * l->tp, bytes = e.weights * one.weights + e.sorts * one.numbers;
-    PlanFlow *f = add(t, "ep", &where, COMM_ALL_TO_ALL, e.busy_rows, one.rows, "R tp %.0f N k (ep-1)/ep x C",
-                      e.rows);
-    f->all = (size_t)llround(ranks * e.rows * one.rows);
-    f = add(t, "ep", &where, COMM_ALL_TO_ALL, e.busy_small, bytes / (e.weights + e.sorts),
-            "R tp (ep-1)/ep 4 (%.0f N k + %.0f E)", e.weights, e.sorts);
-    f->all = (size_t)llround(ranks * bytes);
+    add(t, "ep", &where, COMM_ALL_TO_ALL, e.busy_rows, one.rows, (size_t)llround(ranks * e.rows * one.rows),
+        "R tp %.0f N k (ep-1)/ep x C", e.rows);
+    add(t, "ep", &where, COMM_ALL_TO_ALL, e.busy_small, bytes / (e.weights + e.sorts), (size_t)llround(ranks * bytes),
+        "R tp (ep-1)/ep 4 (%.0f N k + %.0f E)", e.weights, e.sorts);
 }
 
 // Capacity and balance are of whole sequences: before slots are sorted, choices and weights of all parts come together.
@@ -413,9 +407,9 @@ static void slot_flows(PlanTraffic *t, const PlanJob *job)
     PlanGroup where = plan_traffic_group(job, MESH_CP);
     Exchanges e = expert_exchanges(job);
     double slots = (double)l->micro * (double)job->T * (double)job->shape.experts.k; // of all parts
-    PlanFlow *f = add(t, "cp", &where, COMM_ALL_GATHER, 2 * e.busy_sorts, 4 * slots, "R tp (cp-1) %.0f 8 N k",
-                      e.sorts);
-    f->all = (size_t)llround((double)(l->dp * l->tp) * (l->cp - 1) * e.sorts * 8 * slots);
+    add(t, "cp", &where, COMM_ALL_GATHER, 2 * e.busy_sorts, 4 * slots,
+        (size_t)llround((double)(l->dp * l->tp) * (l->cp - 1) * e.sorts * 8 * slots), "R tp (cp-1) %.0f 8 N k",
+        e.sorts);
 }
 
 static void context_flows(PlanTraffic *t, const PlanJob *job)
@@ -435,10 +429,9 @@ static void context_flows(PlanTraffic *t, const PlanJob *job)
     size_t one = m * L * (forward + back) + again * forward; // a rank's, of all stages
     double stage = (double)one / (double)l->pp / (double)m;
     double steps = 2 * (double)(l->cp - 1) * (double)plan_layout_layers(job, 0);
-    PlanFlow *f = add(t, "cp", &where, COMM_SEND, (double)m * steps, stage / steps,
-                      "R m tp L (cp-1) 2 B T/cp G D (2 x + 4)");
-    f->where.inside = where.inside == where.size ? where.inside : 1;
-    f->all = (size_t)(l->dp * l->cp * l->tp) * one;
+    if (where.inside < where.size) where.inside = 1; // a ring waits for its slowest link
+    add(t, "cp", &where, COMM_SEND, (double)m * steps, stage / steps, (size_t)(l->dp * l->cp * l->tp) * one,
+        "R m tp L (cp-1) 2 B T/cp G D (2 x + 4)");
 }
 
 static void stage_flows(PlanTraffic *t, const PlanJob *job)
@@ -449,10 +442,9 @@ static void stage_flows(PlanTraffic *t, const PlanJob *job)
     size_t borders = (size_t)(l->pp * l->chunks) - 1 - pipeline_table_is_vee(l->schedule); // turns within a stage
     size_t stream = job->x_bytes * N * job->shape.channels, shared = l->sp || l->scatter ? (size_t)l->tp : 1;
     double calls = 2 * (double)m * l->chunks;
-    PlanFlow *f = add(t, "pp", &where, COMM_SEND, calls, (double)stream / (double)shared, "R tp/%zu 2 m %zu x N C",
-                      shared,
-                      borders);
-    f->all = (size_t)(l->dp * l->cp) * (size_t)l->tp * 2 * m * borders * (stream / shared);
+    add(t, "pp", &where, COMM_SEND, calls, (double)stream / (double)shared,
+        (size_t)(l->dp * l->cp) * (size_t)l->tp * 2 * m * borders * (stream / shared), "R tp/%zu 2 m %zu x N C",
+        shared, borders);
 }
 
 // A tied head's gradient to the embedding's stage, the new weights back, once a step.
@@ -463,8 +455,7 @@ static void tied_flows(PlanTraffic *t, const PlanJob *job)
     size_t tied = plan_layout_tied(job, l->pp - 1), all = job->shape.vocab * job->shape.channels;
     if (!tied) return;
     double payload = (double)(tied * (4 + job->x_bytes)) / 2;
-    PlanFlow *f = add(t, "ends", &where, COMM_SEND, 2, payload, "R V C (4 + x)");
-    f->all = (size_t)(l->dp * l->cp) * all * (4 + job->x_bytes);
+    add(t, "ends", &where, COMM_SEND, 2, payload, (size_t)(l->dp * l->cp) * all * (4 + job->x_bytes), "R V C (4 + x)");
 }
 
 static bool tied_away(const PlanJob *job, int stage)
@@ -575,9 +566,8 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job, bool experts)
         double times = (double)f.all / (ranks * (where.size - 1) * payload) / (reduce ? 2 : 1);
         double calls = ceil(times - 1e-6); // of the mean size, where some send a part (parallel.keep, recomputation)
         payload *= times / calls;
-        PlanFlow *flow = add(t, between ? "copies" : experts ? "experts" : "dp", &where, kinds[k], calls, payload,
-                             "%s = %d: %s on each rank", between ? "C" : C > 1 ? "S" : "N", where.size, f.text);
-        flow->all = all;
+        add(t, between ? "copies" : experts ? "experts" : "dp", &where, kinds[k], calls, payload, all,
+            "%s = %d: %s on each rank", between ? "C" : C > 1 ? "S" : "N", where.size, f.text);
     }
 }
 

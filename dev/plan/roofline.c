@@ -43,16 +43,6 @@ RooflineConstants roofline_constants(void)
                                .launch = 3e-6, .inside = 0.78, .between = 0.9, .contention = 0.15};
 }
 
-static double least(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double most(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 // ---- one operation
 
 double roofline_loop(const Machine *machine, double bytes)
@@ -75,11 +65,11 @@ double roofline_matmul(const Machine *machine, double M, double N, double K, dou
             double n = ceil(M / tiles[i].m) * ceil(N / tiles[i].n) * split, waves = ceil(n / machine->cores);
             double tile = 2 * tiles[i].m * tiles[i].n * (K / split + k.depth) / (rate * tiles[i].rate);
             double again = split > 1 ? 4 * M * N * split / (k.memory * machine->bandwidth) : 0; // the sums, in fp32
-            best = least(best, waves * tile + again);
+            best = fmin(best, waves * tile + again);
         }
     }
     double bytes = x * (M * K + K * N + M * N);
-    return most(best, bytes / (k.memory * machine->bandwidth)) + k.launch;
+    return fmax(best, bytes / (k.memory * machine->bandwidth)) + k.launch;
 }
 
 // ---- lists of operations
@@ -138,9 +128,9 @@ static void fused_attention(Roofline *r, const RooflineCase *c, double N, bool a
     op->flops[ROOFLINE_F] = products;
     op->flops[ROOFLINE_B] = 2 * products + (again ? products : 0); // recomputed scores do not count
     op->bytes[ROOFLINE_F] = bytes, op->bytes[ROOFLINE_B] = 2 * bytes;
-    double forward = most(products / (k.attention[0] * rate), bytes / (k.memory * c->machine->bandwidth)) + k.launch;
+    double forward = fmax(products / (k.attention[0] * rate), bytes / (k.memory * c->machine->bandwidth)) + k.launch;
     op->seconds[ROOFLINE_F] = forward;
-    op->seconds[ROOFLINE_B] = most(2.5 * products / (k.attention[1] * rate),
+    op->seconds[ROOFLINE_B] = fmax(2.5 * products / (k.attention[1] * rate),
                                    2 * bytes / (k.memory * c->machine->bandwidth)) + k.launch + (again ? forward : 0);
 }
 
