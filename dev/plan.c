@@ -101,13 +101,13 @@ static void print_memory(const Config *cfg, Run *run, Dev *dev, bool json)
         plan_close(run);
     }
     if (json) account_print(rank, n, stdout);
-    if (!json && n > 1) printf("\n%-5s", "rank");
-    for (int tag = 0; !json && n > 1 && tag < MEM_TAGS; tag++) printf(" %17s", mem_tag_name((MemTag)tag));
-    if (!json && n > 1) printf(" %17s\n", "total");
-    for (int r = 0; !json && n > 1 && r < n; r++) {
-        printf("%-5d", r);
-        for (int tag = 0; tag < MEM_TAGS; tag++) printf(" %17zu", rank[r].bytes[tag]);
-        printf(" %17zu\n", rank[r].total);
+    for (int r = -1; !json && n > 1 && r < n; r++) { // the head, and a line for each
+        printf(r < 0 ? "\nrank " : "%-5d", r);
+        for (int tag = 0; tag < MEM_TAGS; tag++)
+            if (r < 0) printf(" %17s", mem_tag_name((MemTag)tag));
+            else printf(" %17zu", rank[r].bytes[tag]);
+        if (r < 0) printf(" %17s\n", "total");
+        else printf(" %17zu\n", rank[r].total);
     }
     free(rank);
 }
@@ -152,6 +152,14 @@ static void uncut(Config *cfg, Run *run, Dev *dev)
 typedef enum { MEMORY, TABLE, RECOMPUTE, PARAMS, FLOPS, SCHEDULE, FP8, OPTIMIZERS, FORMATS, NOISE, PLANS } Plan;
 static const char *const name[PLANS] = {"memory", "table", "recompute", "params", "flops", "schedule", "fp8",
                                         "optimizers", "formats", "noise"};
+
+// What these plans take beside a configuration and keys; the last three with a value. Memory always explains.
+enum { JSON, EXPLAIN, RANKS, GPU, SVG, FLAGS };
+static const struct {
+    const char *name, *plans;
+} flag[FLAGS] = {{"--json", "memory, params, flops, and those about accelerators"},
+                 {"--explain", "memory, flops, and those about accelerators"}, {"--ranks", "memory"},
+                 {"--gpu", "memory, time, traffic, layout and cluster"}, {"--svg", "schedule"}};
 
 static void print_counted(Plan plan, Config *cfg, Run *run, bool json, bool explain, const char *gpu)
 {
@@ -232,26 +240,20 @@ int main(int argc, char **argv)
     }
     if (alone && argc > 2) die_usage("%s: plan %s takes no argument", argv[2], name[plan]);
 
-    bool json = false, explain = false;
-    const char *svg = NULL, *ranks = NULL, *gpu = NULL;
+    const char *given[FLAGS] = {NULL};
     int n = 1; // argv[1 ...]: what train would be given
     argv[1] = argv[0];
     for (int i = 2; i < argc; i++) {
-        if (!strcmp(argv[i], "--json")) json = true;
-        else if (!strcmp(argv[i], "--explain")) explain = true;
-        else if (!strcmp(argv[i], "--ranks")) ranks = i + 1 < argc ? argv[++i] : "";
-        else if (!strcmp(argv[i], "--gpu")) gpu = i + 1 < argc ? argv[++i] : "";
-        else if (!strcmp(argv[i], "--svg")) svg = i + 1 < argc ? argv[++i] : "";
-        else argv[1 + n++] = argv[i];
+        int f = 0;
+        while (f < FLAGS && strcmp(argv[i], flag[f].name)) f++;
+        if (f == FLAGS) argv[1 + n++] = argv[i];
+        else given[f] = f <= EXPLAIN ? "" : i + 1 < argc ? argv[++i] : "";
     }
-    if (json && plan != MEMORY && plan != PARAMS && plan != FLOPS)
-        die_usage("--json: not for plan %s (for memory, params, flops, and the plans about accelerators)", name[plan]);
-    if (explain && plan != FLOPS && plan != MEMORY) // memory always does
-        die_usage("--explain: not for plan %s (for flops, memory, and the plans about accelerators)", name[plan]);
-    if (ranks && plan != MEMORY) die_usage("--ranks: only for plan memory");
-    if (gpu && plan != MEMORY) die_usage("--gpu: only for plan memory, time, traffic, layout and cluster");
+    for (int f = 0; f < FLAGS; f++)
+        if (given[f] && !strstr(flag[f].plans, name[plan])) die_usage("%s: only for plan %s", flag[f].name, flag[f].plans);
+    const char *svg = given[SVG], *ranks = given[RANKS], *gpu = given[GPU];
+    bool json = given[JSON], explain = given[EXPLAIN];
     if (gpu && json) die_usage("--gpu: not with --json, which has the form of account.json");
-    if (svg && plan != SCHEDULE) die_usage("--svg: only for plan schedule");
     if (svg && !*svg) die_usage("--svg: no file (write --svg FILE)");
 
     if (!alone) {
