@@ -10,18 +10,14 @@
 //
 // The drawing runs over steps, the picture over tokens: while the batch grows they are not the same, and a
 // budget is in tokens.
-//
-// Rejected: the axes of metrics.c with round numbers. Here the axis shows the peak, the final rate and the batch sizes
-// instead.
 #include "train/schedule.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/disk.h"
+#include "base/svg.h"
 
 enum { MAX_MARKS = 16, NOTE = 96, COLUMNS = 72, ROWS = 10, SAMPLES = 480 };
 
@@ -223,34 +219,6 @@ void schedule_print(const Schedule *schedule, const Ramp *ramp, long steps, FILE
 
 // ---- the picture
 
-typedef struct {
-    double y, h, high; // of the panel; high: the value at its top
-} Panel;
-
-static const double left = 96, width = 830;
-
-static double px(const Sheet *s, double tokens)
-{
-    return left + width * tokens / tokens_before(s, s->steps);
-}
-
-static double py(const Panel *p, double value)
-{
-    return p->y + p->h * (1 - (p->high > 0 ? value / p->high : 0));
-}
-
-static void put_text(FILE *f, double x, double y, const char *anchor, const char *color, const char *text)
-{
-    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%s</text>\n", x, y, anchor, color,
-            text);
-}
-
-static void put_level(FILE *f, const Panel *p, double value, const char *label)
-{
-    fprintf(f, "<path stroke=\"#e7eaee\" d=\"M%.1f %.1fh%.1f\"/>\n", left, py(p, value), width);
-    put_text(f, left - 8, py(p, value) + 4, "end", "#66727f", label);
-}
-
 static int compare_steps(const void *a, const void *b)
 {
     long x = *(const long *)a, y = *(const long *)b;
@@ -269,71 +237,46 @@ static int choose_steps(const Sheet *s, long step[SAMPLES + MAX_MARKS])
 }
 
 // A step is as wide as its tokens: its point is where it begins, and the curve ends where the last step does.
-static void put_curve(FILE *f, const Sheet *s, const Panel *p, double (*value)(const Sheet *, long), bool stairs,
-                      const char *color)
+static void draw_panel(FILE *f, const Sheet *s, SvgPanel p, double (*value)(const Sheet *, long), bool stairs,
+                       const char *title, const char *color)
 {
     long step[SAMPLES + MAX_MARKS];
     int n = choose_steps(s, step);
-    fprintf(f, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-linejoin=\"round\" d=\"", color);
-    for (int i = 0; i < n; i++) {
-        double x = px(s, tokens_before(s, step[i])), y = py(p, value(s, step[i]));
-        if (i && stairs) fprintf(f, "H%.1f", x);
-        fprintf(f, "%c%.1f %.1f", i ? 'L' : 'M', x, y);
+    const char *id = stairs ? "batch" : "rate";
+    SvgSeries curve = svg_series(2 * (size_t)n);
+    p.x1 = tokens_before(s, s->steps);
+    for (int i = 0; i <= n; i++) {
+        double x = i < n ? tokens_before(s, step[i]) : p.x1, y = value(s, step[i < n ? i : n - 1]);
+        if (i && stairs) curve.x[curve.n] = x, curve.y[curve.n] = curve.y[curve.n - 1], curve.n++;
+        curve.x[curve.n] = x, curve.y[curve.n++] = y;
+        p.y1 = fmax(p.y1, y);
     }
-    fprintf(f, "H%.1f\"/>\n", px(s, tokens_before(s, s->steps)));
+    if (!(p.y1 > 0)) p.y1 = 1;
+    SvgPanel room = p; // for the whole width of a line at the top
+    room.y -= 2, room.h += 4;
+    svg_clip(f, &room, id);
+    svg_frame(f, &p, 5, stairs ? 3 : 6, "tokens", title);
+    svg_curve(f, &p, id, &curve, color, 2, 1);
+    svg_series_free(&curve);
 }
 
-static void put_panels(FILE *f, const Sheet *s)
+static void draw_picture(FILE *f, void *arg)
 {
-    Panel lr = {.y = 118, .h = 210, .high = 0}, batch = {.y = 380, .h = 90, .high = batch_of(s, s->steps - 1)};
-    char label[32];
-    long step[SAMPLES + MAX_MARKS];
-    int n = choose_steps(s, step);
-    for (int i = 0; i < n; i++) lr.high = fmax(lr.high, lr_of(s, step[i]));
-    put_text(f, left - 8, lr.y - 14, "start", "#1f2933", "learning rate");
-    put_text(f, left - 8, batch.y - 14, "start", "#1f2933", "batch, tokens");
-    double low_lr = lr_of(s, s->steps - 1), low_batch = batch_of(s, 0);
-    put_level(f, &lr, 0, "0");
-    put_level(f, &batch, 0, "0");
-    snprintf(label, sizeof label, "%.3g", lr.high);
-    put_level(f, &lr, lr.high, label);
-    snprintf(label, sizeof label, "%.3g", low_lr);
-    if (low_lr > 0.06 * lr.high && low_lr < 0.94 * lr.high) put_level(f, &lr, low_lr, label);
-    short_count(label, batch.high);
-    put_level(f, &batch, batch.high, label);
-    short_count(label, low_batch);
-    if (low_batch > 0.2 * batch.high && low_batch < 0.8 * batch.high) put_level(f, &batch, low_batch, label);
-    for (int i = 0; i <= 4; i++) {
-        double tokens = tokens_before(s, s->steps) * i / 4;
-        short_count(label, tokens);
-        put_text(f, px(s, tokens), batch.y + batch.h + 20, "middle", "#66727f", label);
-    }
-    put_text(f, left + width, batch.y + batch.h + 38, "end", "#66727f", "tokens");
-    put_curve(f, s, &lr, lr_of, false, "#2563a8");
-    put_curve(f, s, &batch, batch_of, true, "#d1571b");
+    const Sheet *s = arg;
+    char line[256];
+    describe_lr(s->schedule, line, sizeof line);
+    svg_text(f, 24, 34, "start", 12, SVG_INK, false, line);
+    describe_batch(s->ramp, line, sizeof line);
+    svg_text(f, 24, 54, "start", 12, SVG_INK, false, line);
+    snprintf(line, sizeof line, "%ld steps, %.0f tokens", s->steps, tokens_before(s, s->steps));
+    svg_text(f, 24, 74, "start", 12, SVG_GREY, false, line);
+    draw_panel(f, s, (SvgPanel){.x = 96, .y = 118, .w = 830, .h = 210}, lr_of, false, "learning rate", SVG_BLUE);
+    draw_panel(f, s, (SvgPanel){.x = 96, .y = 400, .w = 830, .h = 90}, batch_of, true, "batch, tokens",
+               SVG_ORANGE);
 }
 
 void schedule_print_svg(const Schedule *schedule, const Ramp *ramp, long steps, const char *path)
 {
     Sheet s = make_sheet(schedule, ramp, steps);
-    char *text = NULL, line[256];
-    size_t n_bytes = 0;
-    FILE *f = open_memstream(&text, &n_bytes);
-    if (!f) die("%s: no memory for the picture: %s", path, strerror(errno));
-    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 530\" width=\"960\" height=\"530\" "
-          "role=\"img\" font-size=\"12\" font-family=\"system-ui, 'DejaVu Sans', Helvetica, Arial, sans-serif\">\n"
-          "<title>learning rate and batch</title>\n"
-          "<rect x=\"0.5\" y=\"0.5\" width=\"959\" height=\"529\" rx=\"8\" fill=\"#ffffff\" "
-          "stroke=\"#d7dce1\"/>\n", f);
-    describe_lr(schedule, line, sizeof line);
-    put_text(f, 24, 34, "start", "#1f2933", line);
-    describe_batch(ramp, line, sizeof line);
-    put_text(f, 24, 54, "start", "#1f2933", line);
-    snprintf(line, sizeof line, "%ld steps, %.0f tokens", steps, tokens_before(&s, steps));
-    put_text(f, 24, 74, "start", "#66727f", line);
-    put_panels(f, &s);
-    fputs("</svg>\n", f);
-    if (ferror(f) || fclose(f) || !text) die("%s: no memory for the picture", path);
-    if (!disk_replace_file(path, text, n_bytes)) die("%s: cannot be written: %s", path, strerror(errno));
-    free(text);
+    svg_write(path, 960, 540, "learning rate and batch", draw_picture, &s);
 }
