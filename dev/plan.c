@@ -1,28 +1,8 @@
 // plan: what a run will need, from its configuration alone: memory to the byte, parameters, operations, schedule.
 //
-//   build/plan memory    CONFIG [--section.key=value ...] [--ranks N] [--gpu NAME] [--json]
-//   build/plan table     CONFIG [--section.key=value ...]
-//   build/plan recompute CONFIG [--section.key=value ...]
-//   build/plan params    CONFIG [--section.key=value ...] [--json]
-//   build/plan flops     CONFIG [--section.key=value ...] [--json] [--explain]
-//   build/plan schedule  CONFIG [--section.key=value ...] [--svg FILE]
-//   build/plan fp8       CONFIG [--section.key=value ...]
-//   build/plan traffic|time|layout|cluster CONFIG [--gpu NAME] [--gpus N] [--tp N] ... [--json] [--explain]
-//   build/plan scaling   [--flops C] [--params N] [--tokens D] [--served TOKENS]
-//   build/plan approach
-//   build/plan for       --bytes N --minutes M
-//   build/plan prepare   --log FILE --tokens N [--hosts N] ...
-//   build/plan recipe    [MODEL]
-//   build/plan machines
-//   build/plan published
-//   build/plan guides    [GUIDE | ROW | agrees | loose | wrong | missing]
-//   build/plan optimizers
-//   build/plan formats
-//   build/plan noise
-//
-// CONFIG and the keys are those of build/train, and plan refuses what train would refuse. Nothing is
-// allocated, so any preset can be planned on any machine, for any number of ranks. --json prints what the run
-// itself writes to account.json with --run.account=true.
+// The plans are in `usage`. CONFIG and the keys are those of build/train, and plan refuses what train would refuse.
+// Nothing is allocated, so any preset can be planned on any machine, for any number of ranks. memory --json prints what
+// the run itself writes to account.json with --run.account=true.
 //
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
 #include "src/check/account.h"

@@ -2,6 +2,7 @@
 // corners where the curves have them, and unusual runs (one step, all warm-up) give a table and a picture too.
 #include "test/test.h"
 
+#include "expect_die.h"
 #include "train/schedule.h"
 #include "temp_dir.h"
 
@@ -190,6 +191,18 @@ TEST_IN_DIR(test_picture)
     s.decay_start = 0;
     schedule_print_svg(&s, &r, 1, in_dir("schedule.svg")); // one step, over the old picture
     free(read_svg(in_dir("schedule.svg")));
+}
+
+static int draw_nowhere(void *path)
+{
+    Ramp r = ramp();
+    schedule_print_svg(&wsd, &r, 10, path);
+    return 0;
+}
+
+TEST_IN_DIR(test_no_place_for_the_picture)
+{
+    expect_die(draw_nowhere, in_dir("none/schedule.svg"), "none/schedule.svg: No such file");
 }
 
 TESTS(NULL, NULL)

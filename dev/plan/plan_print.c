@@ -280,17 +280,15 @@ typedef struct {
     size_t tag_bytes[MEM_TAGS], n_params, n_tokens;
 } Count;
 
-static Count count(const Config *cfg)
+static Count count(const Config *cfg, int rank)
 {
-    Run *run = malloc(sizeof *run); // large: not on the stack
-    if (!run) die("plan: no memory for a run's description");
+    static Run run; // large: not on the stack
     Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
-    plan_open(run, cfg, dev, 0);
-    Count c = {.n_params = run->model->params.n_elems, .n_tokens = run->model->max_batch * run->model->max_tokens};
-    for (int tag = 0; tag < MEM_TAGS; tag++) c.tag_bytes[tag] = plan_checked(run, (MemTag)tag).n_bytes;
-    plan_close(run);
+    plan_open(&run, cfg, dev, rank);
+    Count c = {.n_params = run.model->params.n_elems, .n_tokens = run.model->max_batch * run.model->max_tokens};
+    for (int tag = 0; tag < MEM_TAGS; tag++) c.tag_bytes[tag] = plan_checked(&run, (MemTag)tag).n_bytes;
+    plan_close(&run);
     run_device_free(dev, cpu);
-    free(run);
     return c;
 }
 
@@ -324,7 +322,7 @@ static void print_optimizers(Config *cfg, FILE *out)
             size_t sum = 0;
             cfg->optim.name = name;
             cfg->numerics.dtype = d;
-            c = count(cfg);
+            c = count(cfg, 0);
             for (int i = 0; i < 3; i++) {
                 print_each(out, i ? "+ " : " ", c.tag_bytes[tags[i]], c.n_params, " ");
                 sum += c.tag_bytes[tags[i]];
@@ -352,7 +350,7 @@ static void print_activations(Config *cfg, FILE *out)
                 cfg->numerics.dtype = d;
                 cfg->memory.recompute = mode;
                 cfg->memory.compress = compress ? CONFIG_COMPRESS_INT8 : CONFIG_COMPRESS_NONE;
-                Count c = count(cfg);
+                Count c = count(cfg, 0);
                 print_each(out, " ", c.tag_bytes[MEM_ACTS], c.n_tokens, " |");
             }
             fputc('\n', out);
@@ -362,11 +360,11 @@ static void print_activations(Config *cfg, FILE *out)
 
 void plan_print_table(const Config *cfg, FILE *out)
 {
-    Config *copy = malloc(sizeof *copy);
-    if (!copy) die("plan: no memory for the settings");
+    static Config large; // not on the stack
+    Config *copy = &large;
     *copy = *cfg;
     copy->optim.mup_base = 0; // refused with some optimizers, and it changes no size
-    Count c = count(copy);
+    Count c = count(copy, 0);
     fprintf(out, "Bytes per parameter, of %zu: weights + gradients + optimizer (with the fp32 master weights).\n\n",
             c.n_params);
     print_optimizers(copy, out);
@@ -374,7 +372,6 @@ void plan_print_table(const Config *cfg, FILE *out)
     fprintf(out, "\nBytes of activations per token of a micro-batch, %ld layers of %ld channels.\n\n",
             cfg->model.layers, cfg->model.channels);
     print_activations(copy, out);
-    free(copy);
 }
 
 // ---- what fits
@@ -386,20 +383,13 @@ typedef struct {
 
 static size_t fullest(const Config *cfg)
 {
-    Run *run = malloc(sizeof *run); // large: not on the stack
-    if (!run) die("plan: no memory for a run's description");
-    Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
     size_t most = 0;
     for (int r = 0; r < (int)cfg->parallel.ranks; r++) {
+        Count c = count(cfg, r);
         size_t n_bytes = 0;
-        plan_open(run, cfg, dev, r);
-        for (int tag = 0; tag < MEM_TAGS; tag++)
-            if (tag != MEM_HOST) n_bytes += plan_checked(run, (MemTag)tag).n_bytes;
-        plan_close(run);
+        for (int tag = 0; tag < MEM_TAGS; tag++) n_bytes += tag == MEM_HOST ? 0 : c.tag_bytes[tag];
         if (n_bytes > most) most = n_bytes;
     }
-    run_device_free(dev, cpu);
-    free(run);
     return most;
 }
 
@@ -421,8 +411,8 @@ static Fit largest(Config *cfg, double limit)
 void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
 {
     double limit = PLAN_LAYOUT_USABLE * machine->memory;
-    Config *copy = malloc(sizeof *copy);
-    if (!copy) die("plan: no memory for the settings");
+    static Config large; // not on the stack
+    Config *copy = &large;
     fprintf(out, "\n%s has %.0f GB, of which a run may use %.1f. Bytes of the fullest of %ld rank%s:\n\n"
             "| memory.recompute | GB with batch.micro %ld | fits | largest batch.micro | its GB |\n"
             "|---|---:|---|---:|---:|\n",
@@ -439,7 +429,6 @@ void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
         if (fit.micro) fprintf(out, " %ld | %.3f |\n", fit.micro, (double)fit.n_bytes / 1e9);
         else fprintf(out, " none | |\n");
     }
-    free(copy);
 }
 
 // ---- modes of recomputation

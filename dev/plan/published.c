@@ -13,6 +13,7 @@
 // parameters on H100, but only as a picture, so only the sentences around it are used here. Runs in fp8, of which
 // NVIDIA publishes more than in bf16: the plan knows what a matmul reaches on each machine only in bf16.
 #include "dev/plan/plan_show.h"
+#include "dev/plan/scaling.h"
 
 #include "base/check.h"
 #include "parallel/pipeline_table.h"
@@ -117,20 +118,13 @@ PublishedGuess published_guess(const PublishedRun *r)
     return g;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The median, the largest, and the number within 15%.
 static void print_errors(FILE *out, double *size, int n)
 {
     int within = 0;
-    qsort(size, (size_t)n, sizeof *size, by_size);
-    while (within < n && size[within] <= 0.15) within++;
+    for (int i = 0; i < n; i++) within += size[i] <= 0.15;
     fprintf(out, "median error %.1f%%, largest %.1f%%, %d within 15%%\n",
-            100 * (n % 2 ? size[n / 2] : (size[n / 2] + size[n / 2 - 1]) / 2), 100 * size[n - 1], within);
+            100 * scaling_fit_quantile(size, (size_t)n, 0.5), 100 * scaling_fit_quantile(size, (size_t)n, 1), within);
 }
 
 void published_print(FILE *out)
