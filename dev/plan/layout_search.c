@@ -51,28 +51,19 @@ static void try_one(LayoutSearch *s, const PlanJob *job, LayoutSearchFree is_fre
 static void try_recompute(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 {
     static const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
-    if (!is_free.recompute) {
-        try_one(s, &job, is_free);
-        return;
-    }
-    for (int i = 0; i < 3; i++) {
-        job.layout.recompute = modes[i];
+    for (int i = 0; i < (is_free.recompute ? 3 : 1); i++) {
+        if (is_free.recompute) job.layout.recompute = modes[i];
         try_one(s, &job, is_free);
     }
 }
 
 static void try_micro(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 {
-    long share = job.batch / job.layout.dp;
-    if (!is_free.micro) {
-        try_recompute(s, job, is_free);
-        return;
-    }
-    for (long b = 1; b <= (share < 64 ? share : 64); b *= 2) {
-        job.layout.micro = b;
+    long share = job.batch / job.layout.dp, most = is_free.micro ? share < 64 ? share : 64 : 1;
+    for (long b = 1; b == 1 || b <= most; b *= 2) {
+        if (is_free.micro && share >= 1) job.layout.micro = b; // else: tried only to count the refusal
         try_recompute(s, job, is_free);
     }
-    if (share < 1) try_recompute(s, job, is_free); // more replicas than sequences: tried only to count the refusal
 }
 
 static void try_chunks(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
@@ -106,12 +97,9 @@ static void try_zero(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 static void try_experts(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 {
     size_t E = job.shape.experts.n, replicas = (size_t)(job.layout.dp * job.layout.cp);
-    if (!is_free.ep || !E) {
-        try_zero(s, job, is_free);
-        return;
-    }
-    for (size_t ep = 1; E % ep == 0 && replicas % ep == 0; ep *= 2) {
-        job.layout.ep = (int)ep;
+    bool open = is_free.ep && E;
+    for (size_t ep = 1; ep == 1 || (open && E % ep == 0 && replicas % ep == 0); ep *= 2) {
+        if (open) job.layout.ep = (int)ep;
         try_zero(s, job, is_free);
     }
 }
@@ -142,14 +130,10 @@ LayoutSearch layout_search(const PlanJob *base, LayoutSearchFree is_free)
             try_pipeline(&s, job, is_free);
         }
     }
-    for (int i = 0; i < s.n; i++) s.best[i].seconds = plan_time(&s.best[i].job, true).step;
-    for (int i = 1; i < s.n; i++) { // ten entries
-        LayoutFound f = s.best[i];
-        int at = i;
-        for (; at > 0 && s.best[at - 1].seconds > f.seconds; at--) s.best[at] = s.best[at - 1];
-        s.best[at] = f;
-    }
-    return s;
+    LayoutSearch again = s; // ordered by simulation
+    again.n = 0;
+    for (int i = 0; i < s.n; i++) keep(&again, &s.best[i].job, plan_time(&s.best[i].job, true).step);
+    return again;
 }
 
 // ---- the paragraph
