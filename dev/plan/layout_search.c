@@ -159,9 +159,7 @@ void layout_search_explain(const LayoutSearch *s, FILE *out)
     const PlanJob *job = &s->best[0].job;
     const PlanLayout *l = &job->layout;
     PlanTime t = plan_time(job, true);
-    char text[160];
-    plan_layout_text(job, text, sizeof text);
-    fprintf(out, "%s. ", text);
+    fprintf(out, "%s. ", plan_layout_text(job).s);
     explain_memory(job, out);
     if (l->tp == 1) fprintf(out, "No matrix is cut: tp would put its sums (four a layer) in the way of every block. ");
     else fprintf(out, "tp %d stays within the node; its sums take %.1f%% of a block's time. ", l->tp,
@@ -182,8 +180,7 @@ void layout_search_explain(const LayoutSearch *s, FILE *out)
     for (int i = 1; i < s->n; i++) {
         const PlanLayout *o = &s->best[i].job.layout;
         if (o->tp == l->tp && o->pp == l->pp && o->cp == l->cp && o->ep == l->ep) continue;
-        plan_layout_text(&s->best[i].job, text, sizeof text);
-        fprintf(out, "The next that is cut otherwise, %s, takes %.1f%% longer. ", text,
+        fprintf(out, "The next that is cut otherwise, %s, takes %.1f%% longer. ", plan_layout_text(&s->best[i].job).s,
                 100 * (s->best[i].seconds / s->best[0].seconds - 1));
         break;
     }

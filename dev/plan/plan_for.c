@@ -40,9 +40,17 @@ static double layers_params(long width)
     return (double)layers_of(width) * (4 * C * C + 3 * C * F);
 }
 
-PlanForModel plan_for_model(const PlanFor *f)
+// What the rule says. The batch is in tokens.
+typedef struct {
+    double budget;                       // FLOP of training
+    long vocab, width, layers, batch;
+    double params, tokens, unique;       // tokens: that training reads; unique: of the text
+    double dropout, lr;                  // lr: of the parameters that are not matrices
+} Chosen;
+
+static Chosen model_of(const PlanFor *f)
 {
-    PlanForModel m = {.budget = f->minutes * 60 * SPENT * REACHED * f->peak, .width = HEAD};
+    Chosen m = {.budget = f->minutes * 60 * SPENT * REACHED * f->peak, .width = HEAD};
     m.vocab = power_of_two(512, 4096, sqrt(f->bytes));
     double wanted = sqrt(m.budget / 6 / RATIO);
     for (long width = HEAD; width <= WIDEST; width += HEAD)
@@ -89,7 +97,7 @@ void plan_for_print(const PlanFor *f, FILE *out)
     double fp32 = asked.peak > 0 ? 0 : peak_fp32(), bf16 = fp32 > 0 && gemm_bf16_runs() ? peak_bf16() : 0;
     bool narrow = bf16 > 1.1 * fp32; // the other ops have more to do in bf16
     if (fp32 > 0) asked.peak = omp_get_num_procs() * (narrow ? bf16 : fp32);
-    PlanForModel m = plan_for_model(&asked);
+    Chosen m = model_of(&asked);
     double wanted = sqrt(m.budget / 6 / RATIO), times = m.tokens / m.unique, seconds = f->minutes * 60;
     fprintf(out, "for %.3g MB of text and %g minute%s here:\n", f->bytes / 1e6, f->minutes, f->minutes == 1 ? "" : "s");
     if (fp32 > 0)

@@ -204,7 +204,10 @@ PlanBytes plan_layout_bytes(const PlanJob *job);
 size_t plan_layout_keep(const PlanLayout *l);
 size_t plan_layout_kept(const PlanJob *job, int stage, bool experts, size_t less);
 // "dp 64 tp 8 pp 16 v 4 ..."
-void plan_layout_text(const PlanJob *job, char *text, size_t n);
+typedef struct {
+    char s[200];
+} PlanText;
+PlanText plan_layout_text(const PlanJob *job);
 
 // ---- plan_traffic: what a layout sends in a step: by group and kind, in bytes and in seconds.
 

@@ -480,8 +480,9 @@ void plan_layout_must(const PlanJob *job, bool memory)
     if (plan_layout_check(job, memory, why, sizeof why) != PLAN_LAYOUT_FITS) die("%s", why);
 }
 
-void plan_layout_text(const PlanJob *job, char *text, size_t n)
+PlanText plan_layout_text(const PlanJob *job)
 {
+    PlanText text;
     const PlanLayout *l = &job->layout;
     bool said = l->schedule == (l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B); // by the chunks
     char ep[24] = "", shard[24] = "", away[40] = "";
@@ -489,7 +490,8 @@ void plan_layout_text(const PlanJob *job, char *text, size_t n)
     if (plan_layout_copies(l) > 1) snprintf(shard, sizeof shard, " shard %d", l->shard);
     if (l->offload) snprintf(away, sizeof away, " offload%s", l->host_updates ? " updates" : "");
     if (l->offload_acts) strcat(away, " offload_acts");
-    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s%s", l->dp, l->tp,
+    snprintf(text.s, sizeof text.s, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s%s", l->dp, l->tp,
              l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
              ep, l->zero, shard, l->micro, recompute_name(l->recompute), away);
+    return text;
 }

@@ -29,8 +29,22 @@
 #include <math.h>
 #include <string.h>
 
-enum { DOCUMENTS, EXACT, NEAR, CONTAMINATION, TOKENIZER, RUNS, SHARDS };
+enum { DOCUMENTS, EXACT, NEAR, CONTAMINATION, TOKENIZER, RUNS, SHARDS, STAGES };
 enum { BYTES_A_DOCUMENT = 13, EXACT_BYTES = 24 + 8, BAND_BYTES = 16, NODE = 8 };
+
+typedef struct {
+    const char *name;
+    bool begins_again;     // after a failure, from its beginning; otherwise at the unit that was not finished
+    double work;           // seconds of one core, measured; 0: the log has no such stage
+    double bytes, docs;    // that go in, of the log's corpus
+    double reads, writes;  // times `bytes`: of files
+    double sent;           // bytes of messages, of the log's corpus
+} Stage;
+
+typedef struct {
+    Stage stage[STAGES];
+    double documents, bytes, tokens; // read, before any stage; after all stages
+} Sample;
 
 // ---- the log
 
@@ -47,25 +61,26 @@ static void read_after(const char *line, const char *name, After *a)
         *a = (After){documents, bytes};
 }
 
-PlanPrepareSample plan_prepare_read(const PlanPrepare *p)
+// Dies, with one line, when the log is not that of a whole preparation on several ranks.
+static Sample read_log(const PlanPrepare *p)
 {
     static const char *const names[] = {"documents", "exact", "near", "contamination", "tokenizer", "runs", "shards"};
     static const char *const rows[] = {"read", "filter", "exact", "near", "contamination", "train", "val"};
     enum { READ, FILTER, TRAIN = 5, VAL, ROWS };
-    PlanPrepareSample s = {0};
+    Sample s = {0};
     After after[ROWS] = {0};
     char line[512], name[32];
     double seconds, a_token = 0;
     int ranks;
     FILE *file = fopen(p->log, "r");
     if (!file) die("--log: %s cannot be read (what mpiexec -n 2 build/prepare RECIPE.toml printed, 2>&1)", p->log);
-    for (int i = 0; i < PLAN_PREPARE_STAGES; i++) s.stage[i].name = names[i];
+    for (int i = 0; i < STAGES; i++) s.stage[i].name = names[i];
     while (fgets(line, sizeof line, file)) {
         const char *text = strrchr(line, '\r') ? strrchr(line, '\r') + 1 : line; // after a line of progress
         for (int i = 0; i < ROWS; i++) read_after(text, rows[i], &after[i]);
         sscanf(text, "%lf bytes a token", &a_token);
         if (sscanf(text, "%31[a-z]: %d ranks took %lf s of processors", name, &ranks, &seconds) != 3) continue;
-        for (int i = 0; i < PLAN_PREPARE_STAGES; i++)
+        for (int i = 0; i < STAGES; i++)
             if (!strcmp(name, names[i])) s.stage[i].work = seconds;
     }
     fclose(file);
@@ -80,7 +95,7 @@ PlanPrepareSample plan_prepare_read(const PlanPrepare *p)
     s.tokens = (after[TRAIN].bytes + after[VAL].bytes) / a_token;
     // What goes into a stage is what the stage before it left.
     After now = after[READ];
-    for (int i = 0; i < PLAN_PREPARE_STAGES; i++) {
+    for (int i = 0; i < STAGES; i++) {
         s.stage[i].bytes = now.bytes, s.stage[i].docs = now.documents;
         const After *left = i == DOCUMENTS ? &after[FILTER] : i < TOKENIZER ? &after[1 + i] : &now;
         if (left->bytes > 0) now = *left;
@@ -90,9 +105,9 @@ PlanPrepareSample plan_prepare_read(const PlanPrepare *p)
 
 // Bytes of files, as parts of the bytes that go in, and of messages. Tokens of 4 bytes: vocabularies of this size have
 // more than 65,535 entries.
-static void set_traffic(PlanPrepareSample *s, const PlanPrepare *p)
+static void set_traffic(Sample *s, const PlanPrepare *p)
 {
-    PlanPrepareStage *t = s->stage;
+    Stage *t = s->stage;
     double bands = p->bands ? p->bands : (double)minhash_bands(128, 0.8).bands;
     double tokens = 4 * s->tokens / t[RUNS].bytes; // bytes of tokens for a byte of text
     t[DOCUMENTS].reads = 1, t[DOCUMENTS].writes = t[EXACT].bytes / t[DOCUMENTS].bytes;
@@ -114,7 +129,7 @@ double plan_prepare_expected(double seconds, double mean, double restart, bool b
 
 void plan_prepare_print(const PlanPrepare *p, bool json, bool explain, FILE *out)
 {
-    PlanPrepareSample s = plan_prepare_read(p);
+    Sample s = read_log(p);
     set_traffic(&s, p);
     double k = p->tokens / s.tokens / p->parts, hosts = p->hosts, n = hosts * p->cores; // k: of one part
     double one = p->mean > 0 ? p->mean : plan_time_between_failures(NODE), mean = one / hosts;
@@ -132,8 +147,8 @@ void plan_prepare_print(const PlanPrepare *p, bool json, bool explain, FILE *out
     report_value(r, "parts", p->parts, "of it, prepared one after another", NULL);
     report_table(r, "stages, of one part", "stage|TB in|MB a core second|core hours|TB read|TB written|TB of messages|"
                  "hours, cores|hours, files|hours, with failures");
-    for (int i = 0; i < PLAN_PREPARE_STAGES; i++) {
-        const PlanPrepareStage *t = &s.stage[i];
+    for (int i = 0; i < STAGES; i++) {
+        const Stage *t = &s.stage[i];
         if (t->work <= 0) continue;
         double rate = t->bytes / t->work, cpu = t->work * k / n, bytes = (t->reads + t->writes) * t->bytes * k;
         double files = bytes / (hosts * p->io), longest = fmax(cpu, files), unit = p->unit / rate / 2;

@@ -25,20 +25,16 @@
 
 static void show_job(Report *r, const PlanJob *job)
 {
-    char text[160];
-    plan_layout_text(job, text, sizeof text);
     report_section(r, "layout");
-    report_text(r, "cut", "%s", text);
+    report_text(r, "cut", "%s", plan_layout_text(job).s);
     report_text(r, "on", "%d %s, %d a node: %s inside, %s between", job->layout.gpus, job->machine.name,
-                job->machine.node,
-                job->machine.inside.name, job->machine.between.name);
+                job->machine.node, job->machine.inside.name, job->machine.between.name);
     report_value(r, "micro-batches", (double)plan_layout_micros(job), "of a step, on each replica",
                  "batch / (dp micro) = %ld / (%d * %ld)", job->batch, job->layout.dp, job->layout.micro);
     PlanBytes b = plan_layout_bytes(job);
     report_value(r, "memory", b.total / 1e9, "GB on the fullest rank",
                  "weights %.3g + gradients %.3g + optimizer %.3g + activations %.3g + scratch %.3g + "
-                 "communication %.3g GB "
-                 "(stage %d)", b.parameters / 1e9, b.gradients / 1e9, b.optimizer / 1e9, b.activations / 1e9,
+                 "communication %.3g GB (stage %d)", b.parameters / 1e9, b.gradients / 1e9, b.optimizer / 1e9, b.activations / 1e9,
                  b.scratch / 1e9, b.communication / 1e9, b.stage);
 }
 
@@ -249,11 +245,9 @@ static void show_best(Report *r, const LayoutSearch *s)
 {
     report_table(r, "best", "step, s|MFU|GB|layout");
     for (int i = 0; i < s->n; i++) {
-        char text[160];
-        PlanTime t = plan_time(&s->best[i].job, true);
-        plan_layout_text(&s->best[i].job, text, sizeof text);
-        report_row(r, "%.4g|%.1f%%|%.1f|%s", s->best[i].seconds, 100 * t.mfu,
-                   plan_layout_bytes(&s->best[i].job).total / 1e9, text);
+        const PlanJob *job = &s->best[i].job;
+        report_row(r, "%.4g|%.1f%%|%.1f|%s", s->best[i].seconds, 100 * plan_time(job, true).mfu,
+                   plan_layout_bytes(job).total / 1e9, plan_layout_text(job).s);
     }
 }
 
@@ -402,7 +396,7 @@ static void show_approach(bool json, FILE *out)
     report_table(r, "approach", "parameters|the guide|accelerators|model|hold its state|fastest layout|GB|MFU");
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         for (int end = 0; end < 2 && row[i].gpus[end]; end++) {
-            char gpus[12], text[160], copy[7][20], *argv[7];
+            char gpus[12], copy[7][20], *argv[7];
             snprintf(gpus, sizeof gpus, "%d", row[i].gpus[end]);
             const char *const words[] = {"plan", "layout", row[i].model, "--gpus", gpus, "--gpu", row[i].gpu};
             for (int k = 0; k < 7; k++) snprintf(argv[k] = copy[k], sizeof copy[k], "%s", words[k]);
@@ -413,9 +407,8 @@ static void show_approach(bool json, FILE *out)
             PlanJob whole = o.job, *best = &s.best[0].job;
             whole.layout = plan_layout_default();
             double least = ceil(18.0 * (double)plan_layout_params(&whole, 0) / o.job.machine.memory);
-            if (s.n) plan_layout_text(best, text, sizeof text);
             report_row(r, "%s|%s|%s|%s|%.0f|%s|%.1f|%.1f%%", row[i].size, row[i].words, on, row[i].model, least,
-                       s.n ? text : "none fits", s.n ? plan_layout_bytes(best).total / 1e9 : NAN,
+                       s.n ? plan_layout_text(best).s : "none fits", s.n ? plan_layout_bytes(best).total / 1e9 : NAN,
                        s.n ? 100 * plan_time(best, true).mfu : NAN);
         }
     }
@@ -524,7 +517,6 @@ static void show_cluster(PlanOptions *o, FILE *out)
         job.layout.gpus = gpus;
         LayoutSearch s = layout_search(&job, o->is_free);
         if (!s.n) continue;
-        char text[160];
         PlanTime t = plan_time(&s.best[0].job, true);
         PlanCluster c = plan_cluster_default();
         int node = job.machine.node;
@@ -534,9 +526,9 @@ static void show_cluster(PlanOptions *o, FILE *out)
         PlanClusterResult played = plan_cluster(&c);
         last = c, last_played = played;
         double days = o->tokens / t.tokens_second / 86400 / played.goodput;
-        plan_layout_text(&s.best[0].job, text, sizeof text);
-        report_row(r, "%.0f|%s|%.4g|%.1f%%|%.4g|%.4g|%.0f|%.0f|%.1f%%|%.1f%%|%.4g|%.4g", (double)gpus, text, t.step,
-                   100 * t.mfu, played.step, c.mean / 3600, c.interval, (double)played.failures, 100 * played.goodput,
+        report_row(r, "%.0f|%s|%.4g|%.1f%%|%.4g|%.4g|%.0f|%.0f|%.1f%%|%.1f%%|%.4g|%.4g", (double)gpus,
+                   plan_layout_text(&s.best[0].job).s, t.step, 100 * t.mfu, played.step, c.mean / 3600, c.interval,
+                   (double)played.failures, 100 * played.goodput,
                    100 * plan_time_goodput(c.interval, c.save, c.restart, c.mean) * t.step / played.step,
                    o->tokens > 0 ? days : NAN, o->tokens > 0 ? days * 24 * gpus * o->price : NAN);
     }

@@ -34,15 +34,6 @@ typedef struct {
     double peak;           // FLOP/s that large products reach on all cores; 0: measured, in a second
 } PlanFor;
 
-// What the rule says. The batch is in tokens.
-typedef struct {
-    double budget;                       // FLOP of training
-    long vocab, width, layers, batch;
-    double params, tokens, unique;       // tokens: that training reads; unique: of the text
-    double dropout, lr;                  // lr: of the parameters that are not matrices
-} PlanForModel;
-
-PlanForModel plan_for_model(const PlanFor *f);
 // Prints the model and why, a line each; the last one has the settings that make it of the preset text.
 void plan_for_print(const PlanFor *f, FILE *out);
 
@@ -61,24 +52,6 @@ typedef struct {
     double price;                     // dollars an hour of a host; 0: not printed
 } PlanPrepare;
 
-enum { PLAN_PREPARE_STAGES = 7 };
-
-typedef struct {
-    const char *name;
-    bool begins_again;     // after a failure, from its beginning; otherwise at the unit that was not finished
-    double work;           // seconds of one core, measured; 0: the log has no such stage
-    double bytes, docs;    // that go in, of the log's corpus
-    double reads, writes;  // times `bytes`: of files
-    double sent;           // bytes of messages, of the log's corpus
-} PlanPrepareStage;
-
-typedef struct {
-    PlanPrepareStage stage[PLAN_PREPARE_STAGES];
-    double documents, bytes, tokens; // read, before any stage; after all stages
-} PlanPrepareSample;
-
-// Dies, with one line, when the log is not that of a whole preparation on several ranks.
-PlanPrepareSample plan_prepare_read(const PlanPrepare *p);
 // Seconds that `seconds` of work take when one of the hosts fails every `mean` seconds: from the beginning each time,
 // or with `again` seconds to do again. `restart` seconds after each failure.
 double plan_prepare_expected(double seconds, double mean, double restart, bool begins_again, double again);
