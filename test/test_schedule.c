@@ -17,23 +17,26 @@ static void expect_lr(const Schedule *s, long step, double want)
 
 static const Schedule cosine = {.kind = SCHEDULE_COSINE, .lr = 8, .min_lr = 2, .warmup = 4, .decay_steps = 28};
 
-TEST(test_warmup_is_linear_and_never_zero)
+// By hand: warm-up is (step + 1) / 4 of 8. cos is 1, 1/2, 0, -1/2, -1 at p = 0, 1/3, 1/2, 2/3, 1 of the 24 steps of
+// decay; sqrt(4 / t) for t = 4, 16, 36, 64, 256 is 1, 1/2, 1/3, 1/4, 1/8. Far behind the end nothing changes any more.
+TEST(test_known_values)
 {
-    const double want[] = {2, 4, 6, 8}; // (step + 1) / 4 of 8
-    for (long step = 0; step < 4; step++) expect_lr(&cosine, step, want[step]);
-    expect_lr(&cosine, 4, 8); // the first step behind it is the peak again: p = 0
-}
-
-// cos is 1, 1/2, 0, -1/2, -1 at p = 0, 1/3, 1/2, 2/3, 1 of the 24 steps of decay
-TEST(test_cosine_at_known_angles)
-{
-    expect_lr(&cosine, 4 + 8, 2 + 6 * 0.75);
-    expect_lr(&cosine, 4 + 12, 5);
-    expect_lr(&cosine, 4 + 16, 2 + 6 * 0.25);
-    expect_lr(&cosine, 28, 2);
-    expect_lr(&cosine, 29, 2);
-    expect_lr(&cosine, 1000000, 2);
-    for (long step = 4; step < 28; step++) assert_true(schedule_lr(&cosine, step + 1) < schedule_lr(&cosine, step));
+    const struct {
+        ScheduleKind kind;
+        double want[10][2];
+    } row[] = {
+        {SCHEDULE_COSINE, {{0, 2}, {1, 4}, {2, 6}, {3, 8}, {4, 8}, {12, 6.5}, {16, 5}, {20, 3.5}, {28, 2}, {1e6, 2}}},
+        {SCHEDULE_LINEAR, {{3, 8}, {4, 8}, {5, 7.75}, {10, 6.5}, {16, 5}, {27, 2.25}, {28, 2}, {29, 2}, {1e6, 2}}},
+        {SCHEDULE_INVSQRT, {{0, 2}, {2, 6}, {3, 8}, {15, 4}, {35, 8. / 3}, {63, 2}, {255, 1}, {1, 4}}},
+        {SCHEDULE_CONSTANT, {{0, 2}, {1, 4}, {4, 8}, {28, 8}, {1e6, 8}, {3, 8}, {2, 6}, {5, 8}, {6, 8}, {7, 8}}},
+    };
+    for (int k = 0; k < 4; k++) {
+        Schedule s = cosine;
+        s.kind = row[k].kind;
+        for (int i = 0; i < 10 && row[k].want[i][1] > 0; i++) expect_lr(&s, (long)row[k].want[i][0], row[k].want[i][1]);
+    }
+    Schedule s = {.kind = SCHEDULE_INVSQRT, .lr = 8}; // no warm-up
+    expect_lr(&s, 0, 8), expect_lr(&s, 3, 4);
 }
 
 // In quarters, so that every value is exact; constant where there is no warm-up.
@@ -43,16 +46,6 @@ TEST(test_momentum_grows_to_its_value)
     const double want[] = {0.25, 0.375, 0.5, 0.625, 0.75, 0.75};
     for (long step = 0; step < 6; step++) assert_true(schedule_momentum(&s, step) == want[step]);
     assert_true(schedule_momentum(&s, 1000000) == 0.75 && schedule_momentum(&none, 0) == 0.75);
-}
-
-TEST(test_constant_stays_at_the_peak)
-{
-    Schedule s = cosine;
-    s.kind = SCHEDULE_CONSTANT;
-    expect_lr(&s, 1, 4);
-    expect_lr(&s, 4, 8);
-    expect_lr(&s, 28, 8);
-    expect_lr(&s, 1000000, 8);
 }
 
 TEST(test_edges)
@@ -75,54 +68,17 @@ TEST(test_edges)
 static const Schedule wsd = {.kind = SCHEDULE_WSD, .lr = 8, .min_lr = 2, .warmup = 4, .decay_start = 12,
                              .decay_steps = 28};
 
-TEST(test_linear)
-{
-    Schedule s = cosine;
-    s.kind = SCHEDULE_LINEAR;
-    const double want[][2] = {{3, 8}, {4, 8}, {5, 7.75}, {10, 6.5}, {16, 5}, {27, 2.25}, {28, 2}, {29, 2}};
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) expect_lr(&s, (long)want[i][0], want[i][1]);
-    assert_true(schedule_lr(&s, 28) == 2 && schedule_lr(&s, 1000000) == 2); // exactly
-}
-
-// sqrt(4 / t) for t = 4, 16, 36, 64, 256 is 1, 1/2, 1/3, 1/4, 1/8
-TEST(test_inverse_square_root)
-{
-    Schedule s = cosine;
-    s.kind = SCHEDULE_INVSQRT;
-    const double want[][2] = {{0, 2}, {2, 6}, {3, 8}, {15, 4}, {35, 8. / 3}, {63, 2}, {255, 1}};
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) expect_lr(&s, (long)want[i][0], want[i][1]);
-    s.warmup = 0;
-    expect_lr(&s, 0, 8);
-    expect_lr(&s, 3, 4);
-    // Vaswani's own form, t counted from 1: the smaller of the two lines, which meet at the warm-up's end
-    s.warmup = 37;
-    for (long t = 1; t <= 500; t++)
-        expect_lr(&s, t - 1, 8 * sqrt(37) * fmin(1 / sqrt((double)t), (double)t / (37 * sqrt(37))));
-}
-
-// The 16 steps of decay pass p = 1/16, 1/4, 1/2, 9/16; min_lr / lr is 1/4.
+// Every shape is stable until its decay begins, at p = 0 too, and exactly min_lr from its end on; half way it is the
+// mean, the geometric one, or 1 - sqrt(1/2) above the end.
 TEST(test_wsd_shapes)
 {
-    const struct {
-        ScheduleShape shape;
-        double at_13, at_16, at_20, at_21;
-    } row[] = {
-        {SCHEDULE_SHAPE_LINEAR, 2 + 6 * 15. / 16, 2 + 6 * 0.75, 5, 2 + 6 * 7. / 16},
-        {SCHEDULE_SHAPE_COSINE, 2 + 3 * (1 + 0.98078528040323044913), 2 + 3 * (1 + 0.70710678118654752440), 5,
-         2 + 3 * (1 - 0.19509032201612826785)}, // cos of 11.25, 45, 90 and 101.25 degrees
-        {SCHEDULE_SHAPE_EXPONENTIAL, 8 / 1.0905077326652576592, 8 / 1.4142135623730950488, 4,
-         8 / 2.1810154653305153184}, // 4^(1/16) = 2^(1/8), 2^(1/2), 2, 2^(9/8)
-        {SCHEDULE_SHAPE_SQRT, 2 + 6 * 0.75, 5, 2 + 6 * 0.29289321881345247560, 3.5},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const double half[] = {[SCHEDULE_SHAPE_LINEAR] = 5, [SCHEDULE_SHAPE_COSINE] = 5, [SCHEDULE_SHAPE_EXPONENTIAL] = 4,
+                           [SCHEDULE_SHAPE_SQRT] = 8 - 6 * sqrt(0.5)};
+    for (int shape = 0; shape < 4; shape++) {
         Schedule s = wsd;
-        s.shape = row[i].shape;
-        expect_lr(&s, 0, 2);
-        for (long step = 3; step <= 12; step++) assert_true(schedule_lr(&s, step) == 8); // stable, p = 0 too
-        expect_lr(&s, 13, row[i].at_13);
-        expect_lr(&s, 16, row[i].at_16);
-        expect_lr(&s, 20, row[i].at_20);
-        expect_lr(&s, 21, row[i].at_21);
+        s.shape = (ScheduleShape)shape;
+        for (long step = 3; step <= 12; step++) assert_true(schedule_lr(&s, step) == 8);
+        expect_lr(&s, 20, half[shape]);
         assert_true(schedule_lr(&s, 28) == 2 && schedule_lr(&s, 29) == 2 && schedule_lr(&s, 1000000) == 2);
     }
 }
@@ -238,32 +194,29 @@ static int check_schedule(void *schedule)
 
 TEST(test_settings_that_make_no_curve)
 {
-    Schedule s = wsd;
-    schedule_check(&s);
-    s.lr = NAN;
-    expect_die(check_schedule, &s, "optim.lr");
-    s = wsd;
-    s.warmup = -1;
-    expect_die(check_schedule, &s, "optim.warmup: -1");
-    s = wsd;
-    s.min_lr = 9;
-    expect_die(check_schedule, &s, "optim.min_lr: 9 is not between 0 and optim.lr 8");
-    s = wsd;
-    s.decay_start = 29;
-    expect_die(check_schedule, &s, "optim.wsd_decay: -1 steps");
-    s = wsd;
-    s.decay_start = -1;
-    expect_die(check_schedule, &s, "optim.wsd_decay: 29 steps");
-    s = wsd;
-    s.shape = SCHEDULE_SHAPE_EXPONENTIAL;
-    schedule_check(&s);
-    s.min_lr = 0;
-    expect_die(check_schedule, &s, "optim.wsd_shape: exponential");
-    s.kind = SCHEDULE_COSINE; // the shape is not read
-    schedule_check(&s);
-    s.kind = SCHEDULE_CONSTANT; // nor is min_lr
-    s.min_lr = -1;
-    schedule_check(&s);
+    const struct {
+        double lr, min_lr;
+        long warmup, decay_start;
+        ScheduleKind kind;
+        ScheduleShape shape;
+        const char *words; // NULL: it is one
+    } row[] = {
+        {8, 2, 4, 12, SCHEDULE_WSD, 0, NULL}, {NAN, 2, 4, 12, SCHEDULE_WSD, 0, "optim.lr"},
+        {8, 2, -1, 12, SCHEDULE_WSD, 0, "optim.warmup: -1"},
+        {8, 9, 4, 12, SCHEDULE_WSD, 0, "optim.min_lr: 9 is not between 0 and optim.lr 8"},
+        {8, 2, 4, 29, SCHEDULE_WSD, 0, "optim.wsd_decay: -1 steps"},
+        {8, 2, 4, -1, SCHEDULE_WSD, 0, "optim.wsd_decay: 29 steps"},
+        {8, 2, 4, 12, SCHEDULE_WSD, SCHEDULE_SHAPE_EXPONENTIAL, NULL},
+        {8, 0, 4, 12, SCHEDULE_WSD, SCHEDULE_SHAPE_EXPONENTIAL, "optim.wsd_shape: exponential"},
+        {8, 0, 4, 12, SCHEDULE_COSINE, SCHEDULE_SHAPE_EXPONENTIAL, NULL},    // the shape is not read
+        {8, -1, 4, 12, SCHEDULE_CONSTANT, SCHEDULE_SHAPE_EXPONENTIAL, NULL}, // nor is min_lr
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Schedule s = {.lr = row[i].lr, .min_lr = row[i].min_lr, .warmup = row[i].warmup, .kind = row[i].kind,
+                      .decay_start = (double)row[i].decay_start, .shape = row[i].shape, .decay_steps = 28};
+        if (row[i].words) expect_die(check_schedule, &s, row[i].words);
+        else schedule_check(&s);
+    }
 }
 
 // ---- lengths in tokens and as parts of the run
