@@ -10,8 +10,6 @@
 
 static const ModelShape gpt2_124m = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64,
                                      .ffn = 3072, .vocab = 50257, .context = 1024, .bias = true, .tie = true};
-static const ModelShape gpt3_175b = {.layers = 96, .channels = 12288, .heads = 96, .kv_heads = 96, .head_size = 128,
-                                     .ffn = 49152, .vocab = 50257, .context = 2048, .bias = true, .tie = true};
 
 // Of whole sequences in 2 bytes, without recomputation.
 static inline PlanJob plan_job(const ModelShape *s, const char *machine, long batch, int dp, int tp, int cp, int pp)

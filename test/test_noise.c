@@ -2,7 +2,6 @@
 // random; and the usual short-cut, whose error is that of its formula.
 #include "test/test.h"
 
-#include "dev/plan/plan.h"
 #include "train/grads.h"
 #include "base/rng.h"
 
@@ -129,29 +128,6 @@ TEST(test_formula_of_the_short_cut)
     assert_true(grads_noise_naive_expected(4096, 4096) == 2048);
     assert_true(grads_noise_naive_expected(4096, 1024) < 1024);
     assert_true(fabs(grads_noise_naive_expected(100, 1e9) - 100) < 1e-4);
-}
-
-// The table: four rows, and the last column is the formula's. The measured short-cut is the quotient of two means
-// over 50 trials. 5 standard errors, with 500 dimensions of variance 8.2 a token: of the numerator at most
-// 5 sqrt(2 / 500 / 50) = 4.5% (two micro-batches), of the denominator 4.5% (same row); together below 10%.
-TEST(test_print)
-{
-    char *text = NULL;
-    size_t n_text = 0;
-    FILE *file = open_memstream(&text, &n_text);
-    assert_non_null(file);
-    plan_print_noise(file, 1);
-    fclose(file);
-    int n = 0;
-    for (const char *line = text; (line = strstr(line, "\n| ")); n++) {
-        double batch, two, naive, formula;
-        line += 3;
-        assert_int_equal(sscanf(line, "%lf | %lf | %lf | %lf |", &batch, &two, &naive, &formula), 4);
-        assert_true(formula == round(grads_noise_naive_expected(4096, batch)) && naive < batch && two > formula);
-        assert_true(fabs(naive - formula) <= 0.1 * formula);
-    }
-    assert_int_equal(n, 4);
-    free(text);
 }
 
 TESTS(NULL, NULL)
