@@ -205,7 +205,8 @@ int main(int argc, char **argv)
     dev_cpu_choose_blas(argv);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") && strcmp(argv[i], "-h")) continue;
-        printf("%s%s", usage, plan_options_help);
+        fputs(usage, stdout);
+        plan_options_help();
         return 0;
     }
     if (plan_show(argc, argv, stdout)) {

@@ -100,7 +100,7 @@ TEST(test_nonsense)
         {"prepare --log log --tokens 1e9",
          "documents: 2 ranks took 1 s of processors\nruns: 2 ranks took 1 s of processors\n"
          "shards: 2 ranks took 1 s of processors\n", "--log: log: has no table"},
-        {"prepare --log log --tokens 1e9 --hosts 0", log_text, "--hosts: 0 (a whole number of 1 or more"},
+        {"prepare --log log --tokens 1e9 --hosts 0", log_text, "--hosts: 0: not a whole number"},
         {"prepare --log log --tokens 1e9 --tp 2", log_text, "--tp: has no effect on plan prepare"},
         {"prepare --log log --tokens 1e9 --price aws", log_text, "--price: aws (dollars an hour of a host)"},
         {"time tiny --hosts 3", log_text, "--hosts: has no effect on plan time"},

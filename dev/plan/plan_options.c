@@ -4,8 +4,6 @@
 // a size that is given is fixed, and any other is searched. Accelerators compute in bf16 with fp32 master weights, with
 // numerics.dtype=tf32 in TF32; the CPU in fp32.
 //
-// Options are a table of names, kinds and places, like the configuration's keys; parser and ranges follow from it.
-//
 // The invariant: nothing is guessed. A text that is not a number, a number out of range, a size that does not divide,
 // an unknown accelerator: each ends the program with one line that says what to write instead.
 //
@@ -13,165 +11,141 @@
 #include "dev/plan/plan_show.h"
 
 #include "base/check.h"
-#include "base/words.h"
+#include "base/options.h"
 #include "base/config.h"
 #include "dev/plan/plan.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *const plan_options_help =
-    "of time, traffic, layout and cluster:\n"
-    "  --gpus N            how many accelerators (1)\n"
-    "  --tp --pp --cp --dp N   sizes of the groups; dp is what is left\n"
-    "  --ep N              ranks of dp cp that divide the experts among them (parallel.ep)\n"
-    "  --sp                sequence parallelism with --tp (on by default; --no-sp)\n"
-    "  --vpp N             chunks of a stage (1); more: the schedule interleaved\n"
-    "  --schedule NAME     gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min\n"
-    "  --micro N           sequences of a micro-batch (batch.micro)\n"
-    "  --batch N           sequences of a step (batch.tokens / model.context)\n"
-    "  --zero N            stage (parallel.zero)\n"
-    "  --shard N           of the replicas, that cut what it cuts (parallel.shard; 0: all)\n"
-    "  --recompute MODE    none, selective, attention, sqrt, full (memory.recompute)\n"
-    "  --attention KIND    fused, plain (all T x T scores in memory)\n"
-    "  --overlap LIST      none, or some of tp,pp,dp (pp,dp)\n"
-    "  --link NAME         between nodes (plan machines lists them)\n"
-    "  --links FILE        links that a run with comm.measure=true measured: its links.json\n"
-    "of these and of scaling:\n"
-    "  --gpu NAME          accelerator: H100 (default), A100-80, A100-40, H200, B200, V100, A10G, A10, cpu (measured "
-    "here)\n"
-    "  --price USD         an accelerator hour, or a cloud: aws, gcp, azure, lambda (plan machines); not of traffic\n"
-    "  --tokens N          of the whole run (run.steps * batch.tokens); not of traffic\n"
-    "  --explain           each formula with its numbers;   --json\n"
-    "of time, layout and cluster:\n"
-    "  --save S --restart S    seconds that a checkpoint stops training (30), that a restart takes (600)\n"
-    "  --mtbf HOURS        between failures of one accelerator (50677: LLaMA-3)\n"
-    "  --interval S        of time and cluster: seconds of training between checkpoints (Daly's best)\n"
-    "of layout:\n"
-    "  --write FILE        the fastest one's configuration\n"
-    "of cluster:\n"
-    "  --days N --jitter X --seed N    days played (30), of a step (0.005), of the failures (1)\n"
-    "of scaling:\n"
-    "  --flops C --params N    one or two of these and --tokens; one alone: with 20 tokens a parameter\n"
-    "  --mfu X             part of the peak for the hours (0.4)\n"
-    "  --served N --loss L     tokens that the model will write, and the loss it must have (the optimum's)\n"
-    "of prepare, with --tokens, --restart, --price (a host's hour), --mtbf (of a host: 6335) and --explain:\n"
-    "  --log FILE          what mpiexec -n N build/prepare RECIPE.toml printed, 2>&1, for a small part of the corpus\n"
-    "  --hosts N --cores N     hosts (1000), cores of each (64)\n"
-    "  --io X --ram X      GB/s of a host to the file system (1.25), GB of its memory (256)\n"
-    "  --parts N           of the corpus, prepared one after another (1)\n"
-    "  --unit X --bands N  recipe.unit, MiB (128), and bands of [dedup] (those of 128 permutations at 0.8)\n"
-    "of for:\n"
-    "  --bytes N           of the text (--minutes M: of training)\n"
-    "  --peak X            GFLOP/s of large products on all cores (by default measured)\n";
-
-typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
 // The plans that take options, as bits; an option has those that it has an effect on.
 enum { TIME = 1, TRAFFIC = 2, LAYOUT = 4, CLUSTER = 8, SCALING = 16, APPROACH = 32, PREPARE = 64, FOR = 128 };
 enum { RUN = TIME | LAYOUT | CLUSTER, JOB = RUN | TRAFFIC, MONEY = RUN | SCALING, ANY = JOB | SCALING };
 static const char *const plan_name[] = {"time", "traffic", "layout", "cluster", "scaling", "approach",
                                         "prepare", "for"};
+enum { MOST = 100, NOT_GIVEN = -1 };
 
-// An option's place in PlanOptions, with what stands there when it is not given; the number that is given is multiplied.
-enum { NOT_GIVEN = -1 };
-#define ROW(plans, kind, name, member, least, otherwise, times)                                                        \
-    {name, kind, offsetof(PlanOptions, member), least, otherwise, times, plans}
-#define CUT(member, least) ROW(JOB, SIZE, #member, given.member, least, NOT_GIVEN, 1)
-#define TEXT(plans, member) ROW(plans, WORD, #member, given.member, 0, 0, 1)
-#define NUM(plans, kind, member, least, otherwise) ROW(plans, kind, #member, member, least, otherwise, 1)
-#define PREP(kind, member, least, otherwise, times)                                                                    \
-    ROW(PREPARE, kind, #member, prepare.member, least, otherwise, times)
-static const struct {
-    const char *name;
-    Kind kind;
-    size_t at;
-    double least, otherwise, times;
-    int plans;
-} option[] = {
-    CUT(gpus, 1), CUT(tp, 1), CUT(pp, 1), CUT(cp, 1), CUT(dp, 1), CUT(ep, 1), CUT(vpp, 1), CUT(zero, 0), CUT(shard, 0),
-    CUT(micro, 1), CUT(batch, 1), ROW(JOB, FLAG, "sp", given.sp, 0, 0, 1),
-    ROW(JOB, FLAG, "no-sp", given.no_sp, 0, 0, 1), TEXT(JOB, schedule), TEXT(JOB, recompute), TEXT(JOB, attention),
-    TEXT(JOB, overlap), TEXT(JOB, link), TEXT(JOB, links), TEXT(ANY, gpu), TEXT(MONEY | PREPARE, price),
-    NUM(MONEY | PREPARE, NUMBER, tokens, 1, 0), NUM(ANY | PREPARE, FLAG, explain, 0, 0),
-    NUM(ANY | APPROACH | PREPARE, FLAG, json, 0, 0), NUM(RUN, NUMBER, save, 0, 30),
-    NUM(RUN | PREPARE, NUMBER, restart, 0, 600), ROW(RUN | PREPARE, NUMBER, "mtbf", mean, 1e-6, 0, 3600),
-    NUM(TIME | CLUSTER, NUMBER, interval, 1e-3, 0), ROW(LAYOUT, WORD, "write", write, 0, 0, 1),
-    NUM(CLUSTER, NUMBER, jitter, 0, 0.005), NUM(CLUSTER, NUMBER, days, 1e-3, 30), NUM(CLUSTER, SIZE, seed, 0, 1),
-    ROW(SCALING, NUMBER, "flops", budget, 1, 0, 1), NUM(SCALING, NUMBER, params, 1, 0),
-    NUM(SCALING, NUMBER, mfu, 1e-3, 0.4), NUM(SCALING, NUMBER, served, 0, 0), NUM(SCALING, NUMBER, loss, 0, 0),
-    PREP(WORD, log, 0, 0, 1), PREP(SIZE, hosts, 1, 1000, 1), PREP(SIZE, cores, 1, 64, 1), PREP(SIZE, parts, 1, 1, 1),
-    PREP(SIZE, bands, 1, 0, 1), PREP(NUMBER, io, 1e-3, 1.25, 1e9), PREP(NUMBER, ram, 1e-3, 256, 1e9),
-    PREP(NUMBER, unit, 0.01, 128, 1048576), ROW(FOR, NUMBER, "bytes", model.bytes, 1, 0, 1),
-    ROW(FOR, NUMBER, "minutes", model.minutes, 0.01, 0, 1), ROW(FOR, NUMBER, "peak", model.peak, 0, 0, 1e9)};
-#undef ROW
-enum { OPTIONS = sizeof option / sizeof *option };
+// Where the options are read to. A row without `where` has its heading's.
+static PlanOptions said;
+static Option row[] = {
+    {.name = "of time, traffic, layout and cluster:", .where = JOB},
+    OPTION(INT, "--gpus", "N", "how many accelerators (1)", &said.given.gpus, 1),
+    OPTION(INT, "--tp", "N", "ranks of a tensor parallel group (parallel.tp)", &said.given.tp, 1),
+    OPTION(INT, "--pp", "N", "stages of a pipeline (parallel.pp)", &said.given.pp, 1),
+    OPTION(INT, "--cp", "N", "ranks that share a sequence (parallel.cp)", &said.given.cp, 1),
+    OPTION(INT, "--dp", "N", "replicas: what is left", &said.given.dp, 1),
+    OPTION(INT, "--ep", "N", "ranks of dp cp that divide the experts among them (parallel.ep)", &said.given.ep, 1),
+    OPTION(SWITCH, "--sp", NULL, "sequence parallelism with --tp (on by default; --no-sp)", &said.given.sp),
+    OPTION(SWITCH, "--no-sp", NULL, "no sequence parallelism", &said.given.no_sp),
+    OPTION(INT, "--vpp", "N", "chunks of a stage (1); more: the schedule interleaved", &said.given.vpp, 1),
+    OPTION(TEXT, "--schedule", "NAME", "gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min", &said.given.schedule),
+    OPTION(INT, "--micro", "N", "sequences of a micro-batch (batch.micro)", &said.given.micro, 1),
+    OPTION(INT, "--batch", "N", "sequences of a step (batch.tokens / model.context)", &said.given.batch, 1),
+    OPTION(INT, "--zero", "N", "stage (parallel.zero)", &said.given.zero),
+    OPTION(INT, "--shard", "N", "of the replicas, that cut what it cuts (parallel.shard; 0: all)", &said.given.shard),
+    OPTION(TEXT, "--recompute", "MODE", "none, selective, attention, sqrt, full (memory.recompute)",
+           &said.given.recompute),
+    OPTION(TEXT, "--attention", "KIND", "fused, plain (all T x T scores in memory)", &said.given.attention),
+    OPTION(TEXT, "--overlap", "LIST", "none, or some of tp,pp,dp (pp,dp)", &said.given.overlap),
+    OPTION(TEXT, "--link", "NAME", "between nodes (plan machines lists them)", &said.given.link),
+    OPTION(TEXT, "--links", "FILE", "links that a run with comm.measure=true measured: its links.json",
+           &said.given.links),
+    {.name = "of these and of scaling:", .where = ANY},
+    OPTION(TEXT, "--gpu", "NAME", "H100 (default), A100-80, A100-40, H200, B200, V100, A10G, A10; cpu: measured",
+           &said.given.gpu),
+    OPTION(TEXT, "--price", "USD", "an accelerator hour, or a cloud: aws, gcp, azure, lambda; not of traffic",
+           &said.given.price, .where = MONEY | PREPARE),
+    OPTION(NUMBER, "--tokens", "N", "of the whole run (run.steps * batch.tokens); not of traffic",
+           &said.tokens, 1, .where = MONEY | PREPARE),
+    OPTION(SWITCH, "--explain", NULL, "each formula with its numbers", &said.explain, .where = ANY | PREPARE),
+    OPTION(SWITCH, "--json", NULL, "for programs", &said.json, .where = ANY | APPROACH | PREPARE),
+    {.name = "of time, layout and cluster:", .where = RUN},
+    OPTION(NUMBER, "--save", "S", "seconds that a checkpoint stops training (30)", &said.save),
+    OPTION(NUMBER, "--restart", "S", "seconds that a restart takes (600)", &said.restart, .where = RUN | PREPARE),
+    OPTION(NUMBER, "--mtbf", "HOURS", "between failures of one accelerator (50677: LLaMA-3)",
+           &said.mean, 1e-6, .where = RUN | PREPARE),
+    OPTION(NUMBER, "--interval", "S", "of time and cluster: seconds of training between checkpoints (Daly's best)",
+           &said.interval, 1e-3, .where = TIME | CLUSTER),
+    {.name = "of layout:", .where = LAYOUT},
+    OPTION(TEXT, "--write", "FILE", "the fastest one's configuration", &said.write),
+    {.name = "of cluster:", .where = CLUSTER},
+    OPTION(NUMBER, "--days", "N", "days played (30)", &said.days, 1e-3, 36525),
+    OPTION(NUMBER, "--jitter", "X", "of a step (0.005)", &said.jitter),
+    OPTION(INT, "--seed", "N", "of the failures (1)", &said.seed, 0, 1e9),
+    {.name = "of scaling:", .where = SCALING},
+    OPTION(NUMBER, "--flops", "C", "one or two of this, --params, --tokens; one alone: 20 tokens a parameter",
+           &said.budget, 1),
+    OPTION(NUMBER, "--params", "N", "parameters", &said.params, 1),
+    OPTION(NUMBER, "--mfu", "X", "part of the peak for the hours (0.4)", &said.mfu, 1e-3, 1),
+    OPTION(NUMBER, "--served", "N", "tokens that the model will write", &said.served),
+    OPTION(NUMBER, "--loss", "L", "that it must have then (the optimum's)", &said.loss),
+    {.name = "of prepare (--price, --mtbf, --restart: of a host):", .where = PREPARE},
+    OPTION(TEXT, "--log", "FILE", "of mpiexec -n N build/prepare RECIPE.toml, 2>&1, for a small part of the corpus",
+           &said.prepare.log),
+    OPTION(INT, "--hosts", "N", "hosts (1000)", &said.prepare.hosts, 1),
+    OPTION(INT, "--cores", "N", "cores of each (64)", &said.prepare.cores, 1),
+    OPTION(NUMBER, "--io", "X", "GB/s of a host to the file system (1.25)", &said.prepare.io, 1e-3),
+    OPTION(NUMBER, "--ram", "X", "GB of its memory (256)", &said.prepare.ram, 1e-3),
+    OPTION(INT, "--parts", "N", "of the corpus, prepared one after another (1)", &said.prepare.parts, 1),
+    OPTION(NUMBER, "--unit", "X", "recipe.unit, MiB (128)", &said.prepare.unit, 0.01),
+    OPTION(INT, "--bands", "N", "of [dedup] (those of 128 permutations at 0.8)", &said.prepare.bands, 1),
+    {.name = "of for:", .where = FOR},
+    OPTION(NUMBER, "--bytes", "N", "of the text", &said.model.bytes, 1),
+    OPTION(NUMBER, "--minutes", "M", "of training", &said.model.minutes, 0.01),
+    OPTION(NUMBER, "--peak", "X", "GFLOP/s of large products on all cores (by default measured)", &said.model.peak)};
+enum { ROWS = sizeof row / sizeof *row };
 
-// ---- the table against the command line
-
-static double number(const char *name, const char *text, double least, bool whole)
+static void ready_rows(void)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value)) die("--%s: '%s' is no number", name, text);
-    if (value < least || (whole && (value != floor(value) || value > 1e9)))
-        die("--%s: %s (%s of %g or more%s)", name, text, whole ? "a whole number" : "a number", least,
-            whole ? ", at most 1e9" : "");
-    return value;
-}
-
-static void set(PlanOptions *o, int i, const char *text)
-{
-    char *place = (char *)o + option[i].at;
-    if (option[i].kind == FLAG) *(bool *)place = true;
-    if (option[i].kind == SIZE) *(int *)place = (int)number(option[i].name, text, option[i].least, true);
-    if (option[i].kind == NUMBER)
-        *(double *)place = option[i].times * number(option[i].name, text, option[i].least, false);
-    if (option[i].kind == WORD) *(const char **)place = text;
-}
-
-static void none_given(PlanOptions *o)
-{
-    *o = (PlanOptions){.job.layout = plan_layout_default()};
-    for (int i = 0; i < OPTIONS; i++) {
-        char *place = (char *)o + option[i].at;
-        if (option[i].kind == SIZE) *(int *)place = (int)option[i].otherwise;
-        if (option[i].kind == NUMBER) *(double *)place = option[i].times * option[i].otherwise;
+    for (int i = 0, group = 0; i < ROWS; i++) {
+        row[i].given = false;
+        if (row[i].kind == OPTION_NOTE) group = row[i].where;
+        else if (!row[i].where) row[i].where = group;
     }
 }
 
-// "--tp", "8" and "--tp=8". Returns how many of argv it took; 0: not an option of ours.
-static int take(PlanOptions *o, const char *plan, char **argv, int left)
+void plan_options_help(void)
 {
-    const char *word = argv[0] + 2, *equals = strchr(word, '=');
-    size_t n = equals ? (size_t)(equals - word) : strlen(word);
-    for (int i = 0; i < OPTIONS; i++) {
-        if (strlen(option[i].name) != n || strncmp(option[i].name, word, n)) continue;
-        for (int k = 0; k < (int)(sizeof plan_name / sizeof *plan_name); k++)
-            if (!strcmp(plan, plan_name[k]) && !(option[i].plans >> k & 1))
-                die("--%s: has no effect on plan %s (plan --help says which options it has)", option[i].name, plan);
-        if (option[i].kind == FLAG && equals) die("%s: takes no value", argv[0]);
-        if (option[i].kind == FLAG || equals) {
-            set(o, i, equals ? equals + 1 : "");
-            return 1;
-        }
-        if (left < 2) die("%s: no value (write --%s VALUE)", argv[0], option[i].name);
-        set(o, i, argv[1]);
-        return 2;
-    }
-    return 0;
+    ready_rows();
+    options_print(&(OptionSet){.row = row, .n = ROWS});
 }
 
-static void unknown(const char *word)
+// What stands where nothing is given.
+static PlanOptions none_given(void)
 {
-    int best = 0, best_distance = 1000;
-    for (int i = 0; i < OPTIONS; i++) {
-        int distance = words_distance(word + 2, option[i].name, 1000);
-        if (distance < best_distance) best = i, best_distance = distance;
+    const int no = NOT_GIVEN;
+    return (PlanOptions){.given = {no, no, no, no, no, no, no, no, no, no, no, .sp = false},
+                         .job.layout = plan_layout_default(), .save = 30, .restart = 600, .jitter = 0.005, .days = 30,
+                         .seed = 1, .mfu = 0.4,
+                         .prepare = {.hosts = 1000, .cores = 64, .parts = 1, .io = 1.25, .ram = 256, .unit = 128}};
+}
+
+// Reads the options, and leaves in word[1 ...] what is a configuration or a key of one. Returns how many there are.
+static int read_rows(int argc, char **argv, char **word)
+{
+    char name[40], *ours[MOST] = {argv[0]}, *keys[MOST];
+    OptionSet set = {.program = name, .usage = "", .row = row, .n = ROWS};
+    int n_ours = 1, n_keys = 0, n = 1;
+    said = none_given();
+    ready_rows();
+    snprintf(name, sizeof name, "plan %s", argv[1]);
+    if (argc > MOST) die("%s: more than %d words", argv[argc - 1], MOST);
+    for (int i = 2; i < argc; i++) {
+        const char *dot = strchr(argv[i], '.'), *equals = strchr(argv[i], '=');
+        bool is_key = !strncmp(argv[i], "--", 2) && dot && (!equals || dot < equals);
+        if (is_key) keys[n_keys++] = argv[i];
+        else ours[n_ours++] = argv[i];
     }
-    die("%s: no such option (did you mean --%s? plan --help lists them)", word, option[best].name);
+    size_t left = options_read(&set, n_ours, ours);
+    for (size_t i = 0; i < left; i++) word[n++] = ours[1 + i];
+    if (n > 1) said.config = word[n - 1];
+    for (int i = 0; i < n_keys; i++) word[n++] = keys[i];
+    for (int k = 0; k < (int)(sizeof plan_name / sizeof *plan_name); k++)
+        for (size_t i = 0; !strcmp(argv[1], plan_name[k]) && i < set.n; i++)
+            if (row[i].given && !(row[i].where >> k & 1))
+                die("%s: has no effect on plan %s (plan --help says which options it has)", row[i].name, argv[1]);
+    return n;
 }
 
 // ---- the job
@@ -338,23 +312,12 @@ static void check_prepare(PlanOptions *o)
 
 void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
 {
-    enum { MOST = 100 };
     char *for_config[MOST] = {argv[0]};
-    int n = 1;
-    none_given(o);
-    for (int i = 2; i < argc;) {
-        bool is_key = strchr(argv[i], '.') && (!strchr(argv[i], '=') || strchr(argv[i], '.') < strchr(argv[i], '='));
-        int taken = !strncmp(argv[i], "--", 2) && !is_key ? take(o, argv[1], argv + i, argc - i) : 0;
-        if (!taken && !strncmp(argv[i], "--", 2) && !is_key) unknown(argv[i]);
-        if (!taken) {
-            if (n == MOST) die("%s: more than %d settings", argv[i], MOST - 1);
-            if (strncmp(argv[i], "--", 2)) o->config = argv[i];
-            for_config[n++] = argv[i];
-        }
-        i += taken ? taken : 1;
-    }
+    int n = read_rows(argc, argv, for_config);
+    *o = said;
     if (needs_config && !o->config) die("plan %s: no configuration (write a file or a preset, as llama3-8b)", argv[1]);
     if (!needs_config && n > 1) die("%s: plan %s takes no configuration and no keys", for_config[1], argv[1]);
+    o->mean *= 3600, o->prepare.io *= 1e9, o->prepare.ram *= 1e9, o->prepare.unit *= 1048576, o->model.peak *= 1e9;
     if (!strcmp(argv[1], "for") && !(o->model.bytes > 0 && o->model.minutes > 0))
         die("plan for: give --bytes N (of the text) and --minutes M");
     if (!strcmp(argv[1], "prepare")) check_prepare(o);
@@ -370,6 +333,4 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     if (needs_config) make_job(o);
     int gpus = o->job.layout.gpus;
     o->mean = o->mean > 0 ? o->mean / gpus : plan_time_between_failures(gpus);
-    if (o->mfu > 1) die("--mfu: %g (a part of the peak, at most 1)", o->mfu);
-    if (o->days > 36525) die("--days: %g (at most 36525, a hundred years: each is played)", o->days);
 }

@@ -85,8 +85,8 @@ typedef struct {
     PlanFor model;               // plan for
 } PlanOptions;
 
-// The options that plan_options_read knows, as text for --help.
-extern const char *const plan_options_help;
+// Prints the options that plan_options_read knows.
+void plan_options_help(void);
 // argv as build/plan got it; argv[1] is the plan's name. Dies, with one line, for what it does not know or cannot be.
 // needs_config: a configuration must be given, and the job is made of it; else none may be. An option that has no
 // effect on the plan is an error.
