@@ -48,11 +48,22 @@ static PlanJob job(ModelShape s, size_t T, int dp, int tp, int pp)
     return j;
 }
 
-static double params(const char *name)
+// The same, or a model's shape, as an argument: they stay until the next one.
+static const PlanJob *at(PlanJob j)
 {
-    PlanJob j = job(shape(name), 1, 1, 1, 1);
-    return (double)plan_layout_params(&j, 0);
+    static PlanJob kept;
+    kept = j;
+    return &kept;
 }
+
+static const ModelShape *shape_at(const char *name)
+{
+    static ModelShape kept;
+    kept = shape(name);
+    return &kept;
+}
+
+static double params(const char *name) { return (double)plan_layout_params(at(job(shape(name), 1, 1, 1, 1)), 0); }
 
 // With gated networks of this width and another vocabulary, embedding and head tied.
 static double params_with(const char *name, size_t ffn, size_t words)
@@ -62,34 +73,15 @@ static double params_with(const char *name, size_t ffn, size_t words)
     return (double)plan_layout_params(&j, 0);
 }
 
-static ModelShape part(const char *name, int tp) // of one rank of tp
-{
-    PlanJob j = job(shape(name), 1, 1, tp, 1);
-    return plan_layout_part(&j, 0);
-}
-
-static double tokens(const char *name)
-{
-    return plan_tokens(preset(name), preset(name)->run.steps);
-}
-
+// Of one rank of tp; of a preset's run; of a stage; operations of a token, and for each parameter of a matrix.
+static ModelShape part(const char *name, int tp) { return plan_layout_part(at(job(shape(name), 1, 1, tp, 1)), 0); }
+static double tokens(const char *name) { return plan_tokens(preset(name), preset(name)->run.steps); }
 static double stage_layers(const char *name, int pp)
 {
-    PlanJob j = job(shape(name), 1, 1, 1, pp);
-    return (double)plan_layout_layers(&j, 0);
+    return (double)plan_layout_layers(at(job(shape(name), 1, 1, 1, pp)), 0);
 }
-
-static double flops(const char *name, size_t T) // of a token
-{
-    ModelShape s = shape(name);
-    return model_flops_per_token(&s, T);
-}
-
-static double flops_each(const char *name, size_t T) // for each parameter of a matrix
-{
-    ModelShape s = shape(name);
-    return flops(name, T) / model_matmul_params(&s);
-}
+static double flops(const char *name, size_t T) { return model_flops_per_token(shape_at(name), T); }
+static double flops_each(const char *name, size_t T) { return flops(name, T) / model_matmul_params(shape_at(name)); }
 
 // ---- laws, machines, time and money
 
@@ -149,10 +141,9 @@ static double fits(double P, int dp, int cut) // 1: an A100 has room for a part 
 
 static double state_each(OptimName name) // bytes of state a parameter, of GPT-2
 {
-    ModelShape s = shape("gpt2-124m");
     Params p = {0};
     Unit *unit;
-    model_describe(&s, &p, &unit);
+    model_describe(shape_at("gpt2-124m"), &p, &unit);
     double bytes = (double)optim_state_bytes(name, &p) / (double)p.n_elems;
     free(unit);
     params_free(&p);
@@ -170,8 +161,7 @@ static double acts(const char *name, size_t T, long micro, bool fused, Recompute
 // Operations that are done again, as a part of the forward's.
 static double again(const char *name, RecomputeMode mode, size_t T)
 {
-    ModelShape s = shape(name);
-    return recompute_extra_flops(&s, (RecomputePolicy){.mode = mode}, T) / (model_flops_per_token(&s, T) / 3);
+    return recompute_extra_flops(shape_at(name), (RecomputePolicy){.mode = mode}, T) / (flops(name, T) / 3);
 }
 
 static Roofline block(const char *name, size_t T, bool fused)
