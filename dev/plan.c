@@ -231,7 +231,8 @@ int main(int argc, char **argv)
         else given[f] = f <= EXPLAIN ? "" : i + 1 < argc ? argv[++i] : "";
     }
     for (int f = 0; f < FLAGS; f++)
-        if (given[f] && !strstr(flag[f].plans, name[plan])) die_usage("%s: only for plan %s", flag[f].name, flag[f].plans);
+        if (given[f] && !strstr(flag[f].plans, name[plan]))
+            die_usage("%s: only for plan %s", flag[f].name, flag[f].plans);
     const char *svg = given[SVG], *ranks = given[RANKS], *gpu = given[GPU];
     bool json = given[JSON], explain = given[EXPLAIN];
     if (gpu && json) die_usage("--gpu: not with --json, which has the form of account.json");

@@ -1,4 +1,4 @@
-// test_scaling: the optimum is a minimum, and the papers' own numbers are reproduced; of fits the gradient against finite
+// test_scaling: the optimum is a minimum, the papers' own numbers are reproduced; of fits the gradient against finite
 // differences, known constants recovered without noise, intervals that hold them with noise, what cannot be fitted.
 #include "plan_case.h"
 

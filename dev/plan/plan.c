@@ -1,11 +1,11 @@
 // plan: memory, parameters and floating-point operations of a run, from its configuration alone. See plan.h.
 //
 // Memory is not estimated here. The plan makes the very calls by which a run gets its memory (run_allocate), with an
-// allocator whose raw_alloc only counts: its table then holds every buffer, with its tag, name and size. So plan and run
-// agree to the byte because they are the same code, and a buffer added to the model tomorrow is in the plan at once.
+// allocator whose raw_alloc only counts: its table then holds every buffer, with its tag, name and size. So plan and
+// run agree to the byte because they are the same code, and a buffer added to the model tomorrow is in the plan at once.
 //
 // Beside the sum of the buffers the plan prints the formulas that the guides teach (doc/plan.md has them), for every
-// setting that changes a size. They are texts, and the text that is printed is the one that is evaluated (plan_evaluate).
+// setting that changes a size. They are texts, and the printed text is the one that is evaluated (plan_evaluate).
 //
 // The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that
 // is not checked is wrong after the next change.
@@ -21,7 +21,7 @@
 //             | ceil(sum / sum) | floor(log2(sum)) | max(sum, sum) | min(sum, sum)
 //
 // A letter is a letter with the letters and digits right after it: L, Pm, P8. While it reads, it writes the same
-// formula with numbers in place of letters, and with signs where products have none. All arithmetic is in whole numbers.
+// formula with numbers in place of letters, and with signs where products have none. Numbers are whole.
 #include "dev/plan/plan.h"
 
 #include "base/check.h"

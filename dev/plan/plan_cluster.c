@@ -1,9 +1,6 @@
 // plan_cluster: how much of the predicted speed is left on many machines. See plan_show.h.
 //
-// Two things grow with the number of nodes n. All ranks wait for the slowest in each step: with normal jitter of
-// standard deviation s the expected maximum is about s sqrt(2 ln n), and one node that is always slow slows all of
-// them. And with a failure of a node every M seconds, something fails every M / n; what was done since the last
-// checkpoint is lost.
+// Two things grow with the number of nodes: stragglers and failures (doc/plan_cluster.md).
 //
 //     clock: 0 ...... checkpoint ...... checkpoint ... failure -> restart, back to the checkpoint
 //

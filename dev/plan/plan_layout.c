@@ -1,7 +1,5 @@
 // plan_layout: a model cut over tensor, context, pipeline and data parallel ranks, as arithmetic. See plan_job.h.
 //
-//     gpus = dp pp cp tp          m = batch / (dp b) micro-batches go through each pipeline
-//
 // What a rank holds, in bytes (x: of a weight; P: parameters of its stage and its part of each matrix; N = dp cp):
 //
 //     weights, gradients, AdamW      x P + 4 P + 12 P, divided by N from ZeRO's stage 3, 2 and 1 on (doc/zero.md);
@@ -440,7 +438,8 @@ static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--pp %d --vpp %d: at most %d stages of %d chunks", l->pp,
                       l->chunks, PIPELINE_MAX_STAGES, PIPELINE_MAX_CHUNKS);
     if (l->pp == 1 && l->chunks > 1)
-        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: chunks are of a pipeline's stages (set --pp)", l->chunks);
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: chunks are of a pipeline's stages (set --pp)",
+                      l->chunks);
     if (loops && (l->chunks < 2 || m % l->pp))
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n,
                       "--schedule interleaved: %ld micro-batches and %d chunks on %d stages: "
@@ -490,8 +489,8 @@ PlanText plan_layout_text(const PlanJob *job)
     if (plan_layout_copies(l) > 1) snprintf(shard, sizeof shard, " shard %d", l->shard);
     if (l->offload) snprintf(away, sizeof away, " offload%s", l->host_updates ? " updates" : "");
     if (l->offload_acts) strcat(away, " offload_acts");
-    snprintf(text.s, sizeof text.s, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s%s", l->dp, l->tp,
-             l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
-             ep, l->zero, shard, l->micro, recompute_name(l->recompute), away);
+    snprintf(text.s, sizeof text.s, "dp %d tp %d%s pp %d v %d%s%s cp %d%s zero %d%s micro %ld recompute %s%s", l->dp,
+             l->tp, l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule),
+             l->cp, ep, l->zero, shard, l->micro, recompute_name(l->recompute), away);
     return text;
 }

@@ -11,12 +11,8 @@
 // of an accelerator's memory. Rejected: dividing what is left by the bytes of a token (scratch has parts that do not
 // grow, and pipelines hold several micro-batches).
 //
-// The guides' 16 bytes a parameter are found in one case: fp32 with AdamW holds 4 + 4 + 8. Mixed precision holds
-// 2 + 4 + (4 + 8) = 18 here, because gradients are summed in fp32; the guides' 2 + 2 + 12 keeps them in 2 bytes.
-//
-// Modes of recomputation (recompute.h): their bytes are counted the same way; operations come from the formula, which
-// test_recompute compares with those that really run. The textbook: recomputing everything repeats forward, 2 P of the
-// 6 P operations a token, +33%; segments of sqrt(L) layers keep 2 sqrt(L) layers' worth instead of L.
+// Modes of recomputation (recompute.h, doc/recompute.md): their bytes are counted the same way; operations come from
+// the formula, which test_recompute compares with those that really run.
 #include "dev/plan/plan.h"
 
 #include "dev/plan/plan_show.h"

@@ -34,8 +34,8 @@ static void show_job(Report *r, const PlanJob *job)
     PlanBytes b = plan_layout_bytes(job);
     report_value(r, "memory", b.total / 1e9, "GB on the fullest rank",
                  "weights %.3g + gradients %.3g + optimizer %.3g + activations %.3g + scratch %.3g + "
-                 "communication %.3g GB (stage %d)", b.parameters / 1e9, b.gradients / 1e9, b.optimizer / 1e9, b.activations / 1e9,
-                 b.scratch / 1e9, b.communication / 1e9, b.stage);
+                 "communication %.3g GB (stage %d)", b.parameters / 1e9, b.gradients / 1e9, b.optimizer / 1e9,
+                 b.activations / 1e9, b.scratch / 1e9, b.communication / 1e9, b.stage);
 }
 
 // ---- traffic
@@ -520,7 +520,8 @@ static void show_cluster(PlanOptions *o, FILE *out)
         PlanTime t = plan_time(&s.best[0].job, true);
         PlanCluster c = plan_cluster_default();
         int node = job.machine.node;
-        c.step = t.step, c.gpus = gpus, c.nodes = (gpus + node - 1) / node, c.jitter = o->jitter, c.seed = (uint64_t)o->seed;
+        c.step = t.step, c.gpus = gpus, c.nodes = (gpus + node - 1) / node, c.jitter = o->jitter;
+        c.seed = (uint64_t)o->seed;
         c.mean = one / gpus, c.save = o->save, c.restart = o->restart, c.seconds = o->days * 86400;
         c.interval = o->interval > 0 ? o->interval : fmax(1, plan_time_daly(c.save, c.mean));
         PlanClusterResult played = plan_cluster(&c);

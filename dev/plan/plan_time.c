@@ -71,7 +71,7 @@ static void tensor_times(const PlanJob *job, PlanTime *t)
     for (int i = 0; i < 2; i++) t->tensor[i] *= l->overlap_tp ? 1 - tensor_hidden : 1;
 }
 
-// The seconds of a block's operation, forward, back of inputs, of weights; of 0, where it has none whose name begins so.
+// The seconds of a block's operation, forward, back of inputs, of weights; 0 where it has none whose name begins so.
 static const double *op_seconds(const Roofline *block, const char *name)
 {
     static const double none[ROOFLINE_WAYS];

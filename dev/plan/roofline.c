@@ -194,8 +194,8 @@ static void network(Roofline *r, const RooflineCase *c, Network n, bool full, bo
     double apart = c->eager && s->swiglu ? 1 : 0; // silu's result is written, and read
     if (n.rows == 0 || n.F == 0) return;
     linear(r, c, n.in, n.rows, n.F * width, C, full);
-    loop(r, c, s->swiglu ? "swiglu" : s->act == ACT_GELU ? "gelu" : "activation", x * n.rows * n.F * (width + 1 + 2 * apart),
-         x * n.rows * n.F * (2 * width + 1 + 4 * apart), cheap);
+    loop(r, c, s->swiglu ? "swiglu" : s->act == ACT_GELU ? "gelu" : "activation",
+         x * n.rows * n.F * (width + 1 + 2 * apart), x * n.rows * n.F * (2 * width + 1 + 4 * apart), cheap);
     linear(r, c, n.down, n.rows, C, n.F, full);
 }
 
