@@ -189,47 +189,35 @@ static void show_time(const PlanOptions *o, FILE *out)
 
 // ---- layout
 
-static void write_key(Config *cfg, const char *key, const char *value)
-{
-    if (config_table_find(key) >= 0) config_set(cfg, key, value, "plan layout");
-}
-
-// Writes the configuration with the layout's keys. Keys of a size of 1 are left out; keys that this program's
-// configuration does not have are written in a comment.
+// Writes the configuration with the layout's keys. Keys of a size of 1 are left out.
 static void write_config(const PlanOptions *o, const PlanJob *job)
 {
     static Config cfg; // large
     const PlanLayout *l = &job->layout;
-    struct { const char *key; long value; bool needed; } size[] = {
+    bool tf32 = o->cfg.numerics.dtype == CONFIG_DTYPE_TF32;
+    char room[24];
+    const struct { const char *key; long value; bool needed; } size[] = {
         {"parallel.tp", l->tp, l->tp > 1}, {"parallel.cp", l->cp, l->cp > 1}, {"parallel.pp", l->pp, l->pp > 1},
         {"parallel.ep", l->ep, l->ep > 1}, {"parallel.chunks", l->chunks, l->chunks > 1},
-        {"parallel.zero", l->zero, l->zero > 0},
-        {"parallel.shard", l->shard, plan_layout_copies(l) > 1},
+        {"parallel.zero", l->zero, l->zero > 0}, {"parallel.shard", l->shard, plan_layout_copies(l) > 1},
         {"batch.micro", l->micro, true}, {"batch.tokens", job->batch * (long)job->T, true}};
+    const struct { const char *key, *value; bool needed; } word[] = {
+        {"moe.room", room, l->ep > 1 && job->shape.experts.room > 0}, {"parallel.sp", "true", l->sp},
+        {"parallel.schedule", pipeline_table_name(l->schedule), l->pp > 1},
+        {"memory.recompute", recompute_name(l->recompute), true},
+        {"numerics.dtype", job->x_bytes == 2 ? "bf16" : tf32 ? "tf32" : "fp32", true}};
+    snprintf(room, sizeof room, "%g", job->shape.experts.room);
     cfg = o->cfg;
-    char number[24], absent[600] = "";
-    for (int i = 0; i < (int)(sizeof size / sizeof *size); i++) {
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        char number[24];
         snprintf(number, sizeof number, "%ld", size[i].value);
-        size_t at = strlen(absent);
-        if (size[i].needed && config_table_find(size[i].key) < 0)
-            snprintf(absent + at, sizeof absent - at, "# %s = %s\n", size[i].key, number);
-        if (size[i].needed) write_key(&cfg, size[i].key, number);
+        if (size[i].needed) config_set(&cfg, size[i].key, number, "plan layout");
     }
-    snprintf(number, sizeof number, "%g", job->shape.experts.room);
-    if (l->ep > 1 && job->shape.experts.room > 0) write_key(&cfg, "moe.room", number);
-    if (l->sp) write_key(&cfg, "parallel.sp", "true");
-    if (l->pp > 1) write_key(&cfg, "parallel.schedule", pipeline_table_name(l->schedule));
-    write_key(&cfg, "memory.recompute", recompute_name(l->recompute));
-    bool tf32 = cfg.numerics.dtype == CONFIG_DTYPE_TF32;
-    write_key(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : tf32 ? "tf32" : "fp32");
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (word[i].needed) config_set(&cfg, word[i].key, word[i].value, "plan layout");
     config_set_derived(&cfg, "parallel.ranks", l->gpus);
-    if (!*absent) config_resolve(&cfg); // dies, before anything is written, where train would refuse
+    config_resolve(&cfg); // dies, before anything is written, where train would refuse
     config_write(&cfg, o->write);
-    if (!*absent) return;
-    FILE *file = fopen(o->write, "a");
-    if (!file) die("--write: %s cannot be written", o->write);
-    fprintf(file, "\n# Not keys of this version:\n%s", absent);
-    if (fclose(file)) die("--write: %s cannot be written", o->write);
 }
 
 static void show_refused(Report *r, const LayoutSearch *s)
