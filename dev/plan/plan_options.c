@@ -30,7 +30,8 @@ enum { MOST = 100, NOT_GIVEN = -1 };
 static PlanOptions said;
 static Option row[] = {
     {.name = "of time, traffic, layout and cluster:", .where = JOB},
-    OPTION(INT, "--gpus", "N", "how many accelerators (1)", &said.given.gpus, 1),
+    OPTION(INT, "--gpus", "N", "how many accelerators (1); of scaling too: days by the clock", &said.given.gpus, 1,
+           .where = JOB | SCALING),
     OPTION(INT, "--tp", "N", "ranks of a tensor parallel group (parallel.tp)", &said.given.tp, 1),
     OPTION(INT, "--pp", "N", "stages of a pipeline (parallel.pp)", &said.given.pp, 1),
     OPTION(INT, "--cp", "N", "ranks that share a sequence (parallel.cp)", &said.given.cp, 1),

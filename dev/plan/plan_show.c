@@ -280,14 +280,14 @@ static void show_layout(PlanOptions *o, FILE *out)
 static void show_point(Report *r, const char *rule, ScalingPoint p, const PlanOptions *o)
 {
     double hours = p.C / (o->mfu * o->job.machine.peak) / 3600;
-    report_row(r, "%s|%.4g|%.4g|%.3g|%.4f|%.3g|%.4g|%.4g", rule, p.N, p.D, p.D / p.N, p.loss, p.C, hours,
-               hours * o->price);
+    report_row(r, "%s|%.4g|%.4g|%.3g|%.4f|%.3g|%.4g|%.4g|%.4g", rule, p.N, p.D, p.D / p.N, p.loss, p.C, hours,
+               hours * o->price, hours / o->job.layout.gpus / 24);
 }
 
 static void show_budget(Report *r, const PlanOptions *o, double C)
 {
     report_table(r, "budget", "rule|parameters|tokens|tokens a parameter|loss|FLOPs|accelerator hours at %.3g%% MFU|"
-                 "dollars", 100 * o->mfu);
+                 "dollars|days on %d", 100 * o->mfu, o->job.layout.gpus);
     show_point(r, "20 tokens a parameter", scaling_laws_twenty(C), o);
     show_point(r, "0.1174 C^0.4999", scaling_laws_power(C), o);
     for (int i = 0; i < SCALING_LAWS_KAPLAN; i++)
@@ -408,7 +408,7 @@ static void show_approach(bool json, FILE *out)
 static const char *const recipes[] = {
     "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m", "gpt3-1.3b", "gpt3-2.7b",
     "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "chinchilla-70b", "llama2-7b", "llama2-13b", "llama2-70b", "mistral-7b",
-    "llama3-8b", "llama3-70b", "llama3-405b"};
+    "llama3-8b", "llama3-70b", "llama3-405b", "olmoe-1b-7b", "mixtral-8x7b", "qwen3-30b-a3b"};
 enum { RECIPES = sizeof recipes / sizeof *recipes };
 
 void plan_preset(Config *cfg, const char *name)
