@@ -117,6 +117,8 @@ $(foreach table,guides published,$(eval $(B)/dev/plan/$(table).o: $(B)/dev/plan/
 $(B)/%.inc: %.tsv dev/plan/table.awk
 	@mkdir -p $(@D)
 	@awk -f dev/plan/table.awk $< >$@
+# It has the file in it, by .incbin, which -MMD does not see.
+$(B)/src/record/page.o $(B)/pieces/src/record/page.o: src/record/report.html
 $(LIB): $(OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^

@@ -215,7 +215,7 @@ TEST_IN_DIR(test_plain_output)
     assert_true(metrics.row[0].event == METRICS_START && last->event == METRICS_END && last->floor_loss == 2.0);
     metrics_log_free(&metrics);
     EXPECT_SAID("loss.svg", {"</svg>", 1});
-    EXPECT_SAID("report.html", {"class=\"state finished\"", 1}, {">2.5000<", 1}); // the last one, after the end line
+    EXPECT_SAID("report.html", {"\n{\"event\":\"end\"", 1}, {"\"running\":false", 1}); // the last one, after the end line
 }
 
 TEST_IN_DIR(test_stop_and_resume)

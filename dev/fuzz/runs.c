@@ -138,12 +138,11 @@ static void page_one(const uint8_t *data, size_t n)
     char *page = disk_read_file(out, &n_bytes, 1 << 28);
     fuzz_check(page && strlen(page) == n_bytes && words_utf8_invalid(page, n_bytes, 0, &length) == n_bytes);
     fuzz_check(count(page, "<script") == 2 && count(page, "</script") == 2); // of the page itself, as these:
-    fuzz_check(count(page, "<pre") == count(page, "</pre>") && count(page, "<td") == count(page, "</td>"));
-    fuzz_check(!strstr(page, "<b>\"") && count(page, "<html") == 1 && count(page, "<style") == 1);
+    fuzz_check(count(page, "</body>") == 1 && count(page, "<style") == 1);
     const char *begin = strchr(strstr(page, "id=\"data\""), '>') + 1;
-    json_t *numbers = json_loadb(begin, (size_t)(strstr(begin, "</script>") - begin), JSON_REJECT_DUPLICATES, NULL);
-    fuzz_check(numbers);
-    json_decref(numbers);
+    json_t *run = json_loadb(begin, (size_t)(strchr(begin, '<') - begin), JSON_REJECT_DUPLICATES, NULL); // no "<" in it
+    fuzz_check(run);
+    json_decref(run);
     free(page);
 }
 
