@@ -102,7 +102,7 @@ time_left() {
         { echo "$begun"
         case $more in resume*) echo '{"event":"resume","step":4,"steps":100,"t":1030}' ;; rollback*) echo '{"event":"rollback","step":8,"t":1046}' ;; esac
         train 10 10 ',"t":1050'; } >"$run/metrics.jsonl"
-        look 's/^"running":false/"running":true/'
+        look 's/"running":false/"running":true/'
         has '|running|' "about |${more#* }| left" 'step |10| of |100|, 10.0%' 'this page was written '
     done
     begin

@@ -134,7 +134,7 @@ def going_on(folder, train):
     process = subprocess.Popen([*train, "--run.name=long", "--run.steps=100000", "--run.eval_every=20"],
                                stdout=subprocess.DEVNULL)
     report = f"{run}/report.html"
-    while process.poll() is None and not (os.path.exists(report) and '"loss":[[' in open(report).read()):
+    while process.poll() is None and not (os.path.exists(report) and '"event":"train"' in open(report).read()):
         time.sleep(0.2)
     out = look(folder, run)
     process.send_signal(2)

@@ -5,8 +5,8 @@
 //
 // A run may have a million lines; the page stays small. Train lines are taken in groups of successive ones. Of each
 // group the page gets those with the least and the greatest loss, the greatest gradient norm and the longest time, so
-// that no spike is lost, and sums over all its lines. When there are PAGE_GROUPS groups, neighbours are joined in pairs.
-// Of other lines the newest stay, or those of each second, fourth, eighth... evaluation.
+// that no spike is lost, and the last; and the means of all. When there are PAGE_GROUPS groups, neighbours are joined
+// in pairs. So are val lines. Of other lines the newest stay.
 //
 // The invariant: every byte of a run's files is valid JSON without "<" in the page, and the script writes it as text.
 #include "record/page.h"
@@ -32,10 +32,10 @@ enum { FILE_BYTES = 1 << 21, LINE_BYTES = 1 << 16, TEXT_BYTES = 6000, KEYS = 64,
 
 // ---- one line, and groups of them
 
-enum { LOW_LOSS, HIGH_LOSS, HIGH_NORM, HIGH_TIME, EXTREMES }; // what a group keeps a line for
+enum { LOW_LOSS, HIGH_LOSS, HIGH_NORM, HIGH_TIME, LAST_LINE, EXTREMES }; // what a group keeps a line for
 
 typedef struct {
-    size_t at, turn;         // its number in the file; of its kind, how many steps were before its own
+    size_t at;                // its number in the file
     double extreme[EXTREMES]; // the line with the greatest is kept; -INFINITY: has no such number
     char *text;
 } Line;
@@ -54,27 +54,20 @@ typedef struct {
 // All lines of one kind.
 typedef struct {
     Line *line; // those that are kept one by one
-    size_t n, cap, bytes, turns, lines; // bytes: of line; turns: steps so far; lines: of the file
-    double step;                        // the newest
-    size_t mask;  // those with turn & mask == 0 are kept; a group is of mask + 1 lines
-    Group *group; // the last one of in_last lines
-    size_t n_groups, in_last;
+    size_t n, cap, bytes, lines; // lines: of the file
+    Group *group; // each of stride lines, the last one of in_last
+    size_t n_groups, stride, in_last;
     int n_keys;
     char key[KEYS][KEY_BYTES];
     double last[KEYS]; // finite ones
-    Line newest;
 } Kind;
-
-typedef enum { GROUPS, STEPS, NEWEST } How; // as groups; of each second, fourth... evaluation; the newest
 
 static const struct {
     const char *event;
-    How how;
-    size_t lines, bytes; // the most of them
-} kinds[] = {{"train", GROUPS, 0, 0},          {"val", GROUPS, 0, 0},         {"set", STEPS, 4000, 500000},
-             {"task", STEPS, 4000, 500000},    {"sample", STEPS, 48, 400000}, {"experts", STEPS, 8000, 3000000},
-             {"save", NEWEST, 100, 100000},    {"start", NEWEST, 50, 100000}, {"resume", NEWEST, 50, 100000},
-             {"pace", NEWEST, 2, LINE_BYTES},  {"other", NEWEST, 1000, 1000000}};
+    size_t bytes; // 0: as groups; of others the newest, of so many bytes in all
+} kinds[] = {{"train", 0},          {"val", 0},       {"set", 1000000},  {"task", 1000000},
+             {"experts", 4000000},  {"sample", 400000}, {"save", 50000}, {"start", 50000},
+             {"resume", 50000},     {"pace", 1000},   {"other", 400000}};
 enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = KINDS - 1 };
 
 static void add_sum(Sum *to, const Sum *s)
@@ -120,7 +113,7 @@ static void add_to_group(Kind *kind, json_t *object, Line line, double step)
     if (!loss) loss = json_object_get(object, "val_loss");
     line.extreme[LOW_LOSS] = extreme(loss, -1), line.extreme[HIGH_LOSS] = extreme(loss, 1);
     line.extreme[HIGH_NORM] = extreme(json_object_get(object, "grad_norm"), 1);
-    line.extreme[HIGH_TIME] = extreme(json_object_get(object, "dt_ms"), 1);
+    line.extreme[HIGH_TIME] = extreme(json_object_get(object, "dt_ms"), 1), line.extreme[LAST_LINE] = (double)line.at;
     Group one = {.line = {line}, .n = 1, .from = step, .to = step};
     const char *key;
     json_t *value;
@@ -134,12 +127,9 @@ static void add_to_group(Kind *kind, json_t *object, Line line, double step)
         if (json_is_null(value)) one.sum[k].bad = 1;
         else one.sum[k] = (Sum){1, 0, x, x * number(object, "dt_ms")}, kind->last[k] = x;
     }
-    if (!kind->group) kind->group = malloc(PAGE_GROUPS * sizeof *kind->group);
+    if (!kind->group) kind->group = malloc(PAGE_GROUPS * sizeof *kind->group), kind->stride = 1;
     if (!kind->group) die("page: no memory for %d groups", PAGE_GROUPS);
-    free(kind->newest.text);
-    kind->newest = (Line){.at = line.at, .text = strdup(line.text)};
-    if (!kind->newest.text) die("page: no memory for a line");
-    if (kind->n_groups && kind->in_last <= kind->mask) {
+    if (kind->n_groups && kind->in_last < kind->stride) {
         join(&kind->group[kind->n_groups - 1], &one), kind->in_last++;
         return;
     }
@@ -148,43 +138,21 @@ static void add_to_group(Kind *kind, json_t *object, Line line, double step)
             join(&kind->group[2 * i], &kind->group[2 * i + 1]);
             kind->group[i] = kind->group[2 * i];
         }
-        kind->n_groups /= 2, kind->mask = 2 * kind->mask + 1;
+        kind->n_groups /= 2, kind->stride *= 2;
     }
     kind->group[kind->n_groups++] = one, kind->in_last = 1;
 }
 
-static void drop(Kind *kind, size_t i)
+// Where the lines get more than most_bytes, the older half goes.
+static void add_line(Kind *kind, size_t most_bytes, Line line)
 {
-    kind->bytes -= strlen(kind->line[i].text);
-    free(kind->line[i].text);
-}
-
-// The newest half stays, or each second of the steps that were kept, and the newest.
-static void thin(Kind *kind, How how)
-{
-    size_t n = 0, half = kind->n / 2;
-    kind->mask = how == STEPS ? 2 * kind->mask + 1 : 0;
-    for (size_t i = 0; i < kind->n; i++) {
-        size_t turn = kind->line[i].turn;
-        if (how == STEPS ? turn & kind->mask && turn != kind->turns : i < half) drop(kind, i);
-        else kind->line[n++] = kind->line[i];
-    }
-    kind->n = n;
-}
-
-static void add_line(Kind *kind, int k, Line line, double step)
-{
-    if (step != kind->step) { // the lines of the step before may be some that go
-        while (kind->n && kind->line[kind->n - 1].turn == kind->turns && kind->turns & kind->mask) drop(kind, --kind->n);
-        kind->turns += kind->n > 0, kind->step = step;
-    }
-    line.turn = kind->turns;
     kind->line = words_grow(kind->line, &kind->cap, kind->n + 1, sizeof *kind->line);
     kind->line[kind->n++] = line, kind->bytes += strlen(line.text);
-    while (kind->n > kinds[k].lines || kind->bytes > kinds[k].bytes) {
-        if (kinds[k].how == STEPS && kind->mask >= kind->turns) drop(kind, --kind->n); // one step alone is too much
-        else thin(kind, kinds[k].how);
-    }
+    if (kind->bytes <= most_bytes) return;
+    size_t half = kind->n / 2;
+    for (size_t i = 0; i < half; i++) kind->bytes -= strlen(kind->line[i].text), free(kind->line[i].text);
+    kind->n -= half;
+    memmove(kind->line, kind->line + half, kind->n * sizeof *kind->line);
 }
 
 // ---- the file
@@ -219,8 +187,8 @@ static void take(Run *run, char *text)
     } else {
         Line line = {.at = run->lines, .text = own};
         run->kind[k].lines++;
-        if (kinds[k].how == GROUPS) add_to_group(&run->kind[k], object, line, step);
-        else add_line(&run->kind[k], k, line, step);
+        if (kinds[k].bytes) add_line(&run->kind[k], kinds[k].bytes, line);
+        else add_to_group(&run->kind[k], object, line, step);
     }
     json_decref(object);
 }
@@ -246,16 +214,6 @@ static void put_json(FILE *f, const char *json)
         else fputc(*json, f);
 }
 
-static void put_value(FILE *f, const char *name, json_t *value)
-{
-    if (!value) value = json_null();
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
-    if (!text) die("page: no memory for %s", name);
-    fprintf(f, "\"%s\":", name), put_json(f, text), fputs(",\n", f);
-    free(text);
-    json_decref(value);
-}
-
 static json_t *string(const char *text)
 {
     char *clean = words_utf8_copy(text ? text : "");
@@ -279,7 +237,7 @@ static json_t *totals(const Kind *kind, json_t *means)
         json_array_append_new(all, json_pack("[s,o,f,f,o,o]", kind->key[k], real(kind->last[k]), sum.count, sum.bad,
                                              real(sum.sum), real(sum.timed)));
     }
-    for (size_t i = 0; kind->mask && i < kind->n_groups; i++) {
+    for (size_t i = 0; kind->stride > 1 && i < kind->n_groups; i++) {
         const Group *g = &kind->group[i];
         json_t *one = json_pack("[f,f]", g->from, g->to);
         for (int k = 0; k < kind->n_keys; k++) json_array_append_new(one, real(g->sum[k].sum / g->sum[k].count));
@@ -300,22 +258,18 @@ static void put_lines(FILE *f, Run *run)
     Line *all = NULL;
     size_t n = 0, cap = 0;
     for (Kind *kind = run->kind; kind < run->kind + KINDS; kind++) {
-        all = words_grow(all, &cap, n + kind->n + kind->n_groups * EXTREMES + 1, sizeof *all);
+        all = words_grow(all, &cap, n + kind->n + kind->n_groups * EXTREMES, sizeof *all);
         for (size_t i = 0; i < kind->n; i++) all[n++] = kind->line[i];
         for (size_t i = 0; i < kind->n_groups; i++)
             for (int k = 0; k < kind->group[i].n; k++) all[n++] = kind->group[i].line[k];
-        if (kind->newest.text) all[n++] = kind->newest;
         free(kind->line), free(kind->group);
     }
     qsort(all, n, sizeof *all, by_place);
-    fputs("\"lines\":[", f);
     for (size_t i = 0; i < n; i++) {
-        bool twice = i && all[i].at == all[i - 1].at; // the newest of a kind, when its group has it too
-        if (!twice) fputs(i ? ",\n" : "\n", f), put_json(f, all[i].text);
+        fputs(i ? ",\n" : "\n", f), put_json(f, all[i].text);
+        free(all[i].text);
     }
-    for (size_t i = 0; i < n; i++) free(all[i].text);
     free(all);
-    fputs("]", f);
 }
 
 // The settings that this program knows: default, whether it is a number, what it means.
@@ -342,23 +296,20 @@ static char *read_file(const char *dir, const char *name)
 static void put_data(FILE *f, Run *run, const char *dir)
 {
     char *config = read_file(dir, "config.toml"), *trace = read_file(dir, "trace.json");
-    json_t *counts = json_object(), *means = json_array();
+    json_t *counts = json_object(), *means = json_array(), *sums = totals(&run->kind[0], means);
     for (int k = 0; k < KINDS; k++)
         json_object_set_new(counts, kinds[k].event, json_integer((json_int_t)run->kind[k].lines));
-    fputs("{", f);
-    put_value(f, "dir", string(dir));
-    put_value(f, "now", json_integer(time(NULL)));
-    put_value(f, "running", json_boolean(disk_lock_held(dir)));
-    put_value(f, "config", string(config));
-    put_value(f, "settings", settings());
-    put_value(f, "trace", trace ? json_loads(trace, 0, NULL) : NULL);
-    put_value(f, "bad", json_integer((json_int_t)run->bad));
-    put_value(f, "counts", counts);
-    put_value(f, "totals", totals(&run->kind[0], means));
-    put_value(f, "means", means);
+    json_t *rest = json_pack("{s:o, s:I, s:b, s:o, s:o, s:o?, s:I, s:o, s:o, s:o}", "dir", string(dir), "now",
+                             (json_int_t)time(NULL), "running", disk_lock_held(dir), "config", string(config),
+                             "settings", settings(), "trace", trace ? json_loads(trace, 0, NULL) : NULL, "bad",
+                             (json_int_t)run->bad, "counts", counts, "totals", sums, "means", means);
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    if (!text) die("page: no memory for the data of %s", dir);
+    fputs("\n{\"lines\":[", f);
     put_lines(f, run);
-    fputs("}\n", f);
-    free(config), free(trace);
+    fputs("],\n", f), put_json(f, text + 1), fputs("\n", f);
+    json_decref(rest);
+    free(text), free(config), free(trace);
 }
 
 bool page_write(const char *dir, const char *path)
