@@ -123,6 +123,10 @@ TEST_WITH(test_lines, temp_dir_make, tear_down)
     assert_int_equal(n_lines(), 2);
     make_of(TRAIN("1", "3") "{\"event\":\"train\",\"step\":2,\"lo");
     assert_true(n_lines() == 1 && number_of(data, "bad") == 1);
+    char *text = PRINTED(f, fprintf(f, TRAIN("1", "3") "{\"event\":\"train\",\"step\":2,\"x\":\"%070000d\"}\n", 1));
+    make_of(text); // a line longer than any that a run writes
+    assert_true(n_lines() == 1 && number_of(data, "bad") == 1);
+    free(text);
 }
 
 // Names, samples, keys, settings and folders come from anywhere: make() sees that nothing leaves the JSON.
