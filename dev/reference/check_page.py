@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Does a browser show a run's report.html as it should?
 
-Trains a small run (two ranks, with its pipeline's timeline, eval.sets and eval.tasks), stops and resumes it, looks at
-one that goes on, and makes a hostile one by hand: a name, a sample and a key that are HTML and scripts. A headless Chromium opens each page, with a script put in front of
-it that counts errors, and one at its end that looks and clicks:
+Trains a small run (two ranks, with its pipeline's timeline, eval.sets and eval.tasks), stops and resumes it, and looks at
+one that goes on. A headless Chromium opens each page, with a script put in front of it that counts errors, and one at
+its end that looks and clicks (test/test_page.sh looks at pages of runs made by hand, and of hostile ones):
 
 - no error, no message on the console, no load of anything;
 - every section is there, every chart has curves, axis labels and its last number;
 - dragging across the loss chart zooms every chart: the axes change, the curves of the zoomed steps remain, and a double
   click brings the whole run back; so do the buttons;
-- moving over a chart writes the number of that step, as metrics.jsonl has it;
-- nothing of the hostile run's text runs.
+- moving over a chart writes the number of that step, as metrics.jsonl has it.
 
 With --shots DIR it also keeps pictures: light, dark, zoomed, narrow.
 
@@ -27,7 +26,7 @@ import time
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-FIRST = """<script>window.faults = []; window.alerted = 0; window.alert = () => { window.alerted++; };
+FIRST = """<script>window.faults = [];
 addEventListener('error', e => faults.push('error: ' + e.message), true);
 addEventListener('securitypolicyviolation', e => faults.push('load: ' + e.blockedURI));</script>"""
 
@@ -62,7 +61,6 @@ if (!location.hash) {
 }
 out.state = document.querySelector('h1').textContent;
 out.age = document.getElementById('age').textContent;
-out.alerted = window.alerted;
 out.loads = performance.getEntriesByType('resource').length;
 out.wide = document.documentElement.scrollWidth - innerWidth;
 document.getElementById('verdict').textContent = 'VERDICT' + encodeURIComponent(JSON.stringify(out)) + 'END';
@@ -96,7 +94,7 @@ def look(folder, run, size="1280,900"):
     from urllib.parse import unquote
     out = json.loads(unquote(found.group(1)))
     assert not out["faults"] and not console, (run, out["faults"], console)
-    assert out["loads"] == 0 and out["alerted"] == 0, out
+    assert out["loads"] == 0, out
     return out
 
 
@@ -144,22 +142,6 @@ def going_on(folder, train):
     print("long: running, then stopped")
 
 
-def hostile(run):
-    bad = "</title></script><script>alert(1)</script><img src=x onerror=alert(2)>"
-    os.mkdir(run)
-    with open(f"{run}/metrics.jsonl", "w") as f:
-        def put(**row):
-            f.write(json.dumps(row) + "\n")
-        put(event="start", step=0, name=bad, text=bad, steps=9, params=1, batch_tokens=1, t=1)
-        for i in range(1, 9):
-            put(event="train", step=i, loss=3 - i / 8, grad_norm=1, lr=1, dt_ms=1, tok_s=1, mfu=1, t=i, **{bad: i})
-        put(event="val", step=8, val_loss=3, **{"val_loss_" + bad[:20]: 2})
-        put(event="sample", step=8, text=bad + "\u0007\u202e")
-        put(event=bad, step=8, text=bad)
-    with open(f"{run}/config.toml", "w") as f:
-        f.write(f"[run]\nname = \"{bad}\"\n")
-
-
 def shots(folder, run, where):
     os.makedirs(where, exist_ok=True)
     page = f"file://{os.path.abspath(run)}/report.html"
@@ -190,10 +172,6 @@ def main():
         program([*piped, "--ckpt.resume=true"])
         check_real(folder, f"{folder}/piped")
         going_on(folder, train)
-        hostile(f"{folder}/hostile")
-        program(["build/show", "plot", f"{folder}/hostile", "--html"])
-        check_charts(look(folder, f"{folder}/hostile"))
-        print("hostile: nothing ran, nothing was loaded")
         if "--shots" in sys.argv:
             look(folder, f"{folder}/piped")
             shots(folder, f"{folder}/piped", sys.argv[sys.argv.index("--shots") + 1])
