@@ -1,6 +1,6 @@
 // test_clip: the global norm and its order of summation, the factor, adaptive clipping over a whole table by rows and
 // by tensors, and the order of the two kinds of clipping in an optimizer's step. The op on one matrix: test_ops
-// (clip_rows.h).
+// (optim_rows.h).
 #include "optim_case.h"
 
 #include "train/grads.h"

@@ -7,7 +7,6 @@
 // without a row fails the suite.
 #include "ops_rows.h"
 #include "acts_rows.h"
-#include "clip_rows.h"
 #include "experts_rows.h"
 #include "expect_die.h"
 #include "optim_rows.h"
