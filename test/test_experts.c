@@ -300,6 +300,21 @@ TEST(test_weights)
     device_free(d);
 }
 
+// Sigmoids of -200: no weight and no gradient is NaN or infinite.
+TEST(test_least_scores)
+{
+    Device d = device_make(0, 0);
+    static const float logits[4] = {-200, -200, -200, -200}, dgate[2] = {1, -2}, even[4] = {1, 2, 3, 4};
+    DevRouter r = {.E = 4, .k = 2, .scale = 4, .sigmoid = true, .renorm = true};
+    int32_t choice[2];
+    float gate[2], dlogits[4];
+    d.dev->route_forward(d.dev, choice, gate, logits, NULL, 1, r);
+    assert_true(gate[0] >= 0 && gate[0] < 1e-6 && gate[1] == gate[0]);
+    d.dev->route_backward(d.dev, dlogits, dgate, logits, choice, even, 0.01f, 0, 1, 1, r);
+    for (int e = 0; e < 4; e++) assert_true(isfinite(dlogits[e]));
+    device_free(d);
+}
+
 // ---- the bits of the dense ops
 
 // Rows of each expert against the dense op on these rows. Experts without rows, and one with all; several sources; sums

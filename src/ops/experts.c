@@ -63,10 +63,14 @@ static void keep_groups(const float *key, bool *taken, float *value, bool *chose
     for (size_t e = 0; e < r.E; e++) taken[e] = !chosen[e / each];
 }
 
+// Is added to a sum of scores that divides, as DeepSeek-V3 does: of sigmoids, all may be as small as 1e-38, and 1 / 1e-38
+// is near the largest number.
+#define LEAST_SCORE 1e-20f
+
 static void choose(int32_t *choice, float *gate, const float *z, const float *bias, float *room, bool *taken,
                    DevRouter r)
 {
-    float *s = room, *key = room + r.E, sum = 0;
+    float *s = room, *key = room + r.E, sum = LEAST_SCORE;
     score_row(s, z, r);
     for (size_t e = 0; e < r.E; e++) {
         key[e] = s[e] + (bias ? bias[e] : 0), taken[e] = false;
@@ -100,7 +104,7 @@ static void route_forward(Dev *dev, int32_t *choice, float *gate, const float *l
 static void choose_backward(float *dz, const float *dgate, const float *z, const int32_t *choice, const float *even,
                             float even_scale, float z_scale, float *s, float *ds, DevRouter r)
 {
-    float lse = score_row(s, z, r), chosen = 0, total = 0, dot = 0, all = 0;
+    float lse = score_row(s, z, r), chosen = LEAST_SCORE, all = chosen, total = 0, dot = 0;
     for (size_t e = 0; e < r.E; e++) ds[e] = 0, all += s[e];
     for (size_t j = 0; j < r.k; j++) chosen += s[choice[j]];
     for (size_t j = 0; j < r.k; j++) total += dgate[j] * (s[choice[j]] / chosen); // of one: s / s is 1

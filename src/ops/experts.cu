@@ -87,13 +87,15 @@ __device__ inline void warp_groups(float *key, float *value, const DevRouter &r,
         if (value[e / each] == value[e / each]) key[e] = NAN; // its group was not taken
 }
 
+#define LEAST_SCORE 1e-20f // as in experts.c
+
 __global__ void route_forward_kernel(int32_t *choice, float *gate, const float *logits, const float *bias, size_t N,
                                      DevRouter r)
 {
     DYN_SHARED(float, room); // of a warp: scores, keys, groups
     size_t n = (size_t)blockIdx.x * blockDim.y + threadIdx.y, lane = threadIdx.x;
     if (n >= N) return; // the whole warp
-    float *s = room + threadIdx.y * (2 * r.E + r.groups), *key = s + r.E, sum = 0;
+    float *s = room + threadIdx.y * (2 * r.E + r.groups), *key = s + r.E, sum = LEAST_SCORE;
     warp_scores(s, logits + n * r.E, r.sigmoid, r.E, lane);
     for (size_t e = lane; e < r.E; e += LANES) {
         float x = s[e] + (bias ? bias[e] : 0);
@@ -121,12 +123,13 @@ __global__ void route_backward_kernel(float *dlogits, const float *dgate, const 
     DYN_SHARED(float, room); // of a warp: scores, their gradients
     size_t n = (size_t)blockIdx.x * blockDim.y + threadIdx.y, lane = threadIdx.x;
     if (n >= N) return; // the whole warp
-    float *s = room + threadIdx.y * 2 * r.E, *ds = s + r.E, chosen = 0, total = 0, all = 0, dot = 0;
+    float *s = room + threadIdx.y * 2 * r.E, *ds = s + r.E, chosen = LEAST_SCORE, total = 0, all = 0,
+          dot = 0;
     const float *z = logits + n * r.E, *dg = dgate + n * r.k;
     const int32_t *e_of = choice + n * r.k;
     float *dz = dlogits + n * r.E, lse = warp_scores(s, z, r.sigmoid, r.E, lane);
     for (size_t e = lane; e < r.E; e += LANES) ds[e] = 0, all += s[e];
-    all = warp_sum(all);
+    all = LEAST_SCORE + warp_sum(all);
     __syncwarp(); // all scores are there, and the zeros
     for (size_t j = 0; j < r.k; j++) chosen += s[e_of[j]];
     for (size_t j = 0; j < r.k; j++) total += dg[j] * (s[e_of[j]] / chosen);
