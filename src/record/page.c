@@ -264,7 +264,7 @@ static void put_lines(FILE *f, Run *run)
             for (int k = 0; k < kind->group[i].n; k++) all[n++] = kind->group[i].line[k];
         free(kind->line), free(kind->group);
     }
-    qsort(all, n, sizeof *all, by_place);
+    if (n) qsort(all, n, sizeof *all, by_place);
     for (size_t i = 0; i < n; i++) {
         fputs(i ? ",\n" : "\n", f), put_json(f, all[i].text);
         free(all[i].text);
