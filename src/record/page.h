@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 // Of a long run's train lines (and val lines) the page has PAGE_GROUPS groups of successive ones: see page.c.
-enum { PAGE_GROUPS = 1000 };
+enum { PAGE_GROUPS = 800 };
 
 // Writes `path` (NULL: DIR/report.html) from DIR/metrics.jsonl, config.toml and trace.json, as far as they are there;
 // in one step, so a browser never loads half a page. False, with errno: it cannot be written.
