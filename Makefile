@@ -113,7 +113,8 @@ $(OBJ): $(B)/%.o: %.c $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
 	@echo "  CC $<"
 	$(Q)$(CC) $(FLAGS) $(if $(filter %_mpi.c,$<),$(MPI_FLAGS)) -MMD -MP -c $< -o $@
-$(foreach table,guides published,$(eval $(B)/dev/plan/$(table).o: $(B)/dev/plan/$(table).inc)) # tables as rows in C
+# Tables of text, as rows of arrays in C.
+$(B)/dev/plan/guides.o $(B)/dev/plan/published.o: %.o: %.inc
 $(B)/%.inc: %.tsv dev/plan/table.awk
 	@mkdir -p $(@D)
 	@awk -f dev/plan/table.awk $< >$@
