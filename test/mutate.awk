@@ -1,13 +1,13 @@
 # mutate.awk: reads the tables of seeded bugs (test/mutations/*.txt) and puts bugs into files. Used by mutate.sh, which
 # says what a table looks like. Every file is read once; one is written only after all texts of a bug were found.
 #
-# usage: awk -f test/mutate.awk -v mode=MODE [-v pick=NAMES] [-v exact=1] [-v sources=LIST] [-v root=DIR/] TABLE...
+# usage: awk -f test/mutate.awk -v mode=MODE [-v pick=NAMES] [-v exact=1] [-v sources=LIST] [-v root=DIR/] [-v only=FILE] TABLE...
 #        list    one line a bug, between tabs: name, file, tests, bug, seen, names; "-" for what the table does not say
 #        check   "ok NAME applies" or "not ok NAME applies" and why
 #        apply   puts the bug into the files below root
 #        renew   a text is in another file than the table says: writes the right `file:` into the table
 # NAMES are the beginnings of names, whole names with exact=1. LIST is a file that names the files in which a lost text
-# is looked for, one a line. The exit status is 0 only when all is well.
+# is looked for, one a line. FILE is the file of a bug without a line `file:`. The exit status is 0 only when all is well.
 #
 # Bug b has the sections first[b] to last[b], one for each line `file:`. A section has the pairs pair_from[s] to
 # pair_to[s]: a text to look for and what to make of it. A pair has the rows row_from[p] to row_to[p]: what to take out
@@ -15,6 +15,14 @@
 
 function complain(text) { if (wrong[b] == "") wrong[b] = FILENAME ":" FNR ": " text }
 function stop(text) { print "error: " text | "cat 1>&2"; stopped = 1; exit 1 }
+function begin_section(path) {
+    last[b] = ++sections
+    file[sections] = path
+    line_of[sections] = FILENAME SUBSEP FNR
+    pair_from[sections] = pairs + 1
+    pair_to[sections] = pairs
+    in_pair = 0
+}
 function bare(text) { sub(/^[ \t]+/, "", text); return text }
 function indent_of(text) { return substr(text, 1, length(text) - length(bare(text))) }
 
@@ -37,16 +45,9 @@ b == 0 { stop(FILENAME ":" FNR ": a bug begins with a line \"bug NAME: what it i
 /^tests: ./ { tests[b] = substr($0, 8); next }
 /^names: ./ { names[b] = substr($0, 8); next }
 /^says: ./ { seen[b] = substr($0, 7); tests[b] = "grader"; next } # an assignment: what the grader answers (doc/course.md)
-/^file: ./ {
-    last[b] = ++sections
-    file[sections] = substr($0, 7)
-    line_of[sections] = FILENAME SUBSEP FNR
-    pair_from[sections] = pairs + 1
-    pair_to[sections] = pairs
-    in_pair = 0
-    next
-}
+/^file: ./ { begin_section(substr($0, 7)); next }
 /^[-+ ]( |$)/ {
+    if (last[b] < first[b] && only != "") begin_section(only)
     if (last[b] < first[b]) { complain("a text before the line \"file: ...\""); next }
     if (!in_pair) { pair_to[sections] = ++pairs; row_from[pairs] = rows + 1 }
     in_pair = 1

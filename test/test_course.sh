@@ -104,7 +104,7 @@ errors() { # one line each
 copied() {
     rm -rf "$work/tree" && mkdir -p "$work/tree/dev/course" "$work/tree/test"
     cp dev/course/course.sh dev/course/*.[ch] dev/course/*.cuh "$work/tree/dev/course"
-    cp -r $given "$work/tree/dev/course" && rm "$work/tree/$given/right_trainer.c"
+    cp -r $given "$work/tree/dev/course" && sed -i '/^==== right trainer/,$d' "$work/tree/$given/right_and_wrong.txt"
     cp test/mutate.awk "$work/tree/test"
 }
 bad_graders_are_noticed() {
@@ -112,18 +112,27 @@ bad_graders_are_noticed() {
     copied
     says 0 '^ok 15_clipping: stub 0 of 10, reference whole, 6 wrong answers fail, 1 right ones pass$' "$check" check 15
     says 0 '^1 passed, 0 failed$' "$check" check
-    sed -i '1i bug harmless: it is right\nsays: anything\nfile: clipping.c\n- double sum = 0;\n+ double sum = 0.0;\n' "$here/wrong.txt"
+    sed -i '1i bug harmless: it is right\nsays: anything\nfile: clipping.c\n- double sum = 0;\n+ double sum = 0.0;\n' "$here/right_and_wrong.txt"
     says 1 'wrong harmless: passes all tests' "$check" check 15
     says 1 '^0 passed, 1 failed$' "$check" check
     copied
-    sed -i 's/^says: multiplied by norm/says: divided by the moon/' "$here/wrong.txt"
+    sed -i 's/^says: multiplied by norm/says: divided by the moon/' "$here/right_and_wrong.txt"
     says 1 "wrong upside_down: nothing says 'divided by the moon" "$check" check 15
     copied
     sed -i 's/^    \/\/+ return 0;/    \/\/+ return 5;/' "$here/clipping.c"
     says 1 'the stub: [1-9][0-9]* points, not 0' "$check" check 15
     copied
-    printf '// It is not.\n#include "clipping.h"\ndouble clip_by_global_norm(float **g, const size_t *n, int t, double c)\n{\n    return g && n && t && c < 9 ? 0 : 1;\n}\n' >"$here/right_not.c"
+    printf '==== right not: It is not.\n#include "clipping.h"\ndouble clip_by_global_norm(float **g, const size_t *n, int t, double c)\n{\n    return g && n && t && c < 9 ? 0 : 1;\n}\n' >>"$here/right_and_wrong.txt"
     says 1 'right_not.c: 0 points, not 10' "$check" check 15
+    copied
+    sed -i '/^==== right one_loop/s/right/wrong/; /^==== /a says: anything' "$here/right_and_wrong.txt"
+    says 1 'wrong_one_loop.c: passes all tests' "$check" check 15
+    copied
+    sed -i 's/^==== right one_loop/==== rihgt one_loop/' "$here/right_and_wrong.txt"
+    says 1 'not a head: ==== rihgt one_loop' "$check" check 15
+    copied
+    sed -i '/hidden.h/d' "$here/tests.c"
+    says 1 'tests.c has no line, or two, that begins the hidden tests' "$check" check 15
 }
 
 a_grade_is_a_sum() {
@@ -136,7 +145,7 @@ a_table_of_marks() {
     mkdir -p "$work/all/ann" "$work/all/bob"
     cp $given/clipping.c "$work/all/ann"
     sed 's/\<sum\>/total/g; s/\<norm\>/length/g; s/double factor/ double   by/; s/factor/by/' $given/clipping.c >"$work/all/bob/clipping.c"
-    cp $given/right_one_loop.c "$work/all/cleo.c"
+    sed -n '/^==== right one_loop/,/^====/{/^====/!p}' $given/right_and_wrong.txt >"$work/all/cleo.c"
     mkdir -p "$work/all/dan" "$work/all/eve" "$work/pack/15_clipping"
     sed 's/norm > clip) {/clip > 0) {/' $given/clipping.c >"$work/pack/15_clipping/clipping.c"
     tar -C "$work/pack" -czf "$work/all/dan/submit_15_clipping.tar.gz" . # as `course submit` makes it
@@ -183,13 +192,15 @@ no_answer_is_handed_out() {
     for path in dev/course/[0-9][0-9]_*; do
         name=$(basename "$path")
         [ -s "$work/students/$name/handout.md" ]
+        sed '/^#include "..\/hidden.h"/,$d' "$path"/tests.* >"$work/visible"
         # Lines that the student writes and the hidden tests, unless the visible tests have the same.
-        { awk '/\/\/\[$/ { s = 1; next } /\/\/\]$/ { s = 0 } s && !/\/\/\+ /' "$path"/*.[c]* 2>/dev/null; cat "$path"/hidden.* 2>/dev/null; } |
-            sed 's/^ *//' | awk 'length($0) >= 40' | grep -vFf <(cat "$path"/tests.* "$path"/*.h | sed 's/^ *//' | awk 'length($0) >= 20') >"$work/lines" || true
+        { awk '/\/\/\[$/ { s = 1; next } /\/\/\]$/ { s = 0 } s && !/\/\/\+ /' "$path"/*.[c]* 2>/dev/null; sed '1,/^#include "..\/hidden.h"/d' "$path"/tests.*; } |
+            sed 's/^ *//' | awk 'length($0) >= 40' | grep -vFf <(cat "$work/visible" "$path"/*.h 2>/dev/null | sed 's/^ *//' | awk 'length($0) >= 20') >"$work/lines" || true
+        grep -qE '^((GPU_)?TEST|PROBLEM)\(' "$work/lines"
         if grep -rFf "$work/lines" "$work/students/$name"; then return 1; fi
     done
     # And what is handed out is all that the visible tests need; a student may have one assignment without the others.
-    if grep -rn '^#include .*[0-9][0-9]_[a-z]' "$work/students"; then return 1; fi
+    if grep -rnE '^#include .*([0-9][0-9]_[a-z]|hidden)' "$work/students"; then return 1; fi
     for name in 15 32 ${TEST_LONG:+$(ls "$work/students" | grep '^[0-9]')}; do
         says 1 '^points 0 of [0-9]+$' env -u BUILD "$work/students/course" test "$name"
     done
@@ -208,14 +219,14 @@ attacks() {
     attack 0 'ended with status 0 before the test did' '$F puts("\npassed\npoints 10 of 10"); exit(0); }'
     attack 0 'ended with status 0' '$F for (int i = 3; i < 64; i++) stdout->_fileno = i, puts("?passed"), fflush(stdout); exit(0); }'
     attack 0 'it calls fork' '$F for (int i = 0; i < 200 && fork() > 0; i++) {} for (;;) sleep(1); }' # 200 at most, also if it ran
-    attack 0 'it calls fopen' '$F return fopen("hidden.c", "r") ? 5 : 0; }'
+    attack 0 'it calls fopen' '$F return fopen("tests.c", "r") ? 5 : 0; }'
     attack 0 'it includes tests.c' "#include \"$PWD/$given/tests.c\"
         \$F return 0; }"
-    attack 0 'it includes hidden.c' "#define expect_number + +
-        #include \"$PWD/$given/hidden.c\"
+    attack 0 'it includes tests.c' "#define expect_number + +
+        #include \"$PWD/$given/tests.c\"
         \$F return 0; }
         #include \"nowhere.h\""
-    attack 0 'it includes hidden.c' "#include \"/usr/..$PWD/$given/hidden.c\"
+    attack 0 'it includes tests.c' "#include \"/usr/..$PWD/$given/tests.c\"
         \$F return 0; }"
     attack 0 'it has a section' '__attribute__((constructor)) static void f(void) { puts("points 10 of 10"); exit(0); }
         $F return 5; }'

@@ -51,7 +51,7 @@ graded() { # NAME POINTS WORDS
         tail -n 20 "$work/said" "$a/results/results.json" "$a/results/stdout" | sed 's/^/  /'
         failed=1
     fi
-    if grep -qE 'GRADE_HIDDEN|40 million elements of 0.5"' "$a/results/results.json"; then
+    if grep -qE 'hidden\.h|40 million elements of 0.5"' "$a/results/results.json"; then
         echo "not ok $1: the results show a line of the hidden tests"
         failed=1
     fi
@@ -71,11 +71,11 @@ rm "$work/handed/clipping.c" && echo 'I had no time.' >"$work/handed/read.me"
 graded 'no answer' 0 'clipping.c is missing or empty'
 answer '$F for (;;) puts("{\"score\": 10}"); }'
 graded 'an answer that never ends' 0 'did not end within 20 seconds'
-answer '$F FILE *f = fopen("/autograder/source/15_clipping/hidden.c", "r"); return f ? fgetc(f) : 0; }'
+answer '$F FILE *f = fopen("/autograder/source/15_clipping/tests.c", "r"); return f ? fgetc(f) : 0; }'
 graded 'an answer that reads the tests' 0 'it calls f(open|getc)'
-answer '#include "/autograder/source/15_clipping/hidden.c"
+answer '#include "/autograder/source/15_clipping/tests.c"
     $F return 0; }'
-graded 'an answer that includes the hidden tests' 0 'it includes hidden.c'
+graded 'an answer that includes the hidden tests' 0 'it includes tests.c'
 answer '#include <stdlib.h>
     __attribute__((constructor)) static void early(void) { FILE *f = fopen("/autograder/results/results.json", "w"); fputs("{\"score\": 10}", f), exit(0); }
     $F return 5; }'

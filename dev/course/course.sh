@@ -40,7 +40,7 @@ usage() { # of a folder that was handed out: the student's commands
     fi
 }
 
-# ---- an assignment: sets name, folder, files (to hand in), file (the first of them), kind
+# ---- an assignment: sets name, folder, files (to hand in), file (the first of them), kind, tests
 find_assignment() { # N
     local number found
     [[ ${1:-} =~ ^0*([0-9]+)(_.*)?$ ]] || stop "which assignment? ($me list)"
@@ -55,10 +55,16 @@ find_assignment() { # N
     *) stop "$name/handout.md: no line \"Hand in: \`x.c\`.\"" ;;
     esac
     [ ${#files[@]} = 1 ] || kind=debug # files of the tree, with a bug in each
+    tests=$folder/tests.c
+    [ $kind != cuda ] || tests=$folder/tests.cu
     set_c_flags
 }
 handout() { sed -n "$1" "$folder/handout.md" | head -n 1; }
-suffix() { [ $kind = cuda ] && echo cu || echo c; } # of its graders
+# The tests that students see: without the line that hides the rest, which the tree's have once, and without the rest.
+visible_tests() { # FOLDER: writes them there
+    [ -z "$tree" ] || [ "$(grep -c '^#include "../hidden.h"$' "$tests")" = 1 ] || stop "$name: ${tests##*/} has no line, or two, that begins the hidden tests"
+    mkdir -p "$1" && sed '/^#include "..\/hidden.h"/,$d' "$tests" >"$1/${tests##*/}"
+}
 each_assignment() { # COMMAND...: with each number
     local path
     for path in "$here"/[0-9][0-9]_*/handout.md; do
@@ -69,7 +75,7 @@ each_assignment() { # COMMAND...: with each number
 }
 all_points() {
     if [ -f "$folder/given/points" ]; then cat "$folder/given/points"
-    else cat "$folder"/{tests,hidden}."$(suffix)" | sed -nE 's/^(GPU_)?(TEST|PROBLEM)\([A-Za-z0-9_]+, *([0-9.]+),.*/\3/p' | awk '{ n += $1 } END { print n + 0 }'
+    else sed -nE 's/^(GPU_)?(TEST|PROBLEM)\([A-Za-z0-9_]+, *([0-9.]+),.*/\3/p' "$tests" | awk '{ n += $1 } END { print n + 0 }'
     fi
 }
 # Of debug, bugs.txt says for each file which mutation of test/mutations it has: the reference is the tree's own file. Of a
@@ -126,24 +132,21 @@ emulated() { # PROGRAM FILE... [-- FLAG...]
 }
 # The judge (grade.c): the tests, and the stub. The objects of the tests stay for the answers.
 build_judge() { # [visible]
-    local part parts=(tests)
+    local part
     need_compiler
-    [ "${1:-}" != visible ] && [ -f "$folder/hidden.$(suffix)" ] && parts+=(hidden)
+    if [ "${1:-}" = visible ]; then visible_tests "$work/visible" && tests=$work/visible/${tests##*/}; fi
     mkdir -p "$work/include/dev" && ln -sfn "$here" "$work/include/dev/course"
     graders=("$work/grade.o")
     each_file stub "$work/stub" || stop "the stub of $name cannot be made"
     if [ $kind = cuda ]; then
         $cc -O1 -g -c "$here/grade.c" -o "$work/grade.o" || stop 'grade.c does not compile'
-        parts=("${parts[@]/%/.cu}")
-        emulated "$work/judge" "$work/grade.o" "${parts[@]/#/$folder/}" "$work/stub/$file" || stop "the tests of $name do not build"
-        for part in "${parts[@]}"; do graders+=("$work/judge.$part.o"); done
+        emulated "$work/judge" "$work/grade.o" "$tests" "$work/stub/$file" || stop "the tests of $name do not build"
+        graders+=("$work/judge.tests.cu.o")
         return
     fi
     $cc "${c_flags[@]}" -c "$here/grade.c" -o "$work/grade.o" || stop 'grade.c does not compile'
-    for part in "${parts[@]}"; do
-        $cc "${c_flags[@]}" -c "$folder/$part.c" -o "$work/$part.o" || stop "$name/$part.c does not compile"
-        graders+=("$work/$part.o")
-    done
+    $cc "${c_flags[@]}" ${strict:+-Werror} -c "$tests" -o "$work/tests.o" || stop "$name/tests.c does not compile"
+    graders+=("$work/tests.o")
     [ $kind = written ] && objects=() || objects=("${files[@]/%/.o}")
     for part in ${objects[@]+"${files[@]}"}; do
         $cc "${c_flags[@]}" ${strict:+-Werror} -c "$work/stub/$part" -o "$work/stub/$part.o" || stop "the stub of $name does not compile"
@@ -173,8 +176,9 @@ undefined() { nm -u "$1" | awk '{ print $NF }' | sed 's/@.*//'; } # OBJECT
 allowed_calls() {
     local plain=(-std=gnu11 -w -fopenmp "-I$folder" "-I$here" "-I$root/src" -c -o "$work/plain.o") other
     if [ -f "$folder/given/calls" ]; then cat "$folder/given/calls"; return; fi
-    $cc "${plain[@]}" "$folder/tests.c" && nm -g --defined-only "$work/plain.o" | awk 'NF == 3 { print $3 }'
-    for other in "${files[@]/#/$work/stub/}" "$folder/$file" "$folder"/right_*.c; do
+    $cc "${plain[@]}" "$tests" && nm -g --defined-only "$work/plain.o" | awk 'NF == 3 { print $3 }'
+    known_answers
+    for other in "${files[@]/#/$work/stub/}" "$folder/$file" "$work"/known/right_*.c; do
         [ -f "$other" ] && [ "${other##*/}" != right_trainer.c ] || continue
         $cc "${plain[@]}" "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
     done | sort -u
@@ -231,7 +235,7 @@ build_answer() { # PROGRAM: of the files in $work/answer
     bad=$(undefined "$1.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
     [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
 }
-build_trusted() { # PROGRAM FILE: right_trainer.c, which calls the trainer's own library
+build_trusted() { # PROGRAM FILE: the right answer called trainer, which calls the trainer's own library
     [ $kind = cuda ] && { emulated "$1" "${graders[@]}" "$2" "$build/libpretrain.a" -- -fopenmp -lopenblas -lm; return; }
     # shellcheck disable=SC2046
     $cc "${c_flags[@]}" -fopenmp "-I$root/src" "-I$root" "$2" "${graders[@]}" "$build/libpretrain.a" \
@@ -241,7 +245,7 @@ build_trusted() { # PROGRAM FILE: right_trainer.c, which calls the trainer's own
 # Runs the judge on an answer: all tests are listed, whatever happens. After build_judge.
 judge() { # FILE or FOLDER [OPTION OF grade.c...]
     local how=build_answer f missing=''
-    [ "${1##*/}" = "right_trainer.$(suffix)" ] && [ -n "$tree" ] && [ "$(dirname "$1")" = "$folder" ] && how=build_trusted
+    [ "$1" = "$work/known/right_trainer.${file##*.}" ] && how=build_trusted
     rm -rf "$work/answer" "$work/warnings" && mkdir "$work/answer" || return 2
     for f in "${files[@]}"; do
         if [ -d "$1" ]; then cp "$1/$f" "$work/answer"; else cp "$1" "$work/answer/$f"; fi 2>/dev/null
@@ -281,7 +285,8 @@ give() { # DIR
     mkdir -p "$1/$name/given" "$1/doc" || return 1
     cp "$here"/*.h "$here/grade_gpu.cuh" "$here/grade.c" "$1"
     [ -n "$tree" ] && install -m 755 "$here/course.sh" "$1/course" || [ "$here" -ef "$1" ] || install -m 755 "$here/course" "$1/course"
-    cp "$folder"/{handout.md,hints.md,tests.*} "$1/$name"
+    rm -f "$1/hidden.h"
+    visible_tests "$1/$name" || return 1
     unlinked "$folder/handout.md" >"$1/$name/handout.md"
     for header in "$folder"/*.h "$folder"/*.cuh; do [ -f "$header" ] && cp "$header" "$1/$name"; done
     each_file stub "$1/$name/given" || return 1
@@ -338,16 +343,17 @@ test_own() { # N [DIR]
     sed -n '$s/^points //p' "$work/said" >"$mine/.course/$name.points"
     return "$status"
 }
+hints() { sed -n '/^<details>/,/^<\/details>/p' "$folder/handout.md" | sed -n '/^1[.] /,/^</{/^</!p}'; }
 hint() { # N [DIR]
     local seen n
     find_assignment "$1"
     own "${2:-}"
     mkdir -p "$mine/.course"
     seen=$(cat "$mine/.course/$name.hints" 2>/dev/null || echo 0)
-    n=$(($(grep -cx -- --- "$folder/hints.md") + 1))
+    n=$(hints | grep -c '^[0-9]')
     seen=$((seen < n ? seen + 1 : n))
     echo "$seen" >"$mine/.course/$name.hints"
-    awk -v last="$seen" -v n="$n" 'BEGIN { print "hint 1 of " n } /^---$/ { if (++k == last) exit; print "\nhint " k + 1 " of " n; next } { print }' "$folder/hints.md"
+    hints | awk -v last="$seen" -v n="$n" '/^[0-9]/ { if (++k > last) exit; print (k > 1 ? "\n" : "") "hint " k " of " n } { print substr($0, 4) }'
     [ "$seen" != "$n" ] || echo '(this was the last one)'
 }
 submit() { # [N] [DIR]
@@ -488,10 +494,19 @@ expect() { # WHAT FILE POINTS [WORDS]: all tests are listed, and these are the p
     sed 's/^/    /' "$work/said" | tail -n 30
     return 1
 }
-stanzas() { if [ -f "$folder/$1.txt" ]; then awk -v mode=list -f "$root/test/mutate.awk" "$folder/$1.txt"; fi; } # wrong, right
-changed() { # wrong|right NAME: the reference with the stanza's changes, in $work/wrong/NAME
-    mkdir -p "$work/$1" && cp -r "$work/reference" "$work/$1/$2" &&
-        awk -v mode=apply -v exact=1 -v pick="$2" -v root="$work/$1/$2/" -f "$root/test/mutate.awk" "$folder/$1.txt"
+# right_and_wrong.txt, in $work/known: changes.txt has its bugs; a whole file, of a line "==== wrong NAME: what it is" and
+# those up to the next of that kind, becomes wrong_NAME.c, and what the grader must say of it wrong_NAME.c.says.
+known_answers() {
+    mkdir -p "$work/known" && awk -v to="$work/known/" -v ending=".${file##*.}" '
+        BEGIN { printf "" >(path = to "changes.txt") }
+        /^====/ && !/^==== (right|wrong) [a-z0-9_]+(: .+)?$/ { print FILENAME ":" FNR ": not a head: " $0 >"/dev/stderr"; exit 1 }
+        /^====/ { close(path); sub(/:$/, "", $3); path = to $2 "_" $3 ending; printf "" >path; next }
+        path ~ /\/wrong_[^\/]*$/ && /^says: / { print substr($0, 7) >(path ".says"); next }
+        { print >path }' "$folder/right_and_wrong.txt"
+}
+bugs() { awk -v only="$file" -f "$root/test/mutate.awk" "$@" "$work/known/changes.txt"; } # VARIABLE=VALUE...
+changed() { # WHAT BUG: the reference with its changes, in $work/WHAT/BUG
+    mkdir -p "$work/$1" && cp -r "$work/reference" "$work/$1/$2" && bugs mode=apply exact=1 pick="$2" root="$work/$1/$2/"
 }
 check_one() { # N
     local bad=0 wrong=0 right=0 bug says other all strict=1
@@ -501,24 +516,28 @@ check_one() { # N
     n_tests=$("$work/judge" --refused /dev/null | grep -cE '^not ok')
     {
         [ "$("$work/judge" --refused /dev/null | sed -n '$s/.* of //p')" = "$all" ] || { echo "not all TEST lines were counted"; bad=1; }
+        (visible_tests "$work/visible") || bad=1
+        [ $kind = cuda ] || $cc "${c_flags[@]}" -Werror -c "$work/visible/tests.c" -o "$work/visible/tests.o" || bad=1
         expect 'the stub' "$work/stub" 0 || bad=1
         each_file reference "$work/reference"
         expect 'the reference' "$work/reference" "$all" || bad=1
-        while IFS=$'\t' read -r bug _ _ _ says _; do
-            wrong=$((wrong + 1))
-            changed wrong "$bug" && expect "wrong $bug" "$work/wrong/$bug" "$all" "$says" || bad=1
-        done < <(stanzas wrong)
-        while IFS=$'\t' read -r bug _; do
-            right=$((right + 1))
-            changed right "$bug" && expect "right $bug" "$work/right/$bug" "$all" || bad=1
-        done < <(stanzas right)
-        for other in "$folder"/wrong_*."${file##*.}"; do
+        known_answers || bad=1
+        while IFS=$'\t' read -r bug _ _ _ says _; do # one that does not say what is wrong is right
+            if [ "$says" = 'a common slip' ]; then
+                right=$((right + 1))
+                changed right "$bug" && expect "right $bug" "$work/right/$bug" "$all" || bad=1
+            else
+                wrong=$((wrong + 1))
+                changed wrong "$bug" && expect "wrong $bug" "$work/wrong/$bug" "$all" "$says" || bad=1
+            fi
+        done < <(bugs mode=list)
+        for other in "$work"/known/wrong_*."${file##*.}"; do
             [ -f "$other" ] || continue
             wrong=$((wrong + 1))
-            says=$(sed -n '1s/^\(\/\/\|#\) says: //p' "$other")
+            says=$(cat "$other.says")
             [ -n "$says" ] && expect "${other##*/}" "$other" "$all" "$says" || { echo "${other##*/}"; bad=1; }
         done
-        for other in "$folder"/right_*."${file##*.}"; do
+        for other in "$work"/known/right_*."${file##*.}"; do
             [ -f "$other" ] || continue
             right=$((right + 1))
             expect "${other##*/}" "$other" "$all" || bad=1
@@ -548,7 +567,7 @@ gradescope() { # N OUT.zip
     case ${2:-} in *.zip) ;; *) stop 'where to? (course gradescope N OUT.zip)' ;; esac
     [ -d "$(dirname "$2")" ] || stop "$(dirname "$2"): no such folder"
     out=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
-    give "$zip" && cp "$folder/hidden.$(suffix)" "$zip/$name" || stop "$name cannot be copied"
+    give "$zip" && cp "$here/hidden.h" "$zip" && cp "$tests" "$zip/$name" || stop "$name cannot be copied"
     rm -r "$zip/doc"
     cat >"$zip/setup.sh" <<END
 #!/bin/bash

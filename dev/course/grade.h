@@ -1,9 +1,9 @@
 // grade: what graders are written with.
 //
-// A grader is tests.c, which students see, and hidden.c, which they do not, linked with one answer and grade.c. Each test
-// runs in a process of its own, under a time limit: one that crashes or never ends fails alone, and the rest run. It
-// calls the answer through the header of the assignment only, and says of a wrong result what was expected, what came,
-// and which known mistake gives just that.
+// A grader is tests.c, of which students do not see what is below the line `#include "../hidden.h"`, linked with one
+// answer and grade.c. Each test runs in a process of its own, under a time limit: one that crashes or never ends fails
+// alone, and the rest run. It calls the answer through the header of the assignment only, and says of a wrong result what
+// was expected, what came, and which known mistake gives just that.
 //
 //     TEST(mean_of_rows, 2, "the mean of each row") { ... expect_array("mean", got, want, 3, 4, 1e-6, NULL, 0); }
 //
@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 typedef struct GradeTest {
-    const char *name, *title, *file;
+    const char *title;
     double points;
     int line;
     bool hidden;
@@ -28,16 +28,12 @@ typedef struct GradeTest {
 
 void grade_add(GradeTest *test);
 
-#ifdef GRADE_HIDDEN // hidden.c defines it, before it includes this
-#define GRADE_IS_HIDDEN true
-#else
-#define GRADE_IS_HIDDEN false
-#endif
+#define GRADE_IS_HIDDEN false // until hidden.h
 #define TEST(function, points, title)                                                                                  \
     static void function(void);                                                                                        \
     __attribute__((constructor)) static void function##_is_a_test(void)                                                \
     {                                                                                                                  \
-        static GradeTest test = {#function, title, __FILE__, points, __LINE__, GRADE_IS_HIDDEN, function, NULL};       \
+        static GradeTest test = {title, points, __LINE__, GRADE_IS_HIDDEN, function, NULL};                 \
         grade_add(&test);                                                                                              \
     }                                                                                                                  \
     static void function(void)
@@ -66,6 +62,8 @@ void grade_measured(double value);
 float *random_floats(size_t n, uint64_t seed);
 // n floats with this value.
 float *equal_floats(size_t n, float value);
+// n doubles: those of x; zeros where x is NULL.
+double *doubles(size_t n, const float *x);
 // A number in [0, n), the next one of a sequence.
 uint64_t random_below(uint64_t *state, uint64_t n);
 

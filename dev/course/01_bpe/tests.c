@@ -1,4 +1,3 @@
-// The simplest program for both functions, with known mistakes, comes first; hidden.c uses it too.
 #include "../grade.h"
 
 #include "merges.h"
@@ -16,7 +15,7 @@ static const char *const because[] = {
     "pairs across two words were counted", "a pair with a sum of 1 was merged"};
 
 // Sums by comparing each place with all places.
-static inline int64_t sum_of(int32_t (*id)[ROOM], const int64_t *count, size_t n_words, Merge pair, int mistake)
+static int64_t sum_of(int32_t (*id)[ROOM], const int64_t *count, size_t n_words, Merge pair, int mistake)
 {
     int64_t sum = 0;
     for (size_t w = 0; w < n_words; w++) {
@@ -32,7 +31,7 @@ static inline int64_t sum_of(int32_t (*id)[ROOM], const int64_t *count, size_t n
     return sum;
 }
 
-static inline void join(int32_t *id, Merge pair, int32_t token) // id ends with -1
+static void join(int32_t *id, Merge pair, int32_t token) // id ends with -1
 {
     for (int i = 0; id[i] >= 0 && id[i + 1] >= 0; i++) {
         if (id[i] != pair.left || id[i + 1] != pair.right) continue;
@@ -41,13 +40,13 @@ static inline void join(int32_t *id, Merge pair, int32_t token) // id ends with 
     }
 }
 
-static inline bool wins(Merge a, Merge b, int mistake)
+static bool wins(Merge a, Merge b, int mistake)
 {
     bool smaller = a.left != b.left ? a.left < b.left : (a.right < b.right) != (mistake == NO_TIE_RIGHT);
     return smaller != (mistake == LAST_TIE);
 }
 
-static inline size_t learn(Merge *merge, size_t n_merges, const char *const *word, const int64_t *count, size_t n_words,
+static size_t learn(Merge *merge, size_t n_merges, const char *const *word, const int64_t *count, size_t n_words,
                            int mistake)
 {
     static int32_t id[WORDS][ROOM];
@@ -68,12 +67,12 @@ static inline size_t learn(Merge *merge, size_t n_merges, const char *const *wor
     return n_merges;
 }
 
-static inline bool same(const Merge *a, size_t n_a, const Merge *b, size_t n_b)
+static bool same(const Merge *a, size_t n_a, const Merge *b, size_t n_b)
 {
     return n_a == n_b && !memcmp(a, b, n_a * sizeof *a);
 }
 
-static inline void expect_merges(const char *what, const char *const *word, const int64_t *count, size_t n_words,
+static void expect_merges(const char *what, const char *const *word, const int64_t *count, size_t n_words,
                                  size_t n_merges)
 {
     Merge *got = malloc(n_merges * sizeof *got), want[MOST], other[MOST]; // exact room for AddressSanitizer
@@ -92,13 +91,13 @@ static inline void expect_merges(const char *what, const char *const *word, cons
          got[first].left, got[first].right, why ? ": " : "", why ? why : "");
 }
 
-static inline void print_tokens(char *text, const int32_t *id, size_t n)
+static void print_tokens(char *text, const int32_t *id, size_t n)
 {
     *text = '\0';
     for (size_t i = 0; i < n; i++) text += sprintf(text, "%s%d", i ? " " : "", id[i]);
 }
 
-static inline void expect_tokens(const char *word, const Merge *merge, size_t n_merges)
+static void expect_tokens(const char *word, const Merge *merge, size_t n_merges)
 {
     int32_t want[ROOM], *got = malloc(strlen(word) * sizeof *got + 1);
     size_t n_want = 0;
@@ -112,7 +111,6 @@ static inline void expect_tokens(const char *word, const Merge *merge, size_t n_
     expect(!strcmp(of_want, of_got), "the tokens of \"%s\": expected %s, got %s", word, of_want, of_got);
 }
 
-#ifndef GRADE_HIDDEN
 TEST(most_frequent, 1, "the first merge is the pair with the largest sum of counts")
 {
     expect_merges("ab 5, bc 3, bcd 3", (const char *[]){"ab", "bc", "bcd"}, (int64_t[]){5, 3, 3}, 3, 1);
@@ -143,4 +141,53 @@ TEST(encoding, 2, "encoding: the first merge of the list goes first")
     expect_tokens("abbcxabc", list, 3);
     expect_tokens("x", list, 3);
 }
-#endif
+
+#include "../hidden.h"
+
+static const char *random_word(uint64_t *state, int letters, size_t n)
+{
+    char *word = malloc(n + 1);
+    for (size_t i = 0; i < n; i++) word[i] = (char)('a' + random_below(state, (uint64_t)letters));
+    word[n] = '\0';
+    return word;
+}
+
+TEST(overlaps, 1, "overlapping pairs: aaa, aaaa, aaaaa")
+{
+    expect_merges("aaa 2, aaaa 3, aaaaa 1, bab 9", (const char *[]){"aaa", "aaaa", "aaaaa", "bab"},
+                  (int64_t[]){2, 3, 1, 9}, 4, 5);
+    Merge list[2] = {{'a', 'a'}, {256, 'a'}};
+    expect_tokens("aaa", list, 1);
+    expect_tokens("aaaaaaa", list, 2);
+}
+
+TEST(high_bytes, 1, "bytes above 127")
+{
+    expect_merges("\xc3\xa9t\xc3\xa9 3, \xe2\x82\xac 2", (const char *[]){"\xc3\xa9t\xc3\xa9", "\xe2\x82\xac"},
+                  (int64_t[]){3, 2}, 2, 4);
+    expect_tokens("\xc3\xa9t\xc3\xa9", (Merge[]){{0xc3, 0xa9}}, 1);
+}
+
+TEST(random_text, 1, "150 random words of four letters")
+{
+    uint64_t state = 1;
+    const char *word[150];
+    int64_t count[150];
+    for (size_t w = 0, old; w < 150; w++) {
+        do {
+            word[w] = random_word(&state, 4, 1 + random_below(&state, 7));
+            for (old = 0; strcmp(word[old], word[w]);) old++;
+        } while (old < w);
+        count[w] = (int64_t)(1 + random_below(&state, 50));
+    }
+    expect_merges("150 random words", word, count, 150, 40);
+    Merge list[40];
+    size_t n = learn(list, 40, word, count, 150, RIGHT);
+    for (int i = 0; i < 100; i++) expect_tokens(random_word(&state, 5, random_below(&state, 30)), list, n);
+}
+
+TEST(too_few, 1, "it ends early when no pair has a sum of 2")
+{
+    expect_merges("abc 1, d 7, abx 1", (const char *[]){"abc", "d", "abx"}, (int64_t[]){1, 7, 1}, 3, 5);
+    expect_merges("ab 3, of which one merge can be made", (const char *[]){"ab"}, (int64_t[]){3}, 1, 5);
+}

@@ -1,4 +1,3 @@
-// Sets of known similarity come first; hidden.c uses them too.
 #include "../grade.h"
 
 #include "near.h"
@@ -8,7 +7,7 @@
 #include <string.h>
 
 // The hashes first .. first + n - 1 of a long random list, made for `topic`: equal numbers of one topic are one n-gram.
-static inline uint64_t *grams(uint64_t topic, size_t first, size_t n)
+static uint64_t *grams(uint64_t topic, size_t first, size_t n)
 {
     uint64_t *gram = malloc(n * sizeof *gram + 1), state;
     for (size_t i = 0; i < n; i++) {
@@ -18,14 +17,14 @@ static inline uint64_t *grams(uint64_t topic, size_t first, size_t n)
     return gram;
 }
 
-static inline uint32_t *filled(size_t n, uint32_t value)
+static uint32_t *filled(size_t n, uint32_t value)
 {
     uint32_t *x = malloc(n * sizeof *x + 1);
     for (size_t i = 0; i < n; i++) x[i] = value;
     return x;
 }
 
-static inline uint32_t *sign(size_t n, const uint64_t *gram, size_t n_grams, uint64_t seed, uint32_t before)
+static uint32_t *sign(size_t n, const uint64_t *gram, size_t n_grams, uint64_t seed, uint32_t before)
 {
     uint32_t *signature = filled(n, before);
     sign_set(signature, n, gram, n_grams, seed);
@@ -34,7 +33,7 @@ static inline uint32_t *sign(size_t n, const uint64_t *gram, size_t n_grams, uin
 
 // The share of numbers that are equal, over 8 seeds of 512 permutations, of sets of `size` grams of which the last
 // `size - apart` of the one are the first of the other.
-static inline double agreement(uint64_t topic, size_t size, size_t apart)
+static double agreement(uint64_t topic, size_t size, size_t apart)
 {
     size_t equal = 0;
     for (uint64_t seed = 0; seed < 8; seed++) {
@@ -47,7 +46,7 @@ static inline double agreement(uint64_t topic, size_t size, size_t apart)
 }
 
 // The pairs must be those that agree in a band, found here by comparing all of them.
-static inline void expect_pairs(const char *what, const uint32_t *signature, size_t n, size_t bands, size_t rows)
+static void expect_pairs(const char *what, const uint32_t *signature, size_t n, size_t bands, size_t rows)
 {
     size_t most = n * (n - 1) / 2, width = bands * rows;
     size_t(*pair)[2] = malloc(most * sizeof *pair + 1);
@@ -81,7 +80,6 @@ static inline void expect_pairs(const char *what, const uint32_t *signature, siz
         }
 }
 
-#ifndef GRADE_HIDDEN
 TEST(estimate, 1, "the estimate is the share of equal numbers")
 {
     uint32_t a[5] = {1, 2, 3, 4, 5}, b[5] = {1, 3, 2, 4, 9};
@@ -128,4 +126,41 @@ TEST(bands, 2, "candidates agree in all rows of one band")
     expect_pairs("5 documents, 4 bands of 1 row", signature, 5, 4, 1);
     expect_pairs("5 documents, 1 band of 4 rows", signature, 5, 1, 4);
 }
-#endif
+
+#include "../hidden.h"
+
+TEST(many, 1, "candidates of 120 documents with small numbers, no document, equal documents")
+{
+    uint64_t state = 5;
+    uint32_t *signature = filled(120 * 6, 0);
+    for (size_t i = 0; i < 120 * 6; i++) signature[i] = (uint32_t)random_below(&state, 9);
+    expect_pairs("120 documents, 3 bands of 2 rows", signature, 120, 3, 2);
+    expect_pairs("no document", signature, 0, 3, 2);
+    expect_pairs("one document", signature, 1, 3, 2);
+    expect_pairs("20 equal documents", filled(120, 4), 20, 2, 3);
+}
+
+// Of each kind 40 pairs, 20 bands of 5 rows. J = 0.9: a pair is missed with probability (1 - 0.9^5)^20 = 2.5e-8.
+// J = 0.2: a pair is found with 1 - (1 - 0.2^5)^20 = 0.0064, so of 40 more than 5 once in 10^6 times.
+TEST(recall, 2, "with 20 bands of 5 rows, pairs of J = 0.9 are found and pairs of J = 0.2 are not")
+{
+    uint32_t *signature = filled(160 * 100, 0);
+    for (size_t i = 0; i < 160; i++) { // documents 2i and 2i + 1 belong together
+        size_t apart = i < 80 ? 5 : 60, size = i < 80 ? 95 : 90; // 90 / 100; 30 / 150
+        uint64_t *gram = grams(100 + i / 2, i % 2 * apart, size);
+        sign_set(signature + i * 100, 100, gram, size, 3);
+        free(gram);
+    }
+    size_t(*pair)[2] = malloc(160 * 159 / 2 * sizeof *pair), n = find_candidates(pair, signature, 160, 20, 5);
+    size_t found = 0, wrong = 0, other = 0;
+    expect(n <= 160 * 159 / 2, "%zu pairs of 160 documents", n);
+    for (size_t i = 0; i < n; i++) {
+        bool together = pair[i][0] / 2 == pair[i][1] / 2;
+        if (!together) other++;
+        else if (pair[i][0] < 80) found++;
+        else wrong++;
+    }
+    expect(found == 40, "of 40 pairs of J = 0.9, %zu were found; expected all", found);
+    expect(wrong <= 5, "of 40 pairs of J = 0.2, %zu were found; expected 0 or 1", wrong);
+    expect(other == 0, "%zu pairs of documents that have no gram in common were found", other);
+}

@@ -1,4 +1,3 @@
-// What must hold of rows comes first; hidden.c uses it too.
 #include "../grade.h"
 
 #include "rows.h"
@@ -13,7 +12,7 @@ typedef struct {
     Rows rows;
 } Case;
 
-static inline int32_t *filled(size_t n) // exact room for AddressSanitizer
+static int32_t *filled(size_t n) // exact room for AddressSanitizer
 {
     int32_t *x = malloc(n * sizeof *x + 1);
     for (size_t i = 0; i < n; i++) x[i] = 77777;
@@ -21,7 +20,7 @@ static inline int32_t *filled(size_t n) // exact room for AddressSanitizer
 }
 
 // Token j of document i is 100 (i + 1) + j, so every token is known.
-static inline Case packed(const size_t *length, size_t n, size_t T)
+static Case packed(const size_t *length, size_t n, size_t T)
 {
     Case c = {.n = n, .T = T, .rows = {filled(n * T), filled(n * T), filled(n * T), filled(n * T)}};
     c.doc = malloc(n * sizeof *c.doc + 1);
@@ -38,7 +37,7 @@ static inline Case packed(const size_t *length, size_t n, size_t T)
 }
 
 // Each document once, whole, in one row.
-static inline void expect_documents(Case *c)
+static void expect_documents(Case *c)
 {
     size_t size = c->n_rows * c->T;
     for (size_t i = 0; i < c->n; i++) {
@@ -63,7 +62,7 @@ static inline void expect_documents(Case *c)
     }
 }
 
-static inline void expect_targets(const Case *c)
+static void expect_targets(const Case *c)
 {
     for (size_t i = 0; i < c->n; i++)
         for (size_t j = 0, k; j < c->length[i]; j++) {
@@ -78,7 +77,7 @@ static inline void expect_targets(const Case *c)
         }
 }
 
-static inline void expect_padding(const Case *c)
+static void expect_padding(const Case *c)
 {
     for (size_t i = 0; i < c->n_rows * c->T; i++) {
         if (c->rows.document[i] >= 0 && c->rows.document[i] < (int32_t)c->n) continue;
@@ -91,7 +90,7 @@ static inline void expect_padding(const Case *c)
     }
 }
 
-static inline void expect_positions(const Case *c)
+static void expect_positions(const Case *c)
 {
     for (size_t i = 0; i < c->n; i++)
         for (size_t j = 0, k; j < c->length[i]; j++) {
@@ -101,7 +100,7 @@ static inline void expect_positions(const Case *c)
         }
 }
 
-static inline void expect_few(const Case *c, size_t fewest)
+static void expect_few(const Case *c, size_t fewest)
 {
     size_t *used = calloc(c->n_rows + 1, sizeof *used);
     for (size_t i = 0; i < c->n; i++) used[c->place[i] / c->T] += c->length[i];
@@ -115,12 +114,6 @@ static inline void expect_few(const Case *c, size_t fewest)
            c->n_rows, fewest, (11 * fewest + 36) / 9);
 }
 
-static inline void expect_all(Case *c, size_t fewest)
-{
-    expect_documents(c), expect_targets(c), expect_positions(c), expect_padding(c), expect_few(c, fewest);
-}
-
-#ifndef GRADE_HIDDEN
 static const size_t three[] = {5, 4, 3};
 
 TEST(documents, 2, "each document is in one row, whole: lengths 5, 4 and 3, rows of 8")
@@ -153,4 +146,49 @@ TEST(joined, 1, "no two rows could be joined")
     expect_documents(&c);
     expect_few(&c, 1);
 }
-#endif
+
+#include "../hidden.h"
+
+static void expect_all(Case *c, size_t fewest)
+{
+    expect_documents(c), expect_targets(c), expect_positions(c), expect_padding(c), expect_few(c, fewest);
+}
+
+TEST(short_ones_first, 2, "90 documents in ascending order: 30 rows are possible")
+{
+    size_t length[90];
+    for (size_t i = 0; i < 90; i++) length[i] = i < 30 ? 143 : i < 60 ? 334 : 501; // 143 + 334 + 501 = 978
+    Case c = packed(length, 90, 1000);
+    expect_documents(&c);
+    expect_few(&c, 30);
+}
+
+TEST(random_documents, 1, "documents that were made by cutting 40 full rows")
+{
+    uint64_t state = 3;
+    size_t length[400], n = 0, T = 64;
+    for (size_t r = 0; r < 40; r++)
+        for (size_t left = T; left; left -= length[n++]) {
+            size_t l = 1 + random_below(&state, 30);
+            length[n] = l < left ? l : left;
+        }
+    for (size_t i = n; i-- > 1;) {
+        size_t j = random_below(&state, i + 1), l = length[i];
+        length[i] = length[j], length[j] = l;
+    }
+    Case c = packed(length, n, T);
+    expect_all(&c, 40);
+}
+
+TEST(edges, 1, "documents of T tokens and of one, one document, none")
+{
+    Case c = packed((size_t[]){6, 1, 6, 1, 1, 5}, 6, 6);
+    expect_all(&c, 4);
+    expect(c.n_rows == 4, "lengths 6, 1, 6, 1, 1, 5 in rows of 6: expected 4 rows, got %zu", c.n_rows);
+    c = packed((size_t[]){1}, 1, 1);
+    expect_all(&c, 1);
+    c = packed((size_t[]){3}, 1, 9);
+    expect_all(&c, 1);
+    c = packed(NULL, 0, 4);
+    expect(c.n_rows == 0, "no documents: expected 0 rows, got %zu", c.n_rows);
+}

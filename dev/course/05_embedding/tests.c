@@ -1,4 +1,3 @@
-// What hidden.c uses too comes first.
 #include "../grade.h"
 
 #include "embedding.h"
@@ -6,18 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static inline int32_t *copied(const int32_t *x, size_t n) // exact room for AddressSanitizer
+static int32_t *copied(const int32_t *x, size_t n) // exact room for AddressSanitizer
 {
     int32_t *y = malloc(n * sizeof *y + 1);
     if (n) memcpy(y, x, n * sizeof *y);
     return y;
-}
-
-static inline int32_t *random_tokens(size_t n, size_t V, uint64_t seed)
-{
-    int32_t *x = malloc(n * sizeof *x + 1);
-    for (size_t i = 0; i < n; i++) x[i] = (int32_t)random_below(&seed, V);
-    return x;
 }
 
 enum { RIGHT, LAST_ONLY, MEAN, WRITTEN, FIRST_ONLY, MISTAKES };
@@ -27,7 +19,7 @@ static const char *const because[] = {
     "what was there before is lost: add to it", "only the first sequence counts"};
 
 // One element: the sum of dout over the places whose row it is, added to `before`.
-static inline double element(const float *dout, const size_t *row, size_t n, size_t T, size_t C, size_t r, size_t c,
+static double element(const float *dout, const size_t *row, size_t n, size_t T, size_t C, size_t r, size_t c,
                              double before, int mistake)
 {
     double sum = 0, count = 0;
@@ -41,7 +33,7 @@ static inline double element(const float *dout, const size_t *row, size_t n, siz
     return mistake == WRITTEN ? sum : before + sum;
 }
 
-static inline void expect_table(const char *what, const float *got, const float *dout, const size_t *row, size_t n,
+static void expect_table(const char *what, const float *got, const float *dout, const size_t *row, size_t n,
                                 size_t T, size_t C, size_t rows, double before, double tolerance)
 {
     double *x[MISTAKES];
@@ -55,7 +47,7 @@ static inline void expect_table(const char *what, const float *got, const float 
 }
 
 // Both tables, from `before` in all elements. A sum of n numbers below 1 in float errs by at most n^2 / 2 2^-24.
-static inline void expect_backward(const int32_t *token, size_t B, size_t T, size_t C, size_t V, float before,
+static void expect_backward(const int32_t *token, size_t B, size_t T, size_t C, size_t V, float before,
                                    uint64_t seed)
 {
     size_t n = B * T, *row = malloc(n * sizeof *row + 1), *place = malloc(n * sizeof *row + 1);
@@ -68,7 +60,7 @@ static inline void expect_backward(const int32_t *token, size_t B, size_t T, siz
     expect_table("d_position", d_position, dout, place, n, T, C, T, before, tolerance > 1e-4 ? 1e-4 : tolerance);
 }
 
-static inline void expect_forward(const int32_t *token, size_t B, size_t T, size_t C, size_t V, uint64_t seed)
+static void expect_forward(const int32_t *token, size_t B, size_t T, size_t C, size_t V, uint64_t seed)
 {
     size_t n = B * T * C;
     float *tokens = random_floats(V * C, seed), *positions = random_floats(T * C, seed + 1), *out = equal_floats(n, 7);
@@ -88,7 +80,6 @@ static inline void expect_forward(const int32_t *token, size_t B, size_t T, size
                              {first, "all sequences have the tokens of the first one"}}, 3);
 }
 
-#ifndef GRADE_HIDDEN
 TEST(forward, 2, "out is the row of the token plus the row of its place")
 {
     expect_forward(copied((int32_t[]){4, 0, 2}, 3), 1, 3, 4, 5, 1);
@@ -108,4 +99,30 @@ TEST(repeated, 2, "a token that occurs again, in two sequences")
 {
     expect_backward(copied((int32_t[]){1, 3, 1, 3, 1, 0}, 6), 2, 3, 2, 5, 0, 4);
 }
-#endif
+
+#include "../hidden.h"
+
+static int32_t *random_tokens(size_t n, size_t V, uint64_t seed)
+{
+    int32_t *x = malloc(n * sizeof *x + 1);
+    for (size_t i = 0; i < n; i++) x[i] = (int32_t)random_below(&seed, V);
+    return x;
+}
+
+TEST(accumulates, 1, "gradients are added to what is there, and other rows keep their bits")
+{
+    expect_backward(random_tokens(12, 5, 5), 3, 4, 3, 7, 2.5f, 5); // tokens 5 and 6 do not occur
+}
+
+TEST(many, 1, "300 tokens of a vocabulary of 11, and 400 of a single token")
+{
+    expect_forward(random_tokens(300, 11, 6), 20, 15, 9, 11, 6);
+    expect_backward(random_tokens(300, 11, 6), 20, 15, 9, 11, 0, 7);
+    expect_backward(random_tokens(400, 1, 8), 4, 100, 2, 1, 0, 8);
+}
+
+TEST(edges, 1, "one token, one channel, the last row of the table")
+{
+    expect_forward(copied((int32_t[]){99}, 1), 1, 1, 1, 100, 9);
+    expect_backward(copied((int32_t[]){99}, 1), 1, 1, 1, 100, 1, 10);
+}

@@ -1,4 +1,3 @@
-// The forward pass in double, its finite differences and known mistakes come first; hidden.c uses them too.
 #include "../grade.h"
 
 #include "norm_backward.h"
@@ -15,7 +14,7 @@ typedef struct {
     float *x, *w, *dy, *mean, *rstd;
 } Case;
 
-static inline void statistics(const double *x, size_t C, bool center, double *mean, double *rstd)
+static void statistics(const double *x, size_t C, bool center, double *mean, double *rstd)
 {
     double sum = 0, squares = 0;
     for (size_t c = 0; c < C; c++) sum += center ? x[c] : 0;
@@ -25,7 +24,7 @@ static inline void statistics(const double *x, size_t C, bool center, double *me
 }
 
 // Rows of about `spread` around `offset`.
-static inline Case make_case(size_t N, size_t C, bool center, float spread, float offset, uint64_t seed)
+static Case make_case(size_t N, size_t C, bool center, float spread, float offset, uint64_t seed)
 {
     Case s = {N, C, center, random_floats(N * C, seed), random_floats(C, seed + 1), random_floats(N * C, seed + 2),
               equal_floats(N, 0), equal_floats(N, 0)};
@@ -40,7 +39,7 @@ static inline Case make_case(size_t N, size_t C, bool center, float spread, floa
 }
 
 // sum of dy y of one row, whose derivative is dx.
-static inline double row_loss(const Case *s, const double *x, const float *dy)
+static double row_loss(const Case *s, const double *x, const float *dy)
 {
     double mean, rstd, loss = 0;
     statistics(x, s->C, s->center, &mean, &rstd);
@@ -48,16 +47,9 @@ static inline double row_loss(const Case *s, const double *x, const float *dy)
     return loss;
 }
 
-static inline double *numbers(size_t n)
+static double *differences(const Case *s)
 {
-    double *x = calloc(n, sizeof *x);
-    if (!x) fail("the grader has no memory");
-    return x;
-}
-
-static inline double *differences(const Case *s)
-{
-    double *want = numbers(s->N * s->C), x[s->C], h = 1e-6;
+    double *want = doubles(s->N * s->C, NULL), x[s->C], h = 1e-6;
     for (size_t n = 0; n < s->N; n++)
         for (size_t c = 0; c < s->C; c++) {
             for (size_t k = 0; k < s->C; k++) x[k] = s->x[n * s->C + k];
@@ -71,10 +63,10 @@ static inline double *differences(const Case *s)
 
 enum { NO_MEAN, NO_PRODUCT, NO_RSTD, NO_WEIGHT, SUMS, MEAN_TOO, DX_MISTAKES };
 // dx with one mistake.
-static inline const double *wrong_dx(const Case *s, int mistake)
+static const double *wrong_dx(const Case *s, int mistake)
 {
     size_t C = s->C;
-    double *dx = numbers(s->N * C);
+    double *dx = doubles(s->N * C, NULL);
     for (size_t n = 0; n < s->N; n++) {
         double g[C], norm[C], a = 0, b = 0, by = mistake == SUMS ? 1 : (double)C;
         for (size_t c = 0; c < C; c++) {
@@ -91,7 +83,7 @@ static inline const double *wrong_dx(const Case *s, int mistake)
 
 // A mean of C products of at most about rstd |g| |n| in float, by rstd, twice: well below C 2^-24 10 for rows of
 // spread 1, where the mistakes are of size 0.01 and more.
-static inline void expect_dx(const Case *s, const float *dx, const char *what, double tolerance)
+static void expect_dx(const Case *s, const float *dx, const char *what, double tolerance)
 {
     Mistake known[] = {
         {wrong_dx(s, NO_MEAN), "the term mean(g) is missing: the row's mean depends on x too"},
@@ -108,9 +100,9 @@ static inline void expect_dx(const Case *s, const float *dx, const char *what, d
 
 // dw (0) or with a mistake: (1) not normalised, (2) of the last row, (3) with the weight in it, (4) divided by the
 // number of rows, (5) written in place of added; `before` is what was there.
-static inline const double *sum_dw(const Case *s, int mistake, double before)
+static const double *sum_dw(const Case *s, int mistake, double before)
 {
-    double *dw = numbers(s->C);
+    double *dw = doubles(s->C, NULL);
     for (size_t c = 0; c < s->C; c++) {
         for (size_t n = mistake == 2 ? s->N - 1 : 0; n < s->N; n++) {
             double x = s->x[n * s->C + c], norm = (x - s->mean[n]) * s->rstd[n];
@@ -121,9 +113,9 @@ static inline const double *sum_dw(const Case *s, int mistake, double before)
     return dw;
 }
 
-static inline const double *sum_db(const Case *s, int mistake, double before)
+static const double *sum_db(const Case *s, int mistake, double before)
 {
-    double *db = numbers(s->C);
+    double *db = doubles(s->C, NULL);
     for (size_t c = 0; c < s->C; c++) {
         for (size_t n = mistake == 2 ? s->N - 1 : 0; n < s->N; n++)
             db[c] += s->dy[n * s->C + c] * (mistake == 3 ? s->w[c] : 1.0);
@@ -132,7 +124,7 @@ static inline const double *sum_db(const Case *s, int mistake, double before)
     return db;
 }
 
-static inline void expect_dw(const Case *s, const float *dw, double before)
+static void expect_dw(const Case *s, const float *dw, double before)
 {
     expect_array("dw", dw, sum_dw(s, 0, before), 1, s->C, 1e-4,
                  (Mistake[]){{sum_dw(s, 1, before), "dy times x, where x is not normalised"},
@@ -142,7 +134,7 @@ static inline void expect_dw(const Case *s, const float *dw, double before)
                              {sum_dw(s, 5, before), "written in place of added to what was there"}}, before ? 5 : 4);
 }
 
-static inline void expect_db(const Case *s, const float *db, double before)
+static void expect_db(const Case *s, const float *db, double before)
 {
     expect_array("db", db, sum_db(s, 0, before), 1, s->C, 1e-4,
                  (Mistake[]){{sum_db(s, 2, before), "only the last row counts"},
@@ -151,13 +143,12 @@ static inline void expect_db(const Case *s, const float *db, double before)
                              {sum_db(s, 5, before), "written in place of added to what was there"}}, before ? 4 : 3);
 }
 
-static inline void run_case(const Case *s, float *dx, float *dw, float *db, const float *dy)
+static void run_case(const Case *s, float *dx, float *dw, float *db, const float *dy)
 {
     if (s->center) layernorm_backward(dx, dw, db, dy, s->x, s->mean, s->rstd, s->w, s->N, s->C);
     else rmsnorm_backward(dx, dw, dy, s->x, s->rstd, s->w, s->N, s->C);
 }
 
-#ifndef GRADE_HIDDEN
 TEST(layernorm_dx, 2, "LayerNorm: dx of three rows against finite differences")
 {
     Case s = make_case(3, 8, true, 1, 0.5f, 1);
@@ -192,4 +183,43 @@ TEST(accumulates, 1, "dw and db are added to what is there")
     expect_dw(&s, dw, 3);
     expect_db(&s, db, 3);
 }
-#endif
+
+#include "../hidden.h"
+
+TEST(in_place, 1, "dx may be the array dy")
+{
+    for (int center = 0; center < 2; center++) {
+        Case s = make_case(4, 16, center, 1, 0.25f, 5);
+        float *dx = equal_floats(64, 0), *dw = equal_floats(16, -2), *db = equal_floats(16, -2);
+        memcpy(dx, s.dy, 64 * sizeof *dx);
+        run_case(&s, dx, dw, db, dx);
+        expect_dx(&s, dx, center ? "LayerNorm where dx and dy are one array (is dy read after dx is written?), dx"
+                                 : "RMSNorm where dx and dy are one array (is dy read after dx is written?), dx", 1e-4);
+        expect_dw(&s, dw, -2);
+        if (center) expect_db(&s, db, -2);
+    }
+}
+
+TEST(small_variance, 1, "rows of small variance, where eps counts")
+{
+    for (int center = 0; center < 2; center++) {
+        Case s = make_case(2, 16, center, 0.004f, 0, 6);
+        float *dx = equal_floats(32, 7), *dw = equal_floats(16, 1), *db = equal_floats(16, 1);
+        run_case(&s, dx, dw, db, s.dy);
+        expect_dx(&s, dx, "dx of a row of variance 5e-6, eps 1e-5", 3e-3); // rstd is 250
+        expect_dw(&s, dw, 1);
+    }
+}
+
+TEST(shapes, 1, "rows of 1, 2 and 65 elements")
+{
+    for (int i = 0; i < 6; i++) {
+        size_t C = (size_t[]){1, 2, 65}[i / 2], N = i / 2 == 1 ? 1 : 7;
+        Case s = make_case(N, C, i % 2, 1, 0.5f, 7 + (uint64_t)i);
+        float *dx = equal_floats(N * C, 7), *dw = equal_floats(C, 1), *db = equal_floats(C, 1);
+        run_case(&s, dx, dw, db, s.dy);
+        expect_dx(&s, dx, i % 2 ? "dx of LayerNorm" : "dx of RMSNorm", C == 2 ? 1e-3 : 1e-4);
+        expect_dw(&s, dw, 1);
+        if (i % 2) expect_db(&s, db, 1);
+    }
+}

@@ -1,4 +1,3 @@
-// The rotation in double, with known mistakes, comes first; hidden.c uses it too.
 #include "../grade.h"
 
 #include "rotary.h"
@@ -15,7 +14,7 @@ static const char *const because[] = {
     "the second element of a pair was computed from the new first one, not from the old one",
     "the sign of the other sine: this is no rotation"};
 
-static inline double *rotated(const float *x, size_t T, size_t H, size_t D, size_t first, double theta, double sign,
+static double *rotated(const float *x, size_t T, size_t H, size_t D, size_t first, double theta, double sign,
                               int mistake)
 {
     double *out = malloc(T * H * D * sizeof *out);
@@ -33,7 +32,7 @@ static inline double *rotated(const float *x, size_t T, size_t H, size_t D, size
 }
 
 // Two products and a sum of numbers below 1 in float, with cosines in float: below 4 times 2^-24.
-static inline void expect_rotated(const char *what, const float *got, const float *x, size_t T, size_t H, size_t D,
+static void expect_rotated(const char *what, const float *got, const float *x, size_t T, size_t H, size_t D,
                                   size_t first, float theta, double sign)
 {
     Mistake known[MISTAKES - 1];
@@ -42,7 +41,6 @@ static inline void expect_rotated(const char *what, const float *got, const floa
     expect_array(what, got, rotated(x, T, H, D, first, theta, sign, RIGHT), T, H * D, 1e-5, known, MISTAKES - 1);
 }
 
-#ifndef GRADE_HIDDEN
 TEST(one_pair, 2, "(1, 0) at position 1 becomes (cos 1, sin 1)")
 {
     float x[2] = {1, 0}, *got = random_floats(2, 0);
@@ -71,4 +69,35 @@ TEST(backward, 2, "the gradient")
     rotary_backward(got, 5, 2, 6, 3, 50);
     expect_rotated("dx", got, dy, 5, 2, 6, 3, 50, -1);
 }
-#endif
+
+#include "../hidden.h"
+
+#include <string.h>
+
+TEST(far, 1, "position 100,000")
+{
+    float *x = random_floats(128, 4), *got = random_floats(128, 4);
+    rotary_forward(got, 4, 1, 32, 99997, 500000);
+    expect_rotated("x at positions 99,997 to 100,000 (is the angle a float?)", got, x, 4, 1, 32, 99997, 500000, 1);
+}
+
+TEST(distance, 1, "the product of a query and a key depends on their distance alone, and backward undoes forward")
+{
+    double product[3];
+    for (size_t i = 0; i < 3; i++) { // the query at 7, 40, 300, the key 5 before it
+        float *q = random_floats(16, 5), *k = random_floats(16, 6), at[] = {7, 40, 300};
+        rotary_forward(q, 1, 1, 16, (size_t)at[i], 10000);
+        rotary_forward(k, 1, 1, 16, (size_t)at[i] - 5, 10000);
+        product[i] = 0;
+        for (size_t d = 0; d < 16; d++) product[i] += (double)q[d] * k[d];
+        expect_number("query at 7, 40 or 300 times the key 5 before it", product[i], product[0], 1e-5, NULL, 0);
+    }
+    float *q = random_floats(16, 5), *k = random_floats(16, 6);
+    double unturned = 0;
+    for (size_t d = 0; d < 16; d++) unturned += (double)q[d] * k[d];
+    expect(fabs(unturned - product[0]) > 1e-3, "queries and keys are not rotated at all");
+    rotary_forward(q, 1, 1, 16, 9, 10000);
+    rotary_backward(q, 1, 1, 16, 9, 10000);
+    float *same = random_floats(16, 5);
+    for (size_t d = 0; d < 16; d++) expect_number("backward after forward", q[d], same[d], 1e-6, NULL, 0);
+}

@@ -15,28 +15,21 @@ typedef struct {
     double *w[PARAMS], *x[4];
 } Block;
 
-static double *doubles(const float *x, size_t n)
-{
-    double *d = malloc(n * sizeof *d);
-    for (size_t i = 0; i < n; i++) d[i] = x[i];
-    return d;
-}
-
-Block block_of(size_t T, size_t C, size_t F, uint64_t seed, int off) // off: a parameter that is 0; -1: none
+static Block block_of(size_t T, size_t C, size_t F, uint64_t seed, int off) // off: a parameter that is 0; -1: none
 {
     Block k = {.b = {T, C, F}, .n = {C, C * C, C * C, C * C, C * C, C, F * C, C * F}};
     for (int i = 0; i < PARAMS; i++) {
         k.weight[i] = i == off ? equal_floats(k.n[i], 0) : random_floats(k.n[i], seed + (uint64_t)i);
-        k.w[i] = doubles(k.weight[i], k.n[i]);
+        k.w[i] = doubles(k.n[i], k.weight[i]);
         k.grad[i] = equal_floats(k.n[i], 0);
     }
     k.dy = random_floats(T * C, seed + 20), k.xf = random_floats(T * C, seed + 21);
-    for (int i = 0; i < 4; i++) k.x[i] = doubles(k.xf, T * C);
+    for (int i = 0; i < 4; i++) k.x[i] = doubles(T * C, k.xf);
     return k;
 }
 
 // Runs the given forward pass and the answer. What it returns, dx, was NaN before.
-float *block_answer(Block *k)
+static float *block_answer(Block *k)
 {
     size_t T = k->b.T, C = k->b.C, F = k->b.F;
     float *dx = equal_floats(T * C, NAN), *y = zeros(T * C), *dy = zeros(T * C);
@@ -89,7 +82,7 @@ static double loss(const Block *k, bool half)
 }
 
 // The derivative of the loss by n numbers, which stand in the arrays at[from] .. at[to - 1] alike.
-double *block_differences(const Block *k, double *const *at, int from, int to, size_t n, bool half)
+static double *block_differences(const Block *k, double *const *at, int from, int to, size_t n, bool half)
 {
     double h = 1e-5, *d = malloc(n * sizeof *d);
     for (size_t i = 0; i < n; i++) {
@@ -105,7 +98,7 @@ double *block_differences(const Block *k, double *const *at, int from, int to, s
 
 // Compares the gradients of parameters `first` to `last`, the last one first, as backward finds them. times: how many
 // calls they are the sum of.
-void block_params(const Block *k, int first, int last, double times)
+static void block_params(const Block *k, int first, int last, double times)
 {
     for (int i = last; i >= first; i--) {
         double *want = block_differences(k, k->w, i, i + 1, k->n[i], false);
@@ -115,7 +108,7 @@ void block_params(const Block *k, int first, int last, double times)
         double *other = block_differences(k, k->w, pair, pair + 1, k->n[pair], false);
         char what[64];
         snprintf(what, sizeof what, "the gradient of %s", name[i]);
-        double *none = doubles(equal_floats(k->n[i], 0), k->n[i]);
+        double *none = doubles(k->n[i], NULL);
         expect_array(what, k->grad[i], want, 1, k->n[i], 3e-5,
                      (Mistake[]){{none, "it is still 0"},
                                  {once, "the gradient of the earlier micro-batch was lost: it must be added to (+=)"},
@@ -130,7 +123,7 @@ TEST(residual, 2, "both branches off: dx = dy")
     Block k = block_of(4, 3, 5, 100, WO);
     memset(k.weight[W2], 0, k.n[W2] * sizeof(float));
     float *dx = block_answer(&k);
-    double *want = doubles(k.dy, 12), *twice = doubles(k.dy, 12), none[12] = {0};
+    double *want = doubles(12, k.dy), *twice = doubles(12, k.dy), none[12] = {0};
     for (int i = 0; i < 12; i++) twice[i] *= 2;
     expect_array("dx with wo = 0 and w2 = 0", dx, want, 4, 3, 1e-6,
                  (Mistake[]){{none, "no gradient comes along the residual paths"},
@@ -141,7 +134,7 @@ TEST(network, 5, "attention off: the feed-forward network")
 {
     Block k = block_of(4, 3, 5, 200, WO);
     float *dx = block_answer(&k);
-    double *want = block_differences(&k, k.x, 3, 4, 12, false), *around = doubles(k.dy, 12), through[12], twice[12];
+    double *want = block_differences(&k, k.x, 3, 4, 12, false), *around = doubles(12, k.dy), through[12], twice[12];
     for (int i = 0; i < 12; i++) through[i] = want[i] - around[i], twice[i] = want[i] + around[i];
     block_params(&k, NORM2, W2, 1);
     expect_array("dx with wo = 0", dx, want, 4, 3, 3e-5,
@@ -154,7 +147,7 @@ TEST(attention, 5, "the feed-forward network off: attention")
 {
     Block k = block_of(4, 3, 5, 300, W2);
     float *dx = block_answer(&k);
-    double *want = block_differences(&k, k.x, 0, 4, 12, false), *dy = doubles(k.dy, 12);
+    double *want = block_differences(&k, k.x, 0, 4, 12, false), *dy = doubles(12, k.dy);
     double *part[4], lacks[4][12], only[4][12];
     for (int i = 0; i < 4; i++) part[i] = block_differences(&k, k.x, i, i + 1, 12, false);
     for (int i = 0; i < 12; i++)
@@ -182,4 +175,27 @@ TEST(whole, 3, "the whole block")
     expect_array("dx", dx, want, 5, 4, 3e-5,
                  (Mistake[]){{around, "what comes through the feed-forward network never reaches attention and x"},
                              {swapped, "dy was passed around attention; it must be dr"}}, 2);
+}
+
+#include "../hidden.h"
+
+TEST(micro_batches, 2, "two micro-batches: gradients of parameters add up")
+{
+    Block k = block_of(3, 2, 4, 500, -1);
+    block_answer(&k);
+    float *dx = block_answer(&k);
+    block_params(&k, NORM1, W2, 2);
+    expect_array("dx of the second", dx, block_differences(&k, k.x, 0, 4, 6, false), 3, 2, 3e-5, NULL, 0);
+}
+
+TEST(shapes, 3, "other shapes: T, C, F = 1, 4, 3; 7, 3, 11; 6, 8, 2")
+{
+    static const size_t shape[3][3] = {{1, 4, 3}, {7, 3, 11}, {6, 8, 2}};
+    for (int i = 0; i < 3; i++) {
+        size_t T = shape[i][0], C = shape[i][1];
+        Block k = block_of(T, C, shape[i][2], 600 + 30 * (uint64_t)i, -1);
+        float *dx = block_answer(&k);
+        expect_array("dx", dx, block_differences(&k, k.x, 0, 4, T * C, false), T, C, 1e-4, NULL, 0);
+        block_params(&k, NORM1, W2, 1);
+    }
 }

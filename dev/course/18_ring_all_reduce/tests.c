@@ -79,4 +79,17 @@ TEST(four, 2, "the sum over four ranks of an array of 8 elements") { sums(4, 8, 
 TEST(bytes, 2, "each of four ranks sends 2 (N-1)/N n elements") { traffic(4, 400); }
 TEST(uneven, 1, "five elements over three ranks") { sums(3, 5, NULL); }
 
-void hidden_traffic(int N, size_t n) { traffic(N, n); }
+#include "../hidden.h"
+
+TEST(odd, 1, "1,003 elements over seven ranks, within the bytes")
+{
+    traffic(7, 1003);
+    traffic(5, 13);
+}
+TEST(fewer, 2, "fewer elements than ranks, none, and one rank, which sends nothing")
+{
+    traffic(6, 2);
+    traffic(3, 0);
+    traffic(1, 10);
+}
+TEST(many, 1, "16 ranks") { traffic(16, 100); }

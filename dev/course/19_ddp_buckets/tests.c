@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 // Buckets by definition: a parameter begins one where those after it in its bucket leave no room.
-void judge_buckets(int params, const size_t *n, size_t limit)
+static void judge_buckets(int params, const size_t *n, size_t limit)
 {
     int *got = malloc((size_t)params * sizeof *got), *want = malloc((size_t)params * sizeof *want), buckets = 0;
     for (int p = 0; p < params; p++) got[p] = -1;
@@ -94,7 +94,7 @@ static void step(Rank *r, const int *order, int used)
     }
 }
 
-void judge_steps(int params, int buckets, int steps, bool shuffle, bool unused)
+static void judge_steps(int params, int buckets, int steps, bool shuffle, bool unused)
 {
     size_t *n = malloc((size_t)params * sizeof *n);
     int *of = malloc((size_t)params * sizeof *of), *order = malloc((size_t)params * sizeof *order);
@@ -120,3 +120,20 @@ TEST(buckets, 2, "buckets of five parameters") { judge_buckets(5, (size_t[]){4, 
 TEST(overlap, 2, "each bucket starts with its last gradient") { judge_steps(6, 3, 1, false, false); }
 TEST(order, 1, "gradients in another order: buckets still start in theirs") { judge_steps(8, 4, 4, true, false); }
 TEST(not_used, 2, "parameters that are not used") { judge_steps(8, 4, 1, false, true); }
+
+#include "../hidden.h"
+
+TEST(limits, 1, "limits from 1 element to all")
+{
+    size_t n[9] = {5, 100, 1, 1, 1, 20, 3, 0, 7};
+    for (size_t limit = 1; limit < 150; limit++) judge_buckets(9, n, limit);
+    judge_buckets(1, n, 2);
+}
+
+TEST(many, 1, "many orders") { judge_steps(30, 7, 50, true, false); }
+
+TEST(steps, 1, "steps that leave out other parameters each time")
+{
+    judge_steps(12, 5, 60, true, true);
+    judge_steps(1, 1, 5, false, true);
+}

@@ -5,7 +5,7 @@
 
 #include "zero.h"
 
-void judge_range(size_t n, int N)
+static void judge_range(size_t n, int N)
 {
     size_t size = (n + (size_t)N - 1) / (size_t)N, got = shard_size(n, N);
     expect(got == size, "shard_size of %zu elements over %d ranks: expected %zu, got %zu%s", n, N, size, got,
@@ -42,7 +42,7 @@ static void body(Link *link, void *arg)
         }
 }
 
-void judge_buckets(int N, size_t n, size_t bucket, int times)
+static void judge_buckets(int N, size_t n, size_t bucket, int times)
 {
     Job job = {.n = n, .bucket = bucket, .times = times};
     size_t size = (n + (size_t)N - 1) / (size_t)N;
@@ -74,7 +74,7 @@ void judge_buckets(int N, size_t n, size_t bucket, int times)
     }
 }
 
-void judge_plan(int units)
+static void judge_plan(int units)
 {
     Step *plan = calloc((size_t)(4 * units), sizeof *plan);
     int n = stage3_plan(units, plan), holds[2] = {-1, -1}, host = 0, network = 0, ready[2] = {0}, done = 0, gathers = 0;
@@ -118,3 +118,30 @@ TEST(ranges, 3, "shards of 10 elements over 4 ranks, and of 8")
 TEST(within, 3, "a bucket a shard") { judge_buckets(2, 8, 4, 1); }
 TEST(across, 2, "buckets across shards, within the bytes") { judge_buckets(4, 24, 10, 1); }
 TEST(plan, 3, "the plan of four units") { judge_plan(4); }
+
+#include "../hidden.h"
+
+TEST(all_ranges, 2, "shards of 0 to 40 elements over 1 to 9 ranks")
+{
+    for (size_t n = 0; n <= 40; n++)
+        for (int N = 1; N <= 9; N++) judge_range(n, N);
+}
+
+TEST(uneven, 2, "padded shards, small and large buckets, two micro-batches")
+{
+    judge_buckets(3, 25, 7, 2);
+    judge_buckets(4, 25, 1, 1);
+    judge_buckets(5, 1003, 1003, 1);
+}
+
+TEST(few, 2, "ranks that own nothing, and a single rank")
+{
+    judge_buckets(6, 3, 2, 1);
+    judge_buckets(4, 9, 2, 1); // shards of 3, 3, 3 and nothing
+    judge_buckets(1, 9, 4, 2);
+}
+
+TEST(all_plans, 3, "the plans of 1 to 30 units")
+{
+    for (int units = 1; units <= 30; units++) judge_plan(units);
+}

@@ -101,18 +101,11 @@ static double *part(const double *all, int rows, int cols, int row, int col, int
     return p;
 }
 
-static double *doubled(const float *x, size_t n)
-{
-    double *d = calloc(n, sizeof *d);
-    for (size_t i = 0; i < n; i++) d[i] = x[i];
-    return d;
-}
-
 static void check_cut(const Mlp *m)
 {
     int C = m->C, F = m->F, f = F / m->N;
-    double *w1 = doubled(m->w1, (size_t)(C * F)), *b1 = doubled(m->b1, (size_t)F);
-    double *w2 = doubled(m->w2, (size_t)(C * F));
+    double *w1 = doubles((size_t)(C * F), m->w1), *b1 = doubles((size_t)F, m->b1);
+    double *w2 = doubles((size_t)(C * F), m->w2);
     char what[64];
     for (int r = 0; r < m->N; r++) {
         snprintf(what, sizeof what, "w1 of rank %d of %d", r, m->N);
@@ -182,13 +175,6 @@ static void check_traffic(const Mlp *m)
     }
 }
 
-void tp_whole(int N, int T, int C, int F) // hidden.c's
-{
-    Mlp *m = mlp(N, T, C, F);
-    ranks_run(N, body, m, NULL);
-    check_cut(m), check_y(m, 2e-5), check_gradients(m, 4e-5), check_traffic(m);
-}
-
 TEST(cut, 2, "the shards of two ranks") { check_cut(mlp(2, 1, 3, 4)); }
 
 TEST(forward, 3, "y on two ranks")
@@ -211,3 +197,17 @@ TEST(traffic, 2, "forward and backward need one sum of T C floats each")
     ranks_run(4, body, m, NULL);
     check_y(m, 1e-5), check_traffic(m);
 }
+
+#include "../hidden.h"
+
+static void tp_whole(int N, int T, int C, int F)
+{
+    Mlp *m = mlp(N, T, C, F);
+    ranks_run(N, body, m, NULL);
+    check_cut(m), check_y(m, 2e-5), check_gradients(m, 4e-5), check_traffic(m);
+}
+
+TEST(one, 2, "one rank has the whole MLP") { tp_whole(1, 3, 4, 6); }
+TEST(six, 3, "six ranks, 7 tokens, 5 channels, 18 hidden") { tp_whole(6, 7, 5, 18); }
+TEST(thin, 3, "a column a rank") { tp_whole(8, 2, 3, 8); }
+TEST(large, 2, "four ranks, 33 tokens, 20 channels, 64 hidden") { tp_whole(4, 33, 20, 64); }

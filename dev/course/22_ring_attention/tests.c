@@ -69,7 +69,7 @@ static void compare(const char *what, const float *got, const double *want, int 
 
 // Queries at q_first, and Tk keys at k_first that come in blocks, from the last one to the first if backward. Scores
 // are up to about `large`.
-void judge_blocks(int Tq, int Tk, int D, int block, int q_first, int k_first, float large, bool backward)
+static void judge_blocks(int Tq, int Tk, int D, int block, int q_first, int k_first, float large, bool backward)
 {
     size_t n = (size_t)(Tq * D);
     float *q = random_floats(n, 1), *k = random_floats((size_t)(Tk * D), 2), *v = random_floats((size_t)(Tk * D), 3);
@@ -122,7 +122,7 @@ static void body(Link *link, void *arg)
     for (int i = 0; i < 4; i++) free(part[i]);
 }
 
-void judge_ring(int N, int T, int D)
+static void judge_ring(int N, int T, int D)
 {
     size_t n = (size_t)(T * D);
     Job job = {T, D, random_floats(n, 4), random_floats(n, 5), random_floats(n, 6), equal_floats(n, 0)};
@@ -147,3 +147,29 @@ TEST(one_block, 3, "the state after one block that all queries see") { judge_blo
 TEST(four_blocks, 3, "the state after four blocks") { judge_blocks(3, 16, 4, 4, 16, 0, 4, false); }
 TEST(causal, 3, "a block of which queries see only a part") { judge_blocks(4, 4, 4, 4, 0, 0, 2, false); }
 TEST(ring, 3, "the output on two ranks") { judge_ring(2, 8, 4); }
+
+#include "../hidden.h"
+
+TEST(large, 2, "scores of several hundred")
+{
+    judge_blocks(3, 9, 4, 3, 9, 0, 800, false);
+    judge_blocks(3, 9, 4, 3, 9, 0, 800, true);
+}
+
+TEST(unseen, 2, "queries that see no key of a block")
+{
+    judge_blocks(4, 4, 3, 2, 10, 12, 2, true);
+    judge_blocks(4, 6, 3, 1, 2, 0, 2, true);
+    judge_blocks(4, 7, 3, 3, 5, 1, 2, false);
+}
+
+TEST(many_ranks, 3, "the output on 5 ranks, and a token a rank, within the bytes")
+{
+    judge_ring(5, 15, 3);
+    judge_ring(8, 8, 2);
+}
+
+TEST(one_rank, 1, "one rank")
+{
+    judge_ring(1, 6, 4);
+}

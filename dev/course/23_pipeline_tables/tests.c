@@ -110,7 +110,7 @@ static void check_memory(const Pipe *t, int s, int most)
 static int smaller(int a, int b) { return a < b ? a : b; }
 
 // which: 0 gpipe, 1 one_f_one_b, 2 interleaved, 3 zero_bubble.
-void pipe_judge(int which, int p, int m, int v)
+static void pipe_judge(int which, int p, int m, int v)
 {
     const char *names[4] = {"gpipe", "one_f_one_b", "interleaved", "zero_bubble"};
     Pipe t = {names[which], p, m, v, which == 3, {0}, {0}, 0};
@@ -143,3 +143,30 @@ TEST(all_forward, 2, "gpipe: two stages, three micro-batches") { pipe_judge(0, 2
 TEST(in_turn, 3, "one_f_one_b: four stages, eight micro-batches") { pipe_judge(1, 4, 8, 1); }
 TEST(chunks, 3, "interleaved: two stages, four micro-batches, two chunks") { pipe_judge(2, 2, 4, 2); }
 TEST(split, 3, "zero_bubble: four stages, eight micro-batches") { pipe_judge(3, 4, 8, 1); }
+
+#include "../hidden.h"
+
+TEST(all_forward_sizes, 1, "gpipe of 1 to 6 stages and 1 to 8 micro-batches")
+{
+    for (int p = 1; p <= 6; p++)
+        for (int m = 1; m <= 8; m++) pipe_judge(0, p, m, 1);
+}
+
+TEST(in_turn_sizes, 3, "one_f_one_b of 1 to 8 stages and 1 to 12 micro-batches")
+{
+    for (int p = 1; p <= 8; p++)
+        for (int m = 1; m <= 12; m++) pipe_judge(1, p, m, 1);
+}
+
+TEST(chunks_sizes, 2, "interleaved of 2 to 5 stages and 2 to 4 chunks")
+{
+    for (int p = 2; p <= 5; p++)
+        for (int rounds = 1; rounds <= 3; rounds++)
+            for (int v = 2; v <= 4; v++) pipe_judge(2, p, rounds * p, v);
+}
+
+TEST(split_sizes, 3, "zero_bubble of 1 to 8 stages and up to 16 micro-batches")
+{
+    for (int p = 1; p <= 8; p++)
+        for (int m = p; m <= 16; m++) pipe_judge(3, p, m, 1);
+}

@@ -16,7 +16,7 @@ static double *softmax_of(const float *z, int E, const int *chosen, int k, bool 
 }
 
 // large: logits are up to that from shift. equal: they are whole numbers, so that many are equal.
-void judge_route(int T, int E, int k, float large, bool equal, float shift)
+static void judge_route(int T, int E, int k, float large, bool equal, float shift)
 {
     float *z = random_floats((size_t)(T * E), 3), *weight = equal_floats((size_t)(T * k), 7);
     int *choice = malloc((size_t)(T * k) * sizeof *choice);
@@ -45,7 +45,7 @@ void judge_route(int T, int E, int k, float large, bool equal, float shift)
     }
 }
 
-void judge_capacity(int T, int E, int k, double factor)
+static void judge_capacity(int T, int E, int k, double factor)
 {
     int want = 0, got = expert_capacity(T, E, k, factor);
     while (want < factor * T * k / E) want++;
@@ -77,7 +77,7 @@ static bool kept(const int *choice, int k, int T, int capacity, int slot) // how
     return before < capacity;
 }
 
-void judge_dispatch(int T, int E, int k, int capacity)
+static void judge_dispatch(int T, int E, int k, int capacity)
 {
     int *choice = choices(T, E, k, 5), *counts = malloc((size_t)E * sizeof *counts), total = 0;
     int *row = malloc((size_t)(T * k) * sizeof *row), *want = calloc((size_t)E, sizeof *want);
@@ -111,7 +111,7 @@ void judge_dispatch(int T, int E, int k, int capacity)
 }
 
 // Rows from the grader, so that a wrong dispatch does not matter here; about a third is dropped where dropped is set.
-void judge_combine(int T, int k, int D, bool dropped)
+static void judge_combine(int T, int k, int D, bool dropped)
 {
     int n = T * k, rows = 0, *row = malloc((size_t)n * sizeof *row);
     for (int i = n; i-- > 0;) row[i] = dropped && (i * 7 + i / 3) % 3 == 0 ? -1 : rows++;
@@ -160,3 +160,33 @@ TEST(capacities, 1, "the capacity is rounded up")
 TEST(all_kept, 3, "dispatch where there is room for all") { judge_dispatch(6, 3, 2, 12); }
 TEST(some_dropped, 2, "dispatch where experts are full") { judge_dispatch(9, 3, 2, 4); }
 TEST(back, 3, "gather, combine and its backward") { judge_combine(5, 2, 3, false); }
+
+#include "../hidden.h"
+
+TEST(large, 1, "logits around 600 and -600")
+{
+    judge_route(20, 8, 3, 30, false, 600);
+    judge_route(20, 8, 3, 30, false, -600);
+}
+
+TEST(equal, 2, "equal logits, one expert, all experts")
+{
+    judge_route(30, 6, 2, 2, true, 0);
+    judge_route(4, 5, 5, 3, false, 0);
+    judge_route(4, 1, 1, 3, false, 0);
+}
+
+TEST(sizes, 3, "dispatch of many sizes, down to capacity 0")
+{
+    for (int T = 1; T <= 40; T += 3)
+        for (int E = 2; E <= 8; E += 2)
+            for (int k = 1; k <= 2; k++)
+                for (int capacity = 0; capacity <= T; capacity += 1 + T / 4) judge_dispatch(T, E, k, capacity);
+}
+
+TEST(dropped, 2, "gather, combine and backward with dropped choices")
+{
+    judge_combine(11, 3, 4, true);
+    judge_combine(7, 1, 5, true);
+    for (int T = 1; T < 9; T++) judge_capacity(T, 3, 2, 1.5);
+}

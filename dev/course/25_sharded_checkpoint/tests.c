@@ -76,7 +76,7 @@ static void judge_slice(int k, size_t begin, size_t end)
     free(out);
 }
 
-void judge_reshard(int M, int N, size_t total)
+static void judge_reshard(int M, int N, size_t total)
 {
     memset(&files, 0, sizeof files), ckpt.n = 0;
     save(M, total);
@@ -84,7 +84,7 @@ void judge_reshard(int M, int N, size_t total)
         for (int r = 0; r < N; r++) judge_slice(k, total * (size_t)r / (size_t)N, total * (size_t)(r + 1) / (size_t)N);
 }
 
-void judge_columns(int M, int N, size_t rows, size_t cols)
+static void judge_columns(int M, int N, size_t rows, size_t cols)
 {
     memset(&files, 0, sizeof files), ckpt.n = 0;
     save(M, rows * cols);
@@ -126,7 +126,7 @@ static void begin_with(size_t a, size_t b, size_t c, size_t d) // wte in two pie
     put(2, 0, 30, 1), put(1, 0, 40, 0), put(0, c, d, 1), put(0, a, b, 0);
 }
 
-void judge_errors(int which) // 0 missing, 1 overlap, 2 truncated; 3 all, at all edges
+static void judge_errors(int which) // 0 missing, 1 overlap, 2 truncated; 3 all, at all edges
 {
     if (which == 0) {
         begin_with(0, 10, 13, 20);
@@ -169,3 +169,20 @@ TEST(columns, 3, "columns of a matrix that 3 ranks saved") { judge_columns(3, 2,
 TEST(missing, 1, "missing elements are an error") { judge_errors(0); }
 TEST(overlap, 2, "elements in two pieces are an error") { judge_errors(1); }
 TEST(truncated, 1, "a file that ends too early is an error") { judge_errors(2); }
+
+#include "../hidden.h"
+
+TEST(many, 3, "1 to 16 ranks loaded by 1 to 12, no more read than is needed")
+{
+    for (int M = 1; M <= 16; M++)
+        for (int N = 1; N <= 12; N++) judge_reshard(M, N, 53);
+    judge_reshard(9, 9, 5); // some have nothing
+}
+
+TEST(many_columns, 2, "columns that cross the pieces in every row")
+{
+    for (int M = 1; M <= 8; M++)
+        for (int N = 1; N <= 5; N++) judge_columns(M, N, 7, 5);
+}
+
+TEST(edges, 3, "errors at the edges of slices, and none for what other ranks read") { judge_errors(3); }
