@@ -1,13 +1,14 @@
 # mutate.awk: reads the tables of seeded bugs (test/mutations/*.txt) and puts bugs into files. Used by mutate.sh, which
 # says what a table looks like. Every file is read once; one is written only after all texts of a bug were found.
 #
-# usage: awk -f test/mutate.awk -v mode=MODE [-v pick=NAMES] [-v exact=1] [-v sources=LIST] [-v root=DIR/] [-v only=FILE] TABLE...
+# usage: awk -f test/mutate.awk -v mode=MODE [-v pick=NAMES] [-v exact=1] [-v sources=LIST] [-v root=DIR/]
+#            [-v only=FILE] TABLE...
 #        list    one line a bug, between tabs: name, file, tests, bug, seen, names; "-" for what the table does not say
 #        check   "ok NAME applies" or "not ok NAME applies" and why
 #        apply   puts the bug into the files below root
 #        renew   a text is in another file than the table says: writes the right `file:` into the table
 # NAMES are the beginnings of names, whole names with exact=1. LIST is a file that names the files in which a lost text
-# is looked for, one a line. FILE is the file of a bug without a line `file:`. The exit status is 0 only when all is well.
+# is looked for, one a line. FILE is that of bugs without a line `file:`. The exit status is 0 only when all is well.
 #
 # Bug b has the sections first[b] to last[b], one for each line `file:`. A section has the pairs pair_from[s] to
 # pair_to[s]: a text to look for and what to make of it. A pair has the rows row_from[p] to row_to[p]: what to take out

@@ -1,3 +1,3 @@
-// hidden: the tests below the line of tests.c that includes this are hidden. Students do not get that line and what follows.
+// hidden: students do not get the line of tests.c that includes this, nor what is below it.
 #undef GRADE_IS_HIDDEN
 #define GRADE_IS_HIDDEN true
