@@ -62,8 +62,8 @@ find_assignment() { # N
 handout() { sed -n "$1" "$folder/handout.md" | head -n 1; }
 # The tests that students see: without the line that hides the rest, which the tree's have once, and without the rest.
 visible_tests() { # FOLDER: writes them there
-    [ -z "$tree" ] || [ "$(grep -c '^#include "../hidden.h"$' "$tests")" = 1 ] || stop "$name: ${tests##*/} has no line, or two, that begins the hidden tests"
-    mkdir -p "$1" && sed '/^#include "..\/hidden.h"/,$d' "$tests" >"$1/${tests##*/}"
+    [ -z "$tree" ] || [ "$(grep -c '^#include "[.][.]/hidden.h"$' "$tests")" = 1 ] || stop "$name: ${tests##*/} has no line, or two, that begins the hidden tests"
+    mkdir -p "$1" && sed '/^#include "[.][.]\/hidden.h"/,$d' "$tests" >"$1/${tests##*/}"
 }
 each_assignment() { # COMMAND...: with each number
     local path

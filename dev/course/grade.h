@@ -1,6 +1,6 @@
 // grade: what graders are written with.
 //
-// A grader is tests.c, of which students do not see what is below the line `#include "../hidden.h"`, linked with one
+// A grader is tests.c, of which students do not see what is below the line that includes hidden.h, linked with one
 // answer and grade.c. Each test runs in a process of its own, under a time limit: one that crashes or never ends fails
 // alone, and the rest run. It calls the answer through the header of the assignment only, and says of a wrong result what
 // was expected, what came, and which known mistake gives just that.
