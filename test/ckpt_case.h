@@ -74,7 +74,7 @@ static inline void fill(Case *c, long step)
     }
     for (int i = 0; i < N_ROWS_OF; i++) c->sums[i] = (float)step / (float)(i + 3);
     memset(&c->state, 0, sizeof c->state); // its padding too: states are compared as bytes
-    c->state.step = step, c->state.adam_step = step - 1;
+    c->state.step = step, c->state.adam_step = step - (step > 0);
     c->state.sample = (uint64_t)step * 8, c->state.tokens = (uint64_t)step * 512, c->state.seed = UINT64_MAX - 5;
     c->state.seconds = 0.1 * (double)step, c->state.best_val = INFINITY;
 }

@@ -724,16 +724,6 @@ long config_micro_grain(const Config *cfg)
     return cfg->parallel.pp > 1 && cfg->parallel.schedule == PIPELINE_INTERLEAVED ? cfg->parallel.pp : 1;
 }
 
-// The sizes of a growing batch are the run's, whatever the layout; each must be whole micro-batches of all ranks.
-static void refuse_ramp(const Config *cfg, long micro_tokens)
-{
-    long grain = micro_tokens * config_micro_grain(cfg), from = cfg->batch.ramp_from, by = cfg->batch.ramp_by;
-    if (from % grain || by % grain)
-        die("%s: batch.ramp_from %ld and batch.ramp_by %ld are not both multiples of the %ld tokens that all ranks take "
-            "at once (try a smaller --batch.micro, fewer replicas, or larger sizes)", where(cfg, "batch.ramp_from "
-            "batch.ramp_by batch.micro"), from, by, grain);
-}
-
 static void resolve_batch(Config *cfg)
 {
     char ranks[48] = "";
@@ -749,7 +739,6 @@ static void resolve_batch(Config *cfg)
             below && cfg->batch.tokens - below < above - cfg->batch.tokens ? below : above);
     }
     derive(cfg, "batch.accum", &cfg->batch.accum, cfg->batch.tokens / micro_tokens);
-    refuse_ramp(cfg, micro_tokens);
     if (cfg->run.steps > CONFIG_LARGEST / cfg->batch.tokens)
         die("%s: run.steps %ld * batch.tokens %ld: more than 2^53 tokens", where(cfg, "run.steps"), cfg->run.steps,
             cfg->batch.tokens);
@@ -841,8 +830,8 @@ static void refuse_no_powers_of_two(const Config *cfg)
         die("%s: numerics.deterministic with batch.tokens = %ld, of which each of parallel.dp = %ld ranks has %ld "
             "sequences, no power of two (try --batch.tokens=%ld --batch.micro=%ld)", where(cfg, "batch.tokens"),
             cfg->batch.tokens, dp, full, power_below(full) * dp * T, power_below(cfg->batch.micro));
-    long n = cfg->batch.ramp_tokens ? cfg->batch.ramp_from / T / dp : 0;
-    for (; n && n < full; n += cfg->batch.ramp_by / T / dp)
+    long n = cfg->batch.ramp_tokens ? cfg->batch.ramp_from / T / dp : 0, by = cfg->batch.ramp_by / T / dp;
+    for (; n && by && n < full; n += by)
         if (n & (n - 1))
             die("%s: numerics.deterministic with batch.ramp_from = %ld: the batch grows by batch.ramp_by = %ld, and each "
                 "of parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=%ld)",

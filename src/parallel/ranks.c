@@ -112,8 +112,9 @@ static PipelineTable *make_table(const Config *cfg, int m)
 static void prove_ramp(const Config *cfg)
 {
     long all = cfg->batch.micro * cfg->parallel.dp * cfg->model.context, m = cfg->batch.ramp_from / all; // micro-batches
-    bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens;
-    for (; grows && m < cfg->batch.accum; m += cfg->batch.ramp_by / all) pipeline_table_free(make_table(cfg, (int)m));
+    long by = cfg->batch.ramp_by / all; // 0: the run's schedule refuses it
+    bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens && by;
+    for (; grows && m < cfg->batch.accum; m += by) pipeline_table_free(make_table(cfg, (int)m));
 }
 
 // The pipeline goes on with the table of m micro-batches. That of the full batch is kept, and the last other one.

@@ -151,9 +151,20 @@ static void end_at(Run *run, long steps)
     run->last_step = stop && stop < steps ? stop : steps;
 }
 
+// The sizes of a growing batch are the run's, whatever the layout; each must be whole micro-batches of all ranks.
+static void refuse_ramp(const Config *cfg)
+{
+    long grain = cfg->parallel.dp * cfg->batch.micro * cfg->model.context * config_micro_grain(cfg);
+    if (cfg->batch.ramp_from % grain || cfg->batch.ramp_by % grain)
+        die("batch.ramp_from %ld and batch.ramp_by %ld are not both multiples of the %ld tokens that all ranks take at "
+            "once (try a smaller --batch.micro, fewer replicas, or larger sizes)", cfg->batch.ramp_from,
+            cfg->batch.ramp_by, grain);
+}
+
 void run_schedule(Run *run)
 {
     const Config *cfg = &run->cfg;
+    refuse_ramp(cfg);
     run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_by,
                                    cfg->batch.ramp_tokens, cfg->model.context, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     Schedule *s = &run->schedule;
@@ -568,12 +579,9 @@ static void watch(Run *run)
             "--run.supervisor=false)");
     if (beat) supervisor_timeout(beat, cfg->run.hang_timeout);
     if (*cfg->run.fault) run->faults = fault_parse(cfg->run.fault);
-    for (int i = 0; i < run->faults.n; i++) {
-        if (cfg->ckpt.async && run->faults.fault[i].kind == FAULT_SLOWDISK)
+    for (int i = 0; i < run->faults.n && cfg->ckpt.async; i++)
+        if (run->faults.fault[i].kind == FAULT_SLOWDISK)
             die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
-        if (run->faults.fault[i].rank >= run->replicas.size)
-            die("run.fault: rank=%ld: the run has ranks 0 to %d", run->faults.fault[i].rank, run->replicas.size - 1);
-    }
     run->begun = true;
 }
 
