@@ -24,7 +24,7 @@ trap 'rm -rf "$tmp"' EXIT
 # What becomes a page: every text file of the tree.
 find . -type d \( -name .git -o -path ./build -o -path ./runs -o -path "$out" \) -prune -o -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o \
     -name '*.cc' -o -name '*.sh' -o -name '*.awk' -o -name '*.py' -o -name '*.toml' -o -name '*.md' -o -name '*.js' -o -name '*.css' -o -name '*.html' -o \
-    -name Makefile -o -name LICENSE -o -name '*.txt' -o -path './scripts/ci/*' \) -size -600k -print | sed 's|^\./||' | sort >"$tmp/files"
+    -name Makefile -o -name LICENSE -o -name '*.txt' -o -name '*.tsv' -o -path './scripts/ci/*' \) -size -600k -print | sed 's|^\./||' | sort >"$tmp/files"
 # Chapters in the order of the contents.
 sed -nE 's/^\| [^|]*\| \[([a-z0-9_]+)\.md\]\(.*/doc\/\1.md/p' doc/README.md >"$tmp/order"
 { echo doc/README.md; cat "$tmp/order"; grep -E '(^|/)[A-Z]+\.md$' "$tmp/files" | grep -v '^doc/README'; } >"$tmp/pages"
