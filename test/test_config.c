@@ -497,7 +497,7 @@ TEST(test_powers_of_two)
          "power of two (try --batch.tokens=512 --batch.micro=4)"},
         {2, FIXED "--batch.micro=1|--batch.ramp_from=256|--batch.ramp_tokens=2048",
          "numerics.deterministic with batch.ramp_from = 256: the batch grows by batch.ramp_by = 256, and each of "
-         "parallel.dp = 2 ranks will have 6 sequences, no power of two (try --batch.ramp_from=512)"},
+         "parallel.dp = 2 ranks will have 6 sequences, no power of two (try --batch.ramp_from=512 and no ramp_by)"},
         {2, FIXED "--parallel.tp=2|--numerics.dtype=bf16", "numerics.deterministic with parallel.tp = 2 and a numerics.dtype "
          "of 16 bits: what its ranks send each other is rounded"},
         {4, FIXED "--parallel.tp=4|--model.kv_heads=2", "numerics.deterministic with parallel.tp = 4 and model.kv_heads = 2: "

@@ -207,7 +207,7 @@ refuses_links() {
     for name in log.txt metrics.jsonl samples.txt; do
         ln -s "$work/elsewhere/file" "$runs/linked/$name"
         ! train gpt linked --run.stop_at=1
-        grep -q "^error: $runs/linked/$name: a symbolic link, where a run writes plain files" "$work/linked.err"
+        grep -q "^error: $runs/linked/$name: a symbolic link, where a run writes a plain file" "$work/linked.err"
         rm "$runs/linked/$name" && mkfifo "$runs/linked/$name"
         ! timeout 30 "$BUILD/train" "$work/gpt.toml" --run.name=linked --run.stop_at=1 2>"$work/linked.err" </dev/null
         grep -q "^error: $runs/linked/$name: a pipe, where" "$work/linked.err"

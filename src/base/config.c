@@ -699,29 +699,32 @@ static void resolve_mesh(Config *cfg)
     check_shard(cfg, replicas);
 }
 
-static long gcd(long a, long b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
-// Among ranks, batch.micro of a file may not fit a rank's share of the batch, or of what a growing batch begins with and
-// grows by. It is then lowered to what divides them, and to one micro-batch for each stage of a pipeline; results
-// change by rounding only. A value from the command line is never changed.
-static void fit_micro(Config *cfg)
-{
-    const bool meant = cfg->origin[row_of("batch.micro")].source == CONFIG_COMMAND_LINE;
-    const long row = cfg->model.context * cfg->parallel.dp, pp = cfg->parallel.pp;
-    long share = gcd(cfg->batch.tokens, gcd(cfg->batch.ramp_from, cfg->batch.ramp_by)), micro = cfg->batch.micro;
-    if (cfg->parallel.ranks == 1 || meant || share % row) return;
-    share /= row;
-    if (share % pp == 0) share /= pp;
-    while (share % micro) micro--;
-    if (micro < cfg->batch.micro) config_set_derived(cfg, "batch.micro", micro);
-}
-
 long config_micro_grain(const Config *cfg)
 {
     return cfg->parallel.pp > 1 && cfg->parallel.schedule == PIPELINE_INTERLEAVED ? cfg->parallel.pp : 1;
+}
+
+// Whether the sizes of a growing batch are whole micro-batches of all ranks.
+static bool fits_ramp(const Config *cfg, long micro)
+{
+    long grain = micro * cfg->parallel.dp * cfg->model.context * config_micro_grain(cfg);
+    return !cfg->batch.ramp_tokens || (cfg->batch.tokens % grain == 0 && cfg->batch.ramp_from % grain == 0 &&
+                                       cfg->batch.ramp_by % grain == 0);
+}
+
+// batch.micro of a file may be larger than a rank's share of the batch. It is then lowered, so that the share is one
+// micro-batch, or one for each stage of a pipeline; and to what divides the sizes of a growing batch. Results change by
+// rounding only. A value from the command line is never changed.
+static void fit_micro(Config *cfg)
+{
+    long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp, pp = cfg->parallel.pp;
+    long micro = cfg->batch.micro;
+    bool meant = cfg->origin[row_of("batch.micro")].source == CONFIG_COMMAND_LINE;
+    if (cfg->parallel.ranks == 1 || meant || !share) return;
+    if (share % pp == 0) share /= pp;
+    if (micro > share) micro = share;
+    while (micro > 1 && !fits_ramp(cfg, micro)) micro--;
+    if (fits_ramp(cfg, micro) && micro < cfg->batch.micro) config_set_derived(cfg, "batch.micro", micro);
 }
 
 static void resolve_batch(Config *cfg)
@@ -834,7 +837,7 @@ static void refuse_no_powers_of_two(const Config *cfg)
     for (; n && by && n < full; n += by)
         if (n & (n - 1))
             die("%s: numerics.deterministic with batch.ramp_from = %ld: the batch grows by batch.ramp_by = %ld, and each "
-                "of parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=%ld)",
+                "of parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=%ld and no ramp_by)",
                 where(cfg, "batch.ramp_from"), cfg->batch.ramp_from, cfg->batch.ramp_by, dp, n, cfg->batch.tokens / 2);
 }
 
@@ -844,7 +847,7 @@ static void refuse_deterministic(const Config *cfg)
     if (!cfg->numerics.deterministic) return;
     if (cfg->numerics.dtype == CONFIG_DTYPE_FP8)
         die("%s: numerics.deterministic with numerics.dtype=fp8: a scale is of the rows that are cast at once, so bits "
-            "depend on batch.micro (try --numerics.dtype=bf16)", where(cfg, "numerics.deterministic numerics.dtype"));
+            "depend on batch.micro (try --numerics.dtype=bf16, or without numerics.deterministic)", where(cfg, "numerics.deterministic numerics.dtype"));
     if (cfg->parallel.ranks == 1) return;
     refuse_no_powers_of_two(cfg);
     if (cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)

@@ -254,7 +254,7 @@ static const ConfigKey TABLE[] = {
     BOOL(numerics, deterministic, "false",
         "one order for every sum: the same bits for any threads, cut into micro-batches and layout of ranks; every axis, "
         "and with parallel.dp above 1 a rank's sequences of a step, is a power of two, parallel.tp at most kv_heads and "
-        "with fp32 alone; not with fp8"),
+        "with fp32 or tf32 alone; not with fp8"),
     BOOL(numerics, check, "false",
         "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with "
         "other orders of sums; slow"),
@@ -896,9 +896,9 @@ static void write_key(FILE *out, const Config *cfg, const ConfigKey *key, const 
     bool comment = !strcmp(key->name, "model.preset") || !strcmp(key->name, "ckpt.resume");
     bool effect = config_table_has_effect(key, cfg, &needed) ||
                   (cfg->origin[needed].source == CONFIG_DERIVED && !strcmp(TABLE[needed].name, "run.steps"));
-    // What follows from the run's length, so that a run that begins from this file may have another.
-    static const char *const length[] = {"run.steps", "eval.tokens", "optim.decay_steps"};
-    for (int i = 0; i < 3; i++) comment |= origin->source == CONFIG_DERIVED && !strcmp(key->name, length[i]);
+    // What follows from other settings, so that a run that begins from this file may have others.
+    static const char *const length[] = {"run.steps", "eval.tokens", "optim.decay_steps", "batch.ramp_by"};
+    for (int i = 0; i < 4; i++) comment |= origin->source == CONFIG_DERIVED && !strcmp(key->name, length[i]);
     config_table_format(key, cfg, value, sizeof value);
     fprintf(out, "%s%s = ", !effect || !key->def || comment ? "# " : "", strchr(key->name, '.') + 1);
     if (key->type == CONFIG_STRING || key->type == CONFIG_CHOICE) write_string(out, value);

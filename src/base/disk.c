@@ -476,19 +476,16 @@ char *disk_folder_begin(const char *path)
     return name;
 }
 
-void disk_refuse_links(const char *dir)
+void disk_refuse_links(const char *dir, const char *const *name)
 {
     char path[PATH_MAX];
-    struct stat own, target;
-    DIR *list = opendir(dir);
-    for (struct dirent *e; list && (e = readdir(list));) {
-        name_file(path, dir, e->d_name);
+    struct stat own;
+    for (; *name; name++) {
+        name_file(path, dir, *name);
         if (lstat(path, &own) || S_ISREG(own.st_mode) || S_ISDIR(own.st_mode)) continue;
-        if (S_ISLNK(own.st_mode) && !stat(path, &target) && S_ISDIR(target.st_mode)) continue;
-        die("%s: a %s, where a run writes plain files (move it away, or use another run.name)", path,
+        die("%s: a %s, where a run writes a plain file (move it away, or use another run.name)", path,
             S_ISLNK(own.st_mode) ? "symbolic link" : S_ISFIFO(own.st_mode) ? "pipe" : "device or socket");
     }
-    if (list) closedir(list);
 }
 
 // Walks the files whose names is_old() accepts. With `remove` it deletes them; else it dies when one cannot be deleted.

@@ -70,9 +70,9 @@ bool disk_lock_held(const char *dir);
 // Empties the file and releases the lock. A file of -1 is allowed.
 void disk_lock_release(DiskLock lock);
 
-// Dies when DIR, a run's, holds a link (but to a folder), a pipe or a device: the run's files are opened by name, and
+// Dies when one of these names in DIR (the last: NULL) is a link, a pipe or a device: a run's files are opened by name, and
 // would be written through a link into a file of somebody else's, or wait for a pipe's reader for ever.
-void disk_refuse_links(const char *dir);
+void disk_refuse_links(const char *dir, const char *const *name);
 
 // ---- the output folder of a data preparation: made, locked, its files replaced together
 

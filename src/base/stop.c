@@ -40,7 +40,8 @@ static void on_signal(int number)
 {
     static volatile double first;
     if (!stop_asked) first = clock_seconds();
-    else if (clock_seconds() - first > 1) signal(number, SIG_DFL), raise(number);
+    else if (number != SIGXCPU && number != SIGALRM && number != SIGVTALRM && number != SIGPROF && // these come again
+             clock_seconds() - first > 1) signal(number, SIG_DFL), raise(number);
     stop_asked = 1;
 }
 

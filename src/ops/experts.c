@@ -107,7 +107,7 @@ static void choose_backward(float *dz, const float *dgate, const float *z, const
     float lse = score_row(s, z, r), chosen = LEAST_SCORE, all = chosen, total = 0, dot = 0;
     for (size_t e = 0; e < r.E; e++) ds[e] = 0, all += s[e];
     for (size_t j = 0; j < r.k; j++) chosen += s[choice[j]];
-    for (size_t j = 0; j < r.k; j++) total += dgate[j] * (s[choice[j]] / chosen); // of one: s / s is 1
+    for (size_t j = 0; j < r.k; j++) total += dgate[j] * (s[choice[j]] / chosen);
     for (size_t j = 0; j < r.k; j++)
         ds[choice[j]] = r.scale * (r.renorm ? (dgate[j] - total) / chosen : dgate[j]);
     if (even) {

@@ -113,7 +113,7 @@ static void prove_ramp(const Config *cfg)
 {
     long all = cfg->batch.micro * cfg->parallel.dp * cfg->model.context, m = cfg->batch.ramp_from / all; // micro-batches
     long by = cfg->batch.ramp_by / all; // 0: the run's schedule refuses it
-    bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens && by;
+    bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens && by && m;
     for (; grows && m < cfg->batch.accum; m += by) pipeline_table_free(make_table(cfg, (int)m));
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/doing.h"
+#include "base/stop.h"
 #include "base/words.h"
 #include "record/page.h"
 #include "record/metrics.h"
@@ -213,8 +214,9 @@ int progress_columns(void)
 
 static void flush_stdout(void)
 {
-    if (fflush(stdout) && errno != EPIPE) // a pipe that nobody reads: train.c ends the run
-        die("progress: cannot write standard output: %s", strerror(errno));
+    if (!fflush(stdout) || errno == EPIPE) return; // a pipe that nobody reads: stop.h
+    if (errno == EIO && isatty(STDOUT_FILENO)) stop_unread = stop_asked = 1; // a terminal that was closed
+    else die("progress: cannot write standard output: %s", strerror(errno));
 }
 
 static void erase_live(Progress *p)

@@ -155,7 +155,7 @@ static void end_at(Run *run, long steps)
 static void refuse_ramp(const Config *cfg)
 {
     long grain = cfg->parallel.dp * cfg->batch.micro * cfg->model.context * config_micro_grain(cfg);
-    if (cfg->batch.ramp_from % grain || cfg->batch.ramp_by % grain)
+    if (cfg->batch.ramp_tokens && (cfg->batch.ramp_from % grain || cfg->batch.ramp_by % grain))
         die("batch.ramp_from %ld and batch.ramp_by %ld are not both multiples of the %ld tokens that all ranks take at "
             "once (try a smaller --batch.micro, fewer replicas, or larger sizes)", cfg->batch.ramp_from,
             cfg->batch.ramp_by, grain);
@@ -456,7 +456,9 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
     run_open_data(run);
     choose_dir(run);
     if (first) make_dirs(run->dir);
-    if (first) disk_refuse_links(run->dir);
+    static const char *const own[] = {"lock", "config.toml", "config.toml.tmp", "log.txt", "metrics.jsonl", "samples.txt",
+        "norms.csv", "report.html", "loss.svg", "account.json", "trace.json", "links.json", "failure.jsonl", NULL};
+    if (first) disk_refuse_links(run->dir, own);
     run->lock = first ? disk_lock_take(run->dir) : (DiskLock){-1, -1};
     report_failures(run);
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there

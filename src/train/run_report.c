@@ -5,6 +5,7 @@
 
 #include "base/words.h"
 #include "base/check.h"
+#include "base/stop.h"
 #include "base/clock.h"
 #include "ops/dev_cpu.h"
 
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // ---- the first lines
 
@@ -166,7 +168,7 @@ static EvalResult evaluate_set(Run *run, const Dataset *set, bool whole)
     return result;
 }
 
-// False: as above; *row has no losses.
+// False: a signal asks the run to end; *row has no losses.
 static bool evaluate(Run *run, long step, bool whole, MetricsRow *row)
 {
     EvalResult result = evaluate_set(run, run->data.val, whole);
@@ -225,6 +227,7 @@ bool run_tasks(Run *run, long step)
 
 void run_end(Run *run, long step, bool stopped, const char *command)
 {
+    if (stop_unread && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) clearerr(stdout); // since the last step
     replicas_phase(&run->replicas, step, "last evaluation");
     MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
                       .seconds = run->seconds};
@@ -249,6 +252,7 @@ void run_sample(Run *run, long step)
     const Config *cfg = &run->cfg;
     char path[700];
     bool takes_part;
+    if (replicas_any(&run->replicas, stop_asked)) return; // before anyone leaves: all are asked
     SampleForward forward = replicas_sampling(&run->replicas, &takes_part);
     int rank = run->replicas.rank;
     if (!takes_part) return;

@@ -207,7 +207,7 @@ Ramp schedule_ramp_make(int64_t from_tokens, int64_t full_tokens, int64_t by_tok
     if (from % T)
         die("batch.ramp_from: %lld is not a multiple of model.context %lld (try %lld)", from, T,
             from < T ? T : from / T * T);
-    if (from && (by < 0 || by % T || (full - from) % by))
+    if (from && ramp_tokens && (by < 0 || by % T || (full - from) % by))
         die("batch.ramp_by: %lld tokens at a time, sequences of %lld, do not lead from batch.ramp_from %lld to "
             "batch.tokens %lld (try %lld)", by, T, from, full, greatest_divisor((full - from) / T, by / T) * T);
     if (ramp_tokens < 0) die("batch.ramp_tokens: %lld is below 0 (0: no ramp)", (long long)ramp_tokens);
