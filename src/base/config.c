@@ -210,7 +210,8 @@ static char *next_line(char *out, int size, void *user)
     if (has_bom) memmove(reader->line, reader->line + 3, (size_t)n - 2);
     char *at = reader->line, *end = at + strcspn(at, "\r\n");
     if (end[0] == '\r' && end[1] && end[1] != '\n')
-        die_at(reader, at, (size_t)(end - at), "a carriage return inside of a line (save the file with lines that end in LF)");
+        die_at(reader, at, (size_t)(end - at), "a carriage return inside of a line (save the file with lines that end in "
+               "LF)");
     *end = 0;
     if (has_nul) die_at(reader, at, 1, "a NUL byte: this is not a text file");
     at = skip_space(at);
@@ -837,8 +838,8 @@ static void refuse_no_powers_of_two(const Config *cfg)
     for (; n && by && n < full; n += by)
         if (n & (n - 1))
             die("%s: numerics.deterministic with batch.ramp_from = %ld: the batch grows by batch.ramp_by = %ld, and each "
-                "of parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=%ld and no ramp_by)",
-                where(cfg, "batch.ramp_from"), cfg->batch.ramp_from, cfg->batch.ramp_by, dp, n, cfg->batch.tokens / 2);
+                "of parallel.dp = %ld ranks will have %ld sequences, no power of two (try --batch.ramp_from=%ld and no "
+                "ramp_by)", where(cfg, "batch.ramp_from"), cfg->batch.ramp_from, cfg->batch.ramp_by, dp, n, cfg->batch.tokens / 2);
 }
 
 // What deterministic mode does not hold for.
@@ -847,7 +848,8 @@ static void refuse_deterministic(const Config *cfg)
     if (!cfg->numerics.deterministic) return;
     if (cfg->numerics.dtype == CONFIG_DTYPE_FP8)
         die("%s: numerics.deterministic with numerics.dtype=fp8: a scale is of the rows that are cast at once, so bits "
-            "depend on batch.micro (try --numerics.dtype=bf16, or without numerics.deterministic)", where(cfg, "numerics.deterministic numerics.dtype"));
+            "depend on batch.micro (try --numerics.dtype=bf16, or without numerics.deterministic)",
+            where(cfg, "numerics.deterministic numerics.dtype"));
     if (cfg->parallel.ranks == 1) return;
     refuse_no_powers_of_two(cfg);
     if (cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)

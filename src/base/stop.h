@@ -10,9 +10,10 @@ extern "C" {
 extern volatile sig_atomic_t stop_asked, stop_unread;
 
 // From now on a broken pipe asks; stop_listen: all other signals too that would end the program by themselves, but for
-// those that are ignored (nohup), those that time a profiler, and those of faults. A second signal ends the program
-// at once, unless it comes within a second of the first: who stops a job often signals all its processes (systemd, some
-// SLURM installations), and then a rank gets the same request from there, from the launcher and from its supervisor.
+// those that are ignored (nohup), timers that somebody catches (a profiler), and those of faults. A second signal ends
+// the program at once, unless it comes within a second of the first: who stops a job often signals all its processes
+// (systemd, some SLURM installations), and then a rank gets the same request from there, from the launcher and from its
+// supervisor. Timers and the limit of processor time, which come again by themselves, are no second signal.
 void stop_listen_to_pipes(void);
 void stop_listen(void);
 // Ignores again what the program was started to ignore: libraries may have taken it. For a program that starts anew.
