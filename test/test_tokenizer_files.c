@@ -133,23 +133,6 @@ TEST_IN_DIR(test_patterns)
     }
 }
 
-// Tokens of 1 to 6 bytes, of any value, pass through base64: it has three lengths of padding.
-TEST_IN_DIR(test_base64_lengths)
-{
-    static const char text[] = "\xFF\xFE\xFD\xFC\xFB\xFA \xFF\xFE\xFD\xFC\xFB\xFA";
-    OWN(Tokenizer) *a = train(text, sizeof text - 1, 262, "gpt2");
-    tokenizer_save_ranks(a, in_dir("ranks"));
-    FREED char *ranks = take_file("ranks", NULL);
-    assert_non_null(strstr(ranks, "\n+/o= 256\n/Pv6 257\n")); // FB FA, FC FB FA: the smallest left ids first
-    OWN(Tokenizer) *b = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
-    assert_int_equal(tokenizer_vocab_size(b), 262);
-    for (int32_t i = 0; i < 262; i++) {
-        size_t n_a, n_b;
-        const char *x = tokenizer_decode(a, i, &n_a), *y = tokenizer_decode(b, i, &n_b);
-        same_bytes(x, n_a, y, n_b);
-    }
-}
-
 // ---- errors
 static char *append_base64(char *at, uint32_t value, int n) // of n bytes, up to 3
 {
