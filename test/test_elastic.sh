@@ -21,10 +21,12 @@ events() { # NAME EVENT KEY: the key's value in each line of the event
     sed -n "/\"event\":\"$2\"/s/.*\"$3\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$runs/$1/elastic.jsonl"
 }
 
-# The host of rank 2 is c, which rests for longer than the run lasts. Of three hosts two take part: a power of two. The
-# batch grows from 8 sequences to 16 in step 25, between the checkpoint and the fault.
+# The batch of the runs with a fault, and of the one they are compared with, grows from 8 sequences to 16 in step 25,
+# between the checkpoint and the fault.
+grows=(--batch.ramp_from=64 --batch.ramp_tokens=1600)
+
+# The host of rank 2 is c, which rests for longer than the run lasts. Of three hosts two take part: a power of two.
 goes_on_without_it() {
-    local grows=(--batch.ramp_from=64 --batch.ramp_tokens=1600)
     ranks 4 sixteen straight --run.steps=40 "${grows[@]}"
     elastic a,b,c,d smaller "${grows[@]}" --run.fault=kill:rank=2,step=30 --run.save_every=20
     cat "$work/smaller.err"
@@ -37,14 +39,14 @@ goes_on_without_it() {
 
 # Two ranks a host: rank 2 is b's first.
 two_ranks_a_host() {
-    ppn=2 elastic a,b pairs --run.fault=kill:rank=2,step=30 --run.save_every=20
+    ppn=2 elastic a,b pairs "${grows[@]}" --run.fault=kill:rank=2,step=30 --run.save_every=20
     [ "$(events pairs start ranks) $(events pairs failure host)" = "$(printf '4\n2 b')" ]
     [ "$(events pairs start hosts)" = "$(printf 'a b\na')" ]
     same_state straight pairs 40
 }
 
 without_one_that_hangs() {
-    elastic a,b,c,d hung --run.fault=hang:rank=2,step=30 --run.hang_timeout=2 --run.save_every=20
+    elastic a,b,c,d hung "${grows[@]}" --run.fault=hang:rank=2,step=30 --run.hang_timeout=2 --run.save_every=20
     [ "$(events hung failure why) $(events hung failure host)" = 'hang c' ]
     [ "$(events hung start hosts)" = "$(printf 'a b c d\na b')" ]
     same_state straight hung 40

@@ -124,7 +124,7 @@ LayoutSearch layout_search(const PlanJob *base, LayoutSearchFree is_free)
         // pieces of 4k and more
         int most_cp = is_free.cp ? (int)(base->T / 4096 ? base->T / 4096 : 1) : base->layout.cp;
         for (int cp = is_free.cp ? 1 : most_cp; cp <= most_cp; cp *= 2) {
-            if (gpus % (tp * cp)) continue;
+            if (gpus % ((long)tp * cp)) continue;
             job.layout.tp = tp, job.layout.cp = cp;
             if (is_free.tp) job.layout.sp = tp > 1;
             try_pipeline(&s, job, is_free);

@@ -101,6 +101,7 @@ static void ready_rows(void)
 {
     for (int i = 0, group = 0; i < ROWS; i++) {
         row[i].given = false;
+        if (row[i].kind == OPTION_INT && !(row[i].most > 0)) row[i].most = 1e9; // twice that is still an int
         if (row[i].kind == OPTION_NOTE) group = row[i].where;
         else if (!row[i].where) row[i].where = group;
     }
@@ -223,6 +224,9 @@ static void set_groups(PlanOptions *o)
     const PlanGiven *g = &o->given;
     PlanLayout *l = &o->job.layout;
     l->tp = or_one(g->tp), l->pp = or_one(g->pp), l->cp = or_one(g->cp), l->ep = or_one(g->ep);
+    double ranks = (double)l->tp * l->pp * l->cp * or_one(g->dp);
+    if (ranks > 1e9)
+        die("tp %d * pp %d * cp %d * dp %d: %g accelerators (at most 1e9)", l->tp, l->pp, l->cp, or_one(g->dp), ranks);
     long model = (long)l->tp * l->pp * l->cp;
     l->gpus = g->gpus != NOT_GIVEN ? g->gpus : (int)(model * or_one(g->dp));
     if (l->gpus % model || (g->dp != NOT_GIVEN && g->dp * model != l->gpus))
