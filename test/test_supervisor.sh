@@ -60,6 +60,12 @@ loops() {
     grep -qE "^rank 2: error: process [0-9]+ on $host hangs and did not reach all_reduce [0-9]+ of group [a-z ]+, in which rank [01] waits; no progress for 2 s, at step 30 \\(training\\)" "$work/loops.err"
 }
 
+# Rank 0 writes for longer than the limit, a tensor now and then, and the other waits for it: no hang.
+writes_slowly() {
+    ranks 2 gpt slow --batch.micro=4 --run.fault=slowdisk:step=2,seconds=4 --run.save_every=2 --run.stop_at=3 \
+        --run.hang_timeout=1 || { cat "$work/slow.err"; return 1; }
+}
+
 # Rank and supervisor are both stopped, as when a machine swaps: another supervisor reports it.
 stopped_with_its_supervisor() {
     in_the_middle 3 frozen --run.hang_timeout=1 --batch.tokens=384
@@ -159,6 +165,7 @@ passes 'exit(0)' leaves exit:rank=2,step=30,status=0 'ended with exit status 0 b
 passes 'abort' leaves kill:rank=2,step=30,signal=6 'was killed by signal 6 \(Aborted\), at step 30 \(training\)'
 passes 'SIGSTOP' stopped
 passes 'an endless loop' loops
+passes 'a slow disk' writes_slowly
 passes 'SIGSTOP of a rank and its supervisor' stopped_with_its_supervisor
 passes 'SIGTERM to the launcher' asked_to_stop TERM launcher
 passes 'SIGUSR1 to a supervisor' asked_to_stop USR1 supervisor

@@ -66,7 +66,7 @@ static const ConfigKey TABLE[] = {
     BOOL(run, supervisor, "true",
         "under a launcher: a process above each rank that names the one that fails; set it on the command line"),
     NUM(run, hang_timeout, "600", "[0, inf)", "seconds", "run.supervisor=true",
-        "end the job when a rank gets nowhere for so long; longer than an evaluation or a checkpoint takes; 0: never"),
+        "end the job when a rank gets nowhere for so long; longer than writing one tensor takes; 0: never"),
     TEXT(run, fault, "",
         "for exercises and tests: what goes wrong on purpose, such as kill:rank=2,step=30 (doc/fault.md)"),
     INT(run, norms_every, "0", "[0, inf)", "steps", "",

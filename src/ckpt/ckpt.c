@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "base/disk.h"
 #include "base/formats.h"
+#include "comm/supervisor.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -246,6 +247,7 @@ typedef struct {
     void *buf;   // without a snapshot: room for the largest piece
     int first;   // piece that is tensor 0 of the file
     int harmed;  // the first piece with a number that is not finite; -1: none
+    Heartbeat *beat;
 } Source;
 
 static const void *data_of(void *self, int i)
@@ -255,6 +257,7 @@ static const void *data_of(void *self, int i)
     const CkptPiece *piece = &s->part->piece[k];
     if (!s->snapshot) s->part->move(s->part->self, piece, s->buf, true);
     const void *data = s->snapshot ? s->snapshot + s->at[k] : s->buf;
+    supervisor_progress(s->beat);
     SafeDtype dtype = piece->array < 0 ? ST_F32 : s->part->array[piece->array].dtype;
     if (s->harmed < 0 && !ckpt_finite(dtype, data, piece->slice.to - piece->slice.from)) s->harmed = k;
     return data;
@@ -306,7 +309,7 @@ static void write_pieces(Save *j, const char *snapshot)
     if (!j->own.ok) return;
     size_t most = 1, at = 0;
     Source source = {.part = part, .snapshot = snapshot, .harmed = -1,
-                     .at = calloc((size_t)part->n + 1, sizeof *source.at)};
+                     .at = calloc((size_t)part->n + 1, sizeof *source.at), .beat = comm_heartbeat(j->run.world)};
     if (!source.at) die("%s: no memory for the tables of a checkpoint", j->dir);
     int n_model = 0;
     for (int i = 0; i < part->n; i++) {

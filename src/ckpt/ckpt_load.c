@@ -18,6 +18,7 @@
 #include "ckpt/ckpt_manifest.h"
 
 #include "base/check.h"
+#include "comm/supervisor.h"
 
 #include <errno.h>
 #include <ini.h>
@@ -209,7 +210,7 @@ static bool gather(CkptManifest *m, const CkptTensor *t, const CkptSlice *want, 
 }
 
 // This rank's pieces into the run.
-static bool read_pieces(CkptManifest *m, const CkptPart *part, const CkptState *own, CkptFailure f)
+static bool read_pieces(CkptManifest *m, const CkptPart *part, const CkptState *own, Heartbeat *beat, CkptFailure f)
 {
     size_t most = 1;
     for (int i = 0; i < part->n; i++) {
@@ -225,6 +226,7 @@ static bool read_pieces(CkptManifest *m, const CkptPart *part, const CkptState *
         if (is_new_router(m, target.name, own)) continue;
         ok = gather(m, source_of(m, target.name, own), &piece->slice, buf, f);
         if (ok) part->move(part->self, piece, buf, false);
+        supervisor_progress(beat);
     }
     free(buf);
     return ok;
@@ -235,7 +237,7 @@ static bool take(CkptManifest *m, Comm *world, const CkptPart *part, CkptState *
 {
     CkptState own = *state;
     if (!ckpt_agree(world, belongs(m, part, &own, f), f)) return false;
-    if (!ckpt_agree(world, read_pieces(m, part, &own, f), f)) return false;
+    if (!ckpt_agree(world, read_pieces(m, part, &own, comm_heartbeat(world), f), f)) return false;
     *state = m->state;
     for (int r = 0; r < part->whole->n_rows; r++) state->upcycled |= is_new_router(m, part->whole->row[r].name, &own);
     state->config = own.config;
@@ -248,10 +250,10 @@ static bool take(CkptManifest *m, Comm *world, const CkptPart *part, CkptState *
 // ---- which one
 
 // A run cannot continue from a NaN: such a checkpoint is no better than a damaged one.
-static bool finite_file(const CkptManifest *m, int file, CkptFailure f)
+static bool finite_file(const CkptManifest *m, int file, Heartbeat *beat, CkptFailure f)
 {
     const SafeTensors *st = m->file[file].open;
-    for (int i = 0; i < st->n; i++)
+    for (int i = 0; i < st->n; i++, supervisor_progress(beat))
         if (!ckpt_finite(st->tensor[i].dtype, st->tensor[i].data, st->tensor[i].n_elems))
             return ckpt_fail(f, "%s: tensor %s holds a number that is not finite", m->dir, st->tensor[i].name);
     return true;
@@ -277,7 +279,7 @@ static CkptManifest *open_one(Comm *world, const char *dir, bool optim, bool fin
     bool ok = true;
     for (int i = 0; i < m->n_files && ok; i++)
         if (i % ranks == rank && (optim || !m->file[i].optim))
-            ok = ckpt_manifest_open(m, i, true, f) && (!finite || finite_file(m, i, f));
+            ok = ckpt_manifest_open(m, i, true, f) && (!finite || finite_file(m, i, comm_heartbeat(world), f));
     if (ckpt_agree(world, ok, f)) return m;
     *verdict = CKPT_DAMAGED;
     ckpt_manifest_free(m);
@@ -397,7 +399,7 @@ static CkptManifest *open_file(Comm *world, const char *path, CkptFailure f)
     keep_weights(file);
     CkptManifest *m = tensors_of(file, f);
     bool ok = !strcmp(hash, first) || ckpt_fail(f, "%s: is another file than rank 0's", path);
-    if (ckpt_agree(world, ok && finite_file(m, 0, f), f)) return m;
+    if (ckpt_agree(world, ok && finite_file(m, 0, NULL, f), f)) return m;
     ckpt_manifest_free(m);
     return NULL;
 }

@@ -370,6 +370,7 @@ static void look_at_beats(Watch *w)
 {
     double now = clock_seconds(), away = now - w->looked_at > 1 ? now - w->looked_at : 0;
     Heartbeat *b = &w->board->beat[w->mine];
+    uint64_t progress = 0; // of all: while one rank writes for long, the others wait
     w->looked_at = now;
     w->progress_at += away;
     for (int i = 0; i < w->n; i++) {
@@ -378,8 +379,8 @@ static void look_at_beats(Watch *w)
         uint64_t pulse = __atomic_load_n(&other->pulse, __ATOMIC_RELAXED);
         if (pulse != w->pulse[i]) w->pulse[i] = pulse, w->pulse_at[i] = now;
         other->stale = now - w->pulse_at[i] >= 1;
+        progress += __atomic_load_n(&other->progress, __ATOMIC_RELAXED);
     }
-    uint64_t progress = __atomic_load_n(&b->progress, __ATOMIC_RELAXED);
     if (progress != w->progress) w->progress = progress, w->progress_at = now;
     double still = now - w->progress_at, limit = b->timeout;
     if (limit > 0 && !b->done && still >= limit + (b->stale ? 0 : 2) && claim(w)) {

@@ -175,8 +175,10 @@ __device__ inline double thread_squares(const float *x, size_t begin, size_t end
     size_t i = begin + threadIdx.x;
     while (i < end) {
         float part = 0;
+        size_t first = i;
         for (int k = 0; k < 32 && i < end; k++, i += blockDim.x) part += x[i] * x[i];
-        sum += part;
+        if (part > 1e-30f && part < 1e30f) sum += part;
+        else for (size_t j = first; j < i; j += blockDim.x) sum += (double)x[j] * x[j]; // a float cannot hold them
     }
     return sum;
 }

@@ -111,9 +111,10 @@ static void fail_save(Run *run, long step, bool begins)
     const Fault *slow = fault_at(faults, FAULT_SLOWDISK, rank, step);
     if (full) fault_limit_files(begins ? full->bytes : 0);
     if (!slow || !begins) return;
-    double whole = floor(slow->seconds);
-    struct timespec t = {.tv_sec = (time_t)whole, .tv_nsec = (long)(1e9 * (slow->seconds - whole))};
-    nanosleep(&t, NULL);
+    for (double left = slow->seconds; left > 0; left -= 0.1) { // a slow disk writes, too
+        nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * fmin(left, 0.1))}, NULL);
+        replicas_alive(&run->replicas);
+    }
 }
 
 static void report(Run *run, const CkptDone *done)
