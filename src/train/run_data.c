@@ -271,31 +271,46 @@ Micro run_micro(const Run *run, long step, int64_t row)
                    .each = run->scales.scaler.scale / (float)run_samples(run, step).sequences};
 }
 
-int64_t run_load_step(Run *run, long step, size_t *valid)
+// The samples of a step, and how many targets of them count.
+static size_t load_samples(Run *run, RampStep batch, RampStep next, size_t *rows)
 {
     const Config *cfg = &run->cfg;
     RunData *d = &run->data;
-    RampStep batch = run_samples(run, step), next = run_samples(run, step + 1);
     int64_t screened = 0, ahead;
-    size_t T = (size_t)cfg->model.context, rows = share_of(run, batch, &d->sample), counted = 0;
-    size_t next_rows = share_of(run, next, &ahead);
-    for (size_t i = 0; i < rows; i++) load_sample(run, d->sample + (int64_t)i, i * T);
+    size_t T = (size_t)cfg->model.context, counted = 0, next_rows = share_of(run, next, &ahead);
+    *rows = share_of(run, batch, &d->sample);
+    for (size_t i = 0; i < *rows; i++) load_sample(run, d->sample + (int64_t)i, i * T);
     for (size_t i = 0; i < next_rows; i++)
         dataset_ahead(d->train, ahead + (int64_t)i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
     if (d->first && cfg->data.packing == CONFIG_PACKING_CUT)
-        packing_positions(d->token, rows, T, tokenizer_eot(d->tokenizer), d->pos, d->first, d->target);
-    for (size_t i = 0; i < rows && d->screen; i++)
+        packing_positions(d->token, *rows, T, tokenizer_eot(d->tokenizer), d->pos, d->first, d->target);
+    for (size_t i = 0; i < *rows && d->screen; i++)
         screened += (int64_t)screen_sequence(d->screen, d->token + i * T, T, d->target + i * T);
-    for (size_t i = 0; i < rows * T; i++) counted += d->target[i] >= 0;
-    *valid = (size_t)replicas_sum_targets(&run->replicas, (int64_t)counted);
-    if (d->screen) {
-        d->screened = (size_t)replicas_sum_targets(&run->replicas, screened);
-        d->screened_all += (int64_t)d->screened;
-        d->targets_all += (int64_t)(*valid + d->screened);
+    for (size_t i = 0; i < *rows * T; i++) counted += d->target[i] >= 0;
+    size_t valid = (size_t)replicas_sum_targets(&run->replicas, (int64_t)counted);
+    if (!d->screen) return valid;
+    d->screened = (size_t)replicas_sum_targets(&run->replicas, screened);
+    d->screened_all += (int64_t)d->screened;
+    d->targets_all += (int64_t)(valid + d->screened);
+    return valid;
+}
+
+int64_t run_load_step(Run *run, long step, size_t *valid)
+{
+    const RunData *d = &run->data;
+    int64_t windows = dataset_windows(d->train, (int)run->cfg.model.context);
+    size_t rows;
+    for (int64_t passed = 0;; passed++) {
+        RampStep batch = run_samples(run, step);
+        *valid = load_samples(run, batch, run_samples(run, step + 1), &rows);
+        if (*valid) return (int64_t)rows;
+        if (passed * batch.sequences > windows) // a whole epoch
+            die("data.train: no target counts in %lld batches after sample %lld (data.max_repeat, data.max_broken: "
+                "try higher ones)", (long long)passed + 1, (long long)(batch.before - passed * batch.sequences));
+        run->saves.guard[RUN_SKIPPED] += (double)batch.sequences;
+        if (run->begun && !passed)
+            progress_note(run->progress, "step %ld: no target of samples %lld to %lld counts (data.max_repeat, "
+                          "data.max_broken took %zu): goes on after them", step + 1, (long long)batch.before,
+                          (long long)(batch.before + batch.sequences - 1), d->screened);
     }
-    if (!*valid && d->screen && d->screened)
-        die("data.train: a step of %zu tokens has no target that counts (data.max_repeat and max_broken took %zu)",
-            (size_t)batch.sequences * T, d->screened);
-    if (!*valid) die("data.train: a step of %zu tokens has no target that counts", (size_t)batch.sequences * T);
-    return (int64_t)rows;
 }
