@@ -282,15 +282,31 @@ diagnostics() {
         <(value train grad_norm "$runs/alone/metrics.jsonl") | awk '{ print (4 * $1 * $1 - $2 * $2) / 3 }')" 0.001
 }
 
-# What looks on changes nothing and stops nothing: the noise scale in fp8, and of a batch whose rest has no targets; the
-# dump after a rollback; a validation text that is shorter than the context, in deterministic mode.
+# What looks on stops nothing: the noise scale of a batch whose rest has no targets; the dump after a rollback; a
+# validation text that is shorter than the context, in deterministic mode.
 looked_at() {
-    brief gpt alone8 --run.steps=6 --batch.micro=1 --numerics.dtype=fp8
-    brief gpt seen8 --run.steps=6 --batch.micro=1 --numerics.dtype=fp8 --run.noise_every=3
-    cmp "$(weights alone8 6)" "$(weights seen8 6)"
     brief gpt screened --run.steps=40 --batch.tokens=64 --batch.micro=1 --data.max_repeat=0.08 --run.noise_every=1
     brief gpt back --run.steps=12 --run.save_every=4 --monitor.rollback_at=7 --run.dump=10
     brief gpt short --run.steps=2 --numerics.deterministic=true --eval.tokens=31
+}
+
+# Every observer and every measurement at once, against none of them: the same weights and the same state.
+all_look_on() { # NAME OPTION...
+    local name=$1
+    shift
+    brief gpt "plain-$name" --run.steps=4 --batch.micro=1 --batch.tokens=128 "$@"
+    train gpt "seen-$name" --run.steps=4 --batch.micro=1 --batch.tokens=128 "$@" --run.eval_every=1 --eval.tokens=64 \
+        --eval.stride=16 --run.sample_every=1 --run.noise_every=1 --run.norms_every=1 --run.dump=3 --run.account=true \
+        --monitor.locate=true --run.save_every=2 --ckpt.async=true --run.peak=0 || { cat "$work/seen-$name.err"; return 1; }
+    same_state "plain-$name" "seen-$name" 4
+}
+every_observer() {
+    local dtype experts=(--model.experts=4 --model.activation=swiglu --model.bias=false)
+    for dtype in fp32 bf16 fp16 fp8; do
+        all_look_on "$dtype" --numerics.dtype="$dtype"
+        deeper all_look_on "experts-$dtype" --numerics.dtype="$dtype" "${experts[@]}"
+        deeper all_look_on "biased-$dtype" --numerics.dtype="$dtype" "${experts[@]}" --moe.balance=bias --model.dropout=0.1
+    done
 }
 
 # Measuring an op does not change what it computes: the loss that is printed is the same with a table of ops.
@@ -316,7 +332,8 @@ deeper passes 'every optimizer: the same' optimizers_resume
 passes 'compressed activations' compressed
 deeper passes 'the dumped gradient of fp16 is near that of fp32' fp16_dump_is_near
 passes 'norms by tensor and the noise scale' diagnostics
-passes 'what looks on changes nothing' looked_at
+passes 'what looks on stops nothing' looked_at
+passes 'every observer at once changes nothing' every_observer
 passes 'wrong settings' mistakes
 passes 'a document mask without documents' no_end_of_text
 deeper passes 'resuming with another optimizer, ramp or history' resume_of_another

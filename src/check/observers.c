@@ -190,8 +190,10 @@ static void noise_loaded(void *self, Run *run, long step, int64_t all)
     for (int64_t i = 0; i < rows * run->cfg.model.context; i++) counted += run->data.target[i] >= 0;
     s->valid = (size_t)replicas_sum_targets(&run->replicas, counted);
     if (!s->valid) return;
+    float each = scale / (float)replicas_sum_targets(&run->replicas, rows); // a sequence's part in losses of experts
     for (int64_t row = 0; row < rows; row += B) {
         Micro micro = run_micro(run, step, row);
+        micro.each = each;
         replicas_forward_backward(&run->replicas, &micro, scale / (float)s->valid, row + B >= rows);
     }
     replicas_finish(&run->replicas);
