@@ -635,6 +635,8 @@ int main(int argc, char **argv)
         if (over) forget_run(format("line%d", over));
         if (goes_on) above = row.line;
     }
+    if (above) forget_run(format("line%d", above)); // another table has other runs under these names
+    if (reference) forget_run(reference);
     free(table);
     return good ? 0 : 1;
 }
