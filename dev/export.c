@@ -97,7 +97,7 @@ static GgufType type_of(const char *name)
 static void export_hf(Trained *t, GgufType as)
 {
     if (!t->tokenizer)
-        fprintf(stderr, "warning: %s: its tokenizer is not at '%s', so the folder has none (try --tokenizer DIR)\n",
+        check_warn("%s: its tokenizer is not at '%s', so the folder has none (try --tokenizer DIR)",
                 t->dir, t->cfg.data.tokenizer);
     Format format = as == GGUF_F32 ? FORMAT_FP32 : as == GGUF_F16 ? FORMAT_FP16 : FORMAT_BF16;
     const char *class = hf_save(out, &t->cfg, t->model, t->tokenizer, format, shard * 1000000);

@@ -19,6 +19,12 @@ static int die_usage_with(void *arg)
     die_usage("x: %s: no good", (char *)arg);
 }
 
+static int warn_of(void *arg)
+{
+    check_warn("x: %s: no good", (char *)arg);
+    return 3;
+}
+
 TEST(test_one_line)
 {
     char plain[] = "caf\xC3\xA9";
@@ -30,8 +36,13 @@ TEST(test_one_line)
 TEST(test_no_control)
 {
     char hostile[] = "a\nerror: b\r\x1B[2J\x7F\tc";
-    assert_true(ends_with_error(die_with, hostile, 1, "x: a?error: b??[2J??c: no good", true));
-    assert_true(ends_with_error(die_usage_with, hostile, 2, "x: a?error: b??[2J??c: no good", true));
+    assert_true(ends_with_error(die_with, hostile, 1, "x: a?error: b??[2J?\tc: no good", true));
+    assert_true(ends_with_error(die_usage_with, hostile, 2, "x: a?error: b??[2J?\tc: no good", true));
+    char text[200];
+    Child c = child_begin();
+    if (c.pid == 0) exit(warn_of(hostile));
+    assert_int_equal(child_end(c, text, sizeof text), 3);
+    assert_string_equal(text, "warning: x: a?error: b??[2J?\tc: no good\n");
 }
 
 static void *fail_together(void *barrier)

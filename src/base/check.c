@@ -62,10 +62,10 @@ static const char *launcher_rank(void)
 
 // A message may quote a file or command line that we did not write: control characters become '?', so that the message
 // stays on one line and sends the terminal no command.
-static void make_plain(char *message)
+void check_clean(char *message)
 {
     for (char *c = message; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7F) *c = '?';
+        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7F) *c = '?';
 }
 
 // When several threads fail at once (as they do when memory runs out), one reports and ends the program; the others
@@ -100,7 +100,7 @@ static bool may_speak(void)
 static void complain(char *message)
 {
     take_the_word();
-    make_plain(message);
+    check_clean(message);
     const char *rank = launcher_rank();
     fflush(stdout);
     if (rank && strcmp(rank, "0")) usleep(800000);
@@ -132,6 +132,17 @@ void check_die_usage(const char *fmt, ...)
     va_end(args);
     complain(message);
     exit(2);
+}
+
+void check_warn(const char *fmt, ...)
+{
+    char message[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    check_clean(message);
+    fprintf(stderr, "warning: %s\n", message);
 }
 
 void check_help(int argc, char **argv, const char *text)
@@ -201,6 +212,6 @@ __attribute__((constructor)) static void bound_stacks_and_threads(void)
     }
 #endif
     if (!omp_get_max_threads || omp_get_max_threads() <= MOST) return;
-    fprintf(stderr, "warning: OMP_NUM_THREADS = %s: %d threads are used\n", getenv("OMP_NUM_THREADS"), MOST);
+    check_warn("OMP_NUM_THREADS = %s: %d threads are used", getenv("OMP_NUM_THREADS"), MOST);
     omp_set_num_threads(MOST), setenv("OMP_NUM_THREADS", "1024", 1); // the latter for a restart (dev_cpu.c)
 }

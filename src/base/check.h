@@ -27,6 +27,11 @@ void check_die(const char *file, int line, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 void check_die_usage(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
+// Prints "warning: MESSAGE" as one line on stderr; control characters of what it quotes become '?', as in die().
+void check_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+// The same characters of a text that is printed otherwise.
+void check_clean(char *text);
+
 #ifdef __cplusplus
 }
 #endif

@@ -130,14 +130,6 @@ typedef struct {
     int seen[CONFIG_MAX_KEYS]; // line on which the file sets each row; 0: not yet
 } Reader;
 
-// Lines of a file are shown in error messages: control characters are replaced, so that a file cannot send commands to
-// the terminal.
-static void make_plain(char *text)
-{
-    for (char *c = text; *c; c++)
-        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7F) *c = '?';
-}
-
 // Reports `n` characters of the current line from `at` on, and ends the program.
 __attribute__((noreturn, format(printf, 4, 5)))
 static void die_at(const Reader *reader, const char *at, size_t n, const char *fmt, ...)
@@ -154,8 +146,8 @@ static void die_at(const Reader *reader, const char *at, size_t n, const char *f
         else marks[m++] = c == at ? '^' : '~';
     }
     marks[m] = 0;
-    make_plain(message);
-    make_plain(reader->line);
+    check_clean(message);
+    check_clean(reader->line);
     fflush(stdout);
     fprintf(stderr, "error: %s:%d: %s\n    %s\n    %s\n", reader->path, reader->line_number, message,
             reader->line, marks);

@@ -87,7 +87,7 @@ int ckpt_list_steps(const char *dir, bool remove_tmp, long **steps)
         if (named && remove_tmp && !strcmp(rest, ".tmp")) {
             ckpt_join(path, "%s/%s", dir, e->d_name);
             if (!disk_remove_dir(path))
-                fprintf(stderr, "warning: %s: cannot remove: %s\n", path, strerror(errno));
+                check_warn("%s: cannot remove: %s", path, strerror(errno));
         }
         if (!named || *rest) continue;
         *steps = realloc(*steps, ((size_t)n + 1) * sizeof **steps);
@@ -466,7 +466,7 @@ static void swap_out(const char *tmp, const char *final)
     struct stat info;
     if (lstat(tmp, &info) == 0) swap_in(tmp, final);
     else if (rename(final, tmp) < 0)
-        fprintf(stderr, "warning: %s: cannot take back: %s\n", final, strerror(errno));
+        check_warn("%s: cannot take back: %s", final, strerror(errno));
 }
 
 // Deletes the checkpoints up to this one that CkptRun does not keep. This one is committed, so a failure is a warning.
@@ -481,7 +481,7 @@ static void prune(const Save *j)
         ckpt_join(path, "%s/step_%08ld", j->dir, steps[i]);
         ckpt_join(tmp, "%s.tmp", path);
         if (rename(path, tmp) < 0 || !disk_remove_dir(tmp))
-            fprintf(stderr, "warning: %s: cannot delete the old checkpoint: %s\n", path, strerror(errno));
+            check_warn("%s: cannot delete the old checkpoint: %s", path, strerror(errno));
     }
     free(steps);
 }
@@ -501,11 +501,11 @@ static void commit(Save *j)
     bool removed = disk_remove_dir(j->tmp); // best effort: the next load removes it otherwise
     j->own.ok = ok;
     if (!ok) return;
-    if (!removed) fprintf(stderr, "warning: %s: cannot remove: %s\n", j->tmp, strerror(errno));
+    if (!removed) check_warn("%s: cannot remove: %s", j->tmp, strerror(errno));
     ckpt_join(latest, "%s/latest", j->dir);
     int n = snprintf(hint, sizeof hint, "step_%08ld\n", j->state.step);
     if (!disk_replace_file(latest, hint, (size_t)n))
-        fprintf(stderr, "warning: %s: cannot write: %s\n", latest, strerror(errno));
+        check_warn("%s: cannot write: %s", latest, strerror(errno));
     prune(j);
 }
 

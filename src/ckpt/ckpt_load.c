@@ -320,7 +320,7 @@ static CkptManifest *open_newest(Comm *world, const char *dir, long up_to, bool 
             ckpt_manifest_free(m);
             m = NULL;
         }
-        if (!m && first) fprintf(stderr, "warning: checkpoint passed over: %s\n", error);
+        if (!m && first) check_warn("checkpoint passed over: %s", error);
     }
     free(steps);
     return m;

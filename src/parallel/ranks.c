@@ -564,9 +564,9 @@ static void look_at_hosts(MeshShape shape, Comm *world)
             while (other < n && host[members[other]] == host[members[0]]) other++;
             if (other == n) continue;
             const char *name = mesh_group_name(inner[g]);
-            fprintf(stderr, "warning: %s group of ranks %d to %d spans hosts (ranks %d and %d): what every layer "
-                    "exchanges goes over the network (try a parallel.%s that divides the ranks of a host)\n", name,
-                    members[0], members[n - 1], members[other - 1], members[other], name);
+            check_warn("%s group of ranks %d to %d spans hosts (ranks %d and %d): what every layer "
+                       "exchanges goes over the network (try a parallel.%s that divides the ranks of a host)", name,
+                       members[0], members[n - 1], members[other - 1], members[other], name);
             break; // the others of its kind are alike
         }
 }
