@@ -14,6 +14,7 @@
 // (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes); in
 // "train", "primer" has the same for the rhymes alone. Divide nats by the number of tokens for the floor
 // in nats per token.
+#define _GNU_SOURCE // asprintf
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -27,6 +28,7 @@
 #include "base/check.h"
 #include "base/disk.h"
 #include "base/options.h"
+#include "data/prep/corpus.h"
 #include "data/stories/gossip.h"
 #include "data/stories/stories.h"
 
@@ -99,20 +101,20 @@ static uint64_t count_words(const char *s, size_t n)
 typedef struct {
     Grammar *grammar;
     Gossip *gossip;
-} Source;
+} Writer;
 
-static Source open_source(StoriesKind kind, bool gossip)
+static Writer open_source(StoriesKind kind, bool gossip)
 {
-    return gossip ? (Source){.gossip = gossip_load()} : (Source){.grammar = stories_load(kind)};
+    return gossip ? (Writer){.gossip = gossip_load()} : (Writer){.grammar = stories_load(kind)};
 }
 
-static void write_story(Source s, uint64_t seed, uint64_t index, GrammarText *text)
+static void write_story(Writer s, uint64_t seed, uint64_t index, GrammarText *text)
 {
     if (s.grammar) grammar_write(s.grammar, seed, index, text);
     else gossip_write(s.gossip, seed, index, text);
 }
 
-static void close_source(Source s)
+static void close_source(Writer s)
 {
     if (s.grammar) grammar_free(s.grammar);
     gossip_free(s.gossip);
@@ -120,7 +122,7 @@ static void close_source(Source s)
 
 // Appends stories of a source, from number `first` on, until they are at least `bytes` long. Memory does
 // not depend on how many.
-static Totals write_stories(Source source, uint64_t seed, uint64_t first, uint64_t bytes, FILE *file, const char *path)
+static Totals write_stories(Writer source, uint64_t seed, uint64_t first, uint64_t bytes, FILE *file, const char *path)
 {
     GrammarText text = {0};
     Totals t = {0};
@@ -161,20 +163,14 @@ static json_t *totals_json(Totals t)
     return object;
 }
 
-static char *join(const char *folder, const char *name)
-{
-    char *path = malloc(strlen(folder) + strlen(name) + 2);
-    if (!path) die("stories: out of memory");
-    sprintf(path, "%s/%s", folder, name);
-    return path;
-}
-
 static void write_corpus(Options o)
 {
     disk_folder_make(o.out, "--out");
-    char *train_path = join(o.out, "train.txt"), *val_path = join(o.out, "val.txt");
-    char *json_path = join(o.out, "floor.json");
-    Source rhymes = open_source(STORIES_RHYMES, false), tales = open_source(STORIES_TALES, o.gossip);
+    char *train_path, *val_path, *json_path;
+    if (asprintf(&train_path, "%s/train.txt", o.out) < 0 || asprintf(&val_path, "%s/val.txt", o.out) < 0 ||
+        asprintf(&json_path, "%s/floor.json", o.out) < 0)
+        die("stories: out of memory");
+    Writer rhymes = open_source(STORIES_RHYMES, false), tales = open_source(STORIES_TALES, o.gossip);
     FILE *file = open_file(train_path, "wb");
     Totals primer = write_stories(rhymes, o.seed, STORIES_RHYME_FIRST, o.primer, file, train_path);
     uint64_t rest = o.bytes > primer.bytes ? o.bytes - primer.bytes : 0;
@@ -207,7 +203,7 @@ static void write_corpus(Options o)
 
 static void print_stories(Options o)
 {
-    Source source = open_source(o.rhymes ? STORIES_RHYMES : STORIES_TALES, o.gossip);
+    Writer source = open_source(o.rhymes ? STORIES_RHYMES : STORIES_TALES, o.gossip);
     GrammarText text = {0};
     for (uint64_t i = 0; i < o.count; i++) {
         write_story(source, o.seed, i + (o.rhymes ? STORIES_RHYME_FIRST : 0), &text);
@@ -217,25 +213,6 @@ static void print_stories(Options o)
     if (fflush(stdout) || ferror(stdout)) die("stories: cannot write to the screen: %s", strerror(errno));
     free(text.bytes);
     close_source(source);
-}
-
-// The whole file, NUL-terminated.
-static char *read_file(const char *path, size_t *n)
-{
-    FILE *file = open_file(path, "rb");
-    size_t cap = 1 << 16;
-    char *bytes = NULL;
-    *n = 0;
-    do {
-        cap *= 2;
-        bytes = realloc(bytes, cap);
-        if (!bytes) die("stories: %s: out of memory", path);
-        *n += fread(bytes + *n, 1, cap - 1 - *n, file);
-    } while (*n == cap - 1);
-    if (ferror(file)) die("stories: %s: %s", path, strerror(errno));
-    fclose(file);
-    bytes[*n] = 0;
-    return bytes;
 }
 
 // One line about one text: is it a story, or where does it stop being one?
@@ -256,7 +233,7 @@ static void print_score(size_t number, const char *s, size_t n, GrammarScore sco
 }
 
 // As a tale, else as a rhyme, else as gossip; what is none of them left its grammar where the longest match ends.
-static GrammarScore score_any(const Source kind[3], const char *s, size_t n)
+static GrammarScore score_any(const Writer kind[3], const char *s, size_t n)
 {
     GrammarScore best = {.nats = INFINITY};
     for (int k = 0; k < 3 && !best.derivations; k++) {
@@ -271,9 +248,9 @@ static GrammarScore score_any(const Source kind[3], const char *s, size_t n)
 // stories are counted, and are no error.
 static void check_file(const char *path)
 {
-    Source kind[] = {open_source(STORIES_TALES, false), open_source(STORIES_RHYMES, false), open_source(0, true)};
+    Writer kind[] = {open_source(STORIES_TALES, false), open_source(STORIES_RHYMES, false), open_source(0, true)};
     size_t n, n_texts = 0, n_stories = 0;
-    char *bytes = read_file(path, &n);
+    char *bytes = corpus_read(path, &n, (CorpusOptions){.max_bytes = SIZE_MAX / 2});
     double nats = 0;
     for (const char *s = bytes, *end = bytes + n; s < end;) {
         while (s < end && *s == '\n') s++;

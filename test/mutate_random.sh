@@ -1,13 +1,13 @@
 #!/bin/bash
-# test/mutate_random.sh: how many bugs would the tests notice? Changes operators and small constants of src/*/*.c, one
-# at a time, at places chosen by chance, and runs the tests of that file. (`make mutate-random`, doc/mutate.md)
+# test/mutate_random.sh: how many bugs would the tests notice? Changes operators and small constants of src and data,
+# one at a time, at places chosen by chance, and runs the tests of that file. (`make mutate-random`, doc/mutate.md)
 #
 # mutate_random.awk says what a mutant is, and how a sample is drawn: one of the same SEED stays the same where the code
 # does. mutants_tests.txt says which tests judge the mutants of a file. mutants_equivalent.txt lists those that change
 # no result, with the reason; they are named and not counted.
 #
 # The library is built once, with AddressSanitizer and UBSan at -O1, in build/mutants. For each mutant only its file is
-# compiled, and put into a copy of the library with which the tests are linked. Programs run in the order of their time,
+# compiled, and the tests are linked with it, which comes before the library's. Programs run in the order of their time,
 # then scripts, until one fails; one that runs ten times as long as without a mutant (and 20 s at least) has failed. A
 # test that fails without a mutant too is reported as BROKEN and judges nothing. Where the kernel lets us, a mutant runs
 # in a mount and process namespace of its own, in which it can write to its own directory alone and signal only itself.
@@ -27,6 +27,7 @@ export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
 export ASAN_OPTIONS=max_allocation_size_mb=4096:hard_rss_limit_mb=6144
 n=${N:-300} seed=${SEED:-7} room=${ROOM:-} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 base=${MUTANTS:-build/mutants} goal=97
+files=(src/*/*.c data/*/*.c data/*.c)
 work=$(mktemp -d "${TMPDIR:-/tmp}/mutants.XXXXXX") || exit 1
 trap 'jobs -p | xargs -r kill 2>/dev/null; wait; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -35,7 +36,7 @@ stop() {
     echo "error: test/mutate_random.sh: $*" >&2
     exit 1
 }
-mutants() { awk -f test/mutate_random.awk -v seed="$seed" src/*/*.c | sort -n; } # rank, id, file, line, from, to, text
+mutants() { awk -f test/mutate_random.awk -v seed="$seed" "${files[@]}" | sort -n; } # rank, id, file, line, from, to, text
 tests_of() { sed -n "s|^$1: ||p" test/mutants_tests.txt; }                       # FILE
 find_mutant() { # ID: its row
     mutants | awk -F '\t' -v id="$1" '$2 "" == id { print; found = 1 } END { exit !found }' ||
@@ -48,7 +49,7 @@ check() {
     while read -r id rest; do
         wrong=''
         grep -qx "$id" "$work/ids" || wrong='no mutant has this id any more: was the line changed?'
-        case $rest in src/*.c:*' -> '*': '*': '?*) ;; *) wrong="${wrong:-no reason is given}" ;; esac
+        case $rest in [sd]*.c:*' -> '*': '*': '?*) ;; *) wrong="${wrong:-no reason is given}" ;; esac
         if [ -z "$wrong" ]; then echo "ok equivalent mutant $id"
         else
             printf 'not ok equivalent mutant %s\n  test/mutants_equivalent.txt: %s\n  %s\n' "$id" "$wrong" "$rest"
@@ -56,7 +57,7 @@ check() {
         fi
     done < <(grep -v '^#' test/mutants_equivalent.txt)
     wrong=$(sort "$work/ids" | uniq -d)
-    for file in src/*/*.c; do [ -n "$(tests_of "$file")" ] || wrong+=" $file:no_tests"; done
+    for file in "${files[@]}"; do [ -n "$(tests_of "$file")" ] || wrong+=" $file:no_tests"; done
     while IFS=': ' read -r file tests; do
         [ -f "$file" ] || wrong+=" $file:no_such_file"
         for test in $tests; do [ -f "test/$test" ] || [ -f "test/$test.c" ] || wrong+=" $test:no_such_test"; done
@@ -112,15 +113,20 @@ parts_of() { # TEST
     esac | sort -u
 }
 compile() { "${cc[@]}" "$@"; }
-link() { # DIRECTORY PART LIBRARY: the program DIRECTORY/PART
-    [ -f "$base/pieces/$2.o" ] || return 0
-    compile "$base/pieces/$2.o" "$3" "${libraries[@]}" -lcmocka -o "$1/$2" 2>"$1/log"
+link() { # DIRECTORY PART [OBJECT]: the program DIRECTORY/PART, with a mutant's object; $program: it is that program
+    local piece=$base/pieces/$2.o object=${3:-}
+    [ -f "$piece" ] || return 0
+    if [ -n "$object" ] && [ -n "${program:-}" ]; then
+        [ "$2" != "$program" ] || piece=$object
+        object=
+    fi
+    compile "$piece" ${object:+"$object"} "$base/libpretrain.a" "${libraries[@]}" -lcmocka -o "$1/$2" 2>"$1/log"
 }
-link_test() { # DIRECTORY TEST LIBRARY
+link_test() { # DIRECTORY TEST [OBJECT]
     local part
     mkdir -p "$1/test" && ln -sfn "$PWD/scripts" "${1%/*}/scripts" # a program finds its presets above itself
     # shellcheck disable=SC2013
-    for part in $(cat "$work/parts/$2"); do [ -x "$1/$part" ] || link "$1" "$part" "$3" || return 1; done
+    for part in $(cat "$work/parts/$2"); do [ -x "$1/$part" ] || link "$1" "$part" "${3:-}" || return 1; done
 }
 
 # In a namespace of its own where that is allowed; the directory alone can be written to.
@@ -134,10 +140,10 @@ if [ "${PWD#/tmp/}" = "$PWD" ] &&
 fi
 # Runs one test up to its first failure: 0 when it passes; else 1, and $why.
 passes() { # DIRECTORY TEST LIMIT
-    local mark='^not ok \|^\[  FAILED  \] ' status pid program=$1/test/$2
-    case $2 in *.sh) program=test/$2 ;; esac
+    local mark='^not ok \|^\[  FAILED  \] ' status pid run=$1/test/$2
+    case $2 in *.sh) run=test/$2 ;; esac
     rm -rf "$1/tmp" && mkdir "$1/tmp"
-    { BUILD=$1 TMPDIR=$1/tmp timeout -s KILL "$3" "${apart[@]}" $([ ${#apart[@]} = 1 ] || echo "${1%/*}") "$program" \
+    { BUILD=$1 TMPDIR=$1/tmp timeout -s KILL "$3" "${apart[@]}" $([ ${#apart[@]} = 1 ] || echo "${1%/*}") "$run" \
         >"$1/log" 2>&1 </dev/null {lock}>&- & } 2>/dev/null
     pid=$!
     while kill -0 $pid 2>/dev/null; do
@@ -179,7 +185,7 @@ first() { # TEST
         flock 9
         [ -s "$time" ] && exit
         mkdir -p "$dir"
-        if link_test "$dir" "$1" "$base/libpretrain.a" && began=$EPOCHREALTIME && passes "$dir" "$1" 900; then
+        if link_test "$dir" "$1" && began=$EPOCHREALTIME && passes "$dir" "$1" 900; then
             awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f\n", b - a }' >"$time"
         else
             printf 'BROKEN     %s without a mutant: %s\n' "$1" "${why:-does not link}"
@@ -201,17 +207,18 @@ in_order() { # FILE
 
 # ---- each mutant
 judge() { # ID FILE LINE FROM TO
-    local dir=$work/$1/asan file=$2 test verdict=SURVIVED by='' began=$SECONDS why='' object limit
+    local dir=$work/$1/asan file=$2 test verdict=SURVIVED by='' began=$SECONDS why='' object limit program=''
     object=$work/$1/$(basename "$2" .c).o
+    case $2 in */*/*) ;; *) program=$(basename "$2" .c) ;; esac
     mkdir -p "$dir"
     if ! awk -f test/mutate_random.awk -v apply="$1" "$file" >"${object%.o}.c" ||
-        ! compile -iquote "$(dirname "$file")" -c "${object%.o}.c" -o "$object" 2>"$dir/log" ||
-        ! cp "$base/libpretrain.a" "$work/$1/" || ! ar r "$work/$1/libpretrain.a" "$object"; then verdict=unbuilt
+        ! compile -iquote "$(dirname "$file")" -c "${object%.o}.c" -o "$object" 2>"$dir/log"; then
+        verdict=unbuilt
     elif reason=$(grep "^$1 " test/mutants_equivalent.txt); then verdict=equivalent by=${reason##*: }
     else
         for test in $(in_order "$file"); do
             first "$test" || continue
-            if ! link_test "$dir" "$test" "$work/$1/libpretrain.a"; then
+            if ! link_test "$dir" "$test" "$object"; then
                 verdict=unbuilt by="$test: $(head -n 1 "$dir/log")"
                 break
             fi

@@ -245,8 +245,8 @@ TEST(test_corpus)
     fclose(f);
     assert_non_null(strstr(log, "A.Parquet:6: left out: the row is longer than 10 bytes (raise it)\n"));
     assert_non_null(strstr(log, "A.Parquet:7: left out: "));
-    assert_true(corpus_any_fields(named, 2, (CorpusOptions){0}));
-    assert_false(corpus_any_fields(named, 2, (CorpusOptions){.format = SOURCE_TEXT}));
+    assert_true(corpus_count_fields(named, 2, (CorpusOptions){0}, NULL));
+    assert_false(corpus_count_fields(named, 2, (CorpusOptions){.format = SOURCE_TEXT}, NULL));
     assert_int_equal(corpus_format(put_bytes("table.jsonl", o.bytes, o.n), SOURCE_AUTO), SOURCE_JSONL);
     free(o.bytes);
 }

@@ -231,7 +231,7 @@ TEST(test_corpus)
         file[0].n_bytes > 400);
     fclose(f);
     assert_non_null(strstr(log, "a.WARC.gz:5: left out: the record is longer than 50 bytes (raise it)\n"));
-    assert_false(corpus_any_fields(named, 3, (CorpusOptions){0}));
+    assert_false(corpus_count_fields(named, 3, (CorpusOptions){0}, NULL));
     assert_int_equal(corpus_format(named[2], SOURCE_AUTO), SOURCE_WARC);
     assert_int_equal(corpus_format(named[2], SOURCE_TEXT), SOURCE_TEXT);
 }

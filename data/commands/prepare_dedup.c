@@ -245,10 +245,11 @@ static void check_effect(const Options *o, const OptionSet *set)
         if (set->row[i].given && set->row[i].where && !(set->row[i].where & run))
             die_usage("prepare dedup: %s: does nothing %s", set->row[i].name, with);
     CorpusOptions c = o->corpus.options;
-    bool other = o->evaluation && corpus_any_fields(&o->evaluation, 1, c);
+    bool other = o->evaluation && corpus_count_fields(&o->evaluation, 1, c, NULL);
     if (o->evaluation_field && !other)
         die_usage("prepare dedup: --evaluation-field: %s is not JSONL or Parquet", o->evaluation);
-    if (c.field && o->n_paths && !(other && !o->evaluation_field) && !corpus_any_fields(o->path, o->n_paths, c))
+    if (c.field && o->n_paths && !(other && !o->evaluation_field) &&
+        !corpus_count_fields(o->path, o->n_paths, c, NULL))
         die_usage("prepare dedup: --field: no input is JSONL or Parquet (by its name, or --format)");
 }
 

@@ -14,7 +14,6 @@
 #include "data/prep/corpus.h"
 #include "base/disk.h"
 #include "data/prep/filter.h"
-#include "data/prep/filter_rules.h"
 #include "base/options.h"
 #include "text/tokenizer.h"
 
@@ -78,7 +77,7 @@ static void check_effect(const Filter *f, const Options *o)
         if (s->on && s->min > s->max)
             die_usage("prepare filter: --set: %s.min is %g, above its max %g: nothing passes", rule, s->min, s->max);
     }
-    if (o->corpus.field && !o->manifest && !corpus_any_fields(o->input, o->n_inputs, o->corpus))
+    if (o->corpus.field && !o->manifest && !corpus_count_fields(o->input, o->n_inputs, o->corpus, NULL))
         die_usage("prepare filter: --field: no input is JSONL or Parquet (by its name, or --format)");
 }
 

@@ -143,7 +143,7 @@ static Input read_input(const Options *o)
     Input in = {0};
     SourceFormat format = sources_format(o->format);
     if (!o->n_inputs) die_usage("prepare tokenizer: no input (give files, or - for standard input)");
-    if (o->field && !corpus_any_fields(o->input, o->n_inputs, (CorpusOptions){.format = format}))
+    if (o->field && !corpus_count_fields(o->input, o->n_inputs, (CorpusOptions){.format = format}, NULL))
         die_usage("prepare tokenizer: --field: no input is JSONL or Parquet (by its name, or --format)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         struct stat st;

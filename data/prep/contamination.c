@@ -20,6 +20,7 @@
 #include "data/prep/contamination.h"
 
 #include "base/check.h"
+#include "base/words.h"
 #include "data/prep/exchange.h"
 #include "data/prep/shingle.h"
 
@@ -50,13 +51,6 @@ ContaminationOptions contamination_defaults(void)
     return (ContaminationOptions){.ngram = 13, .min_grams = 1};
 }
 
-static void *room(size_t n, size_t size)
-{
-    void *ptr = calloc(n ? n : 1, size);
-    if (!ptr) die("contamination: no memory for %zu times %zu bytes", n, size);
-    return ptr;
-}
-
 // Where a gram is, or the free slot where it would be.
 static Slot *lookup(const Table *table, uint64_t gram)
 {
@@ -70,7 +64,7 @@ static void insert(Table *table, uint64_t gram, uint32_t example)
 {
     if (2 * table->n >= table->cap) {
         Table larger = {.cap = 2 * table->cap, .n = table->n};
-        larger.slot = room(larger.cap, sizeof *larger.slot);
+        larger.slot = exchange_room(larger.cap, sizeof *larger.slot);
         for (size_t i = 0; i < table->cap; i++)
             if (table->slot[i].gram) *lookup(&larger, table->slot[i].gram) = table->slot[i];
         free(table->slot);
@@ -90,10 +84,10 @@ static void read_example(const DedupSource *source, size_t i, Worker *w, size_t 
 
 static Table read_examples(Contamination *c, const DedupSource *source, size_t ngram, Worker *w)
 {
-    Table table = {.slot = room(1024, sizeof(Slot)), .cap = 1024};
+    Table table = {.slot = exchange_room(1024, sizeof(Slot)), .cap = 1024};
     if (source->n_docs >= UINT32_MAX) die("contamination: %zu examples: more than 2^32 - 2", source->n_docs);
-    c->example_grams = room(source->n_docs, sizeof *c->example_grams);
-    c->example_found = room(source->n_docs, sizeof *c->example_found);
+    c->example_grams = exchange_room(source->n_docs, sizeof *c->example_grams);
+    c->example_found = exchange_room(source->n_docs, sizeof *c->example_found);
     for (size_t i = 0; i < source->n_docs; i++) {
         read_example(source, i, w, ngram);
         if (w->shingles.n_words < ngram) {
@@ -118,16 +112,6 @@ static ContaminationHit search(const Table *table, const Shingles *s, size_t doc
     return hit;
 }
 
-static void keep_hit(Contamination *c, size_t *cap, ContaminationHit hit)
-{
-    if (c->n_hits == *cap) {
-        *cap = *cap ? 2 * *cap : 64;
-        c->hit = realloc(c->hit, *cap * sizeof *c->hit);
-        if (!c->hit) die("contamination: no memory for %zu documents", *cap);
-    }
-    c->hit[c->n_hits++] = hit;
-}
-
 static void search_corpus(Contamination *c, const DedupSource *corpus, const Table *table, ContaminationOptions o,
                           Worker *worker, int n_threads)
 {
@@ -149,7 +133,9 @@ static void search_corpus(Contamination *c, const DedupSource *corpus, const Tab
         for (size_t i = 0; i < n; i++) {
             if (failed[i]) corpus->fail(corpus->arg, number[i]);
             check(!failed[i]);
-            if (hit[i].n_found && hit[i].n_found >= o.min_grams) keep_hit(c, &cap, hit[i]);
+            if (!hit[i].n_found || hit[i].n_found < o.min_grams) continue;
+            c->hit = words_grow(c->hit, &cap, c->n_hits + 1, sizeof *c->hit);
+            c->hit[c->n_hits++] = hit[i];
         }
     }
 }
@@ -183,7 +169,7 @@ Contamination contamination_find(const DedupSource *corpus, const DedupSource *e
     check(o.ngram > 0);
     Contamination c = {.n_docs = corpus->n_docs, .n_examples = evaluation->n_docs};
     int n_threads = o.threads > 0 ? o.threads : omp_get_max_threads();
-    Worker *worker = room((size_t)n_threads, sizeof *worker);
+    Worker *worker = exchange_room((size_t)n_threads, sizeof *worker);
     Table table = read_examples(&c, evaluation, o.ngram, worker);
     if (table.n) search_corpus(&c, corpus, &table, o, worker, n_threads);
     if (exchange_size(o.world) > 1) join_ranks(&c, &table, o.world);

@@ -39,7 +39,6 @@
 #include "base/disk.h"
 #include "data/prep/corpus.h"
 #include "data/prep/parquet.h"
-#include "data/prep/stream.h"
 #include "data/web/warc.h"
 #include "base/words.h"
 
@@ -680,16 +679,18 @@ void corpus_close(CorpusReader *r)
     free(r);
 }
 
-bool corpus_any_fields(const char *const *path, size_t n_paths, CorpusOptions options)
+size_t corpus_count_fields(const char *const *path, size_t n_paths, CorpusOptions options, size_t *n_text)
 {
     CorpusReader *r = corpus_open(path, n_paths, options);
-    bool any = false;
+    size_t n = 0;
+    if (n_text) *n_text = 0;
     for (size_t i = 0; i < r->n_files; i++) {
         SourceFormat format = corpus_format(r->file[i].path, options.format);
-        any |= format == SOURCE_JSONL || format == SOURCE_PARQUET;
+        n += format == SOURCE_JSONL || format == SOURCE_PARQUET;
+        if (n_text) *n_text += format == SOURCE_TEXT;
     }
     corpus_close(r);
-    return any;
+    return n;
 }
 
 void corpus_print(const CorpusCounts *counts, FILE *out)

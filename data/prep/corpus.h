@@ -64,7 +64,7 @@ typedef struct CorpusReader CorpusReader;
 // a list: on each line a file or folder to read, relative to the list's own folder. Dies when one cannot be read, and
 // when a folder or list has no file. The strings must outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
-// False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
+// False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (stream_open),
 // on UTF-16 and UTF-32 with a byte order mark, and on a text document longer than max_bytes.
 bool corpus_next(CorpusReader *r, CorpusRecord *out);
 CorpusCounts corpus_counts(const CorpusReader *r); // so far
@@ -74,7 +74,8 @@ const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those t
 void corpus_close(CorpusReader *r);                // NULL is allowed
 // How a file is read: as `given`, or for SOURCE_AUTO by its name, else as Parquet or WARC by its first bytes, or text.
 SourceFormat corpus_format(const char *path, SourceFormat given);
-bool corpus_any_fields(const char *const *path, size_t n_paths, CorpusOptions options); // a file of JSONL or Parquet?
+// How many of the files have fields: JSONL and Parquet; *n_text (NULL is allowed): how many are text.
+size_t corpus_count_fields(const char *const *path, size_t n_paths, CorpusOptions options, size_t *n_text);
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
 
 // ---- documents kept, and their split ----
@@ -97,6 +98,18 @@ bool corpus_store_read(const CorpusStore *s, size_t i, void *out);
 // character.
 size_t corpus_store_split(CorpusStore *s, double fraction);
 void corpus_store_close(CorpusStore *s); // NULL is allowed
+
+// ---- the bytes of a file from its beginning to its end, unpacked on the way: gzip, zstd (stream.c) ----
+typedef struct Stream Stream;
+
+// Opens a file that is asked for read_bytes (at least 1) at a time; "-" is standard input. Its first bytes say how it
+// is packed, whatever its name; a name that ends in .gz or .zst (in upper or lower case) says that it must be. Dies
+// when the file cannot be opened, and when its first bytes are those of a format that is not unpacked here.
+Stream *stream_open(const char *path, size_t read_bytes);
+// Up to n (at least 1) bytes of content; 0 only at the end. Members and frames that follow each other are read as
+// one content. Dies, with the file and the offset in the packed bytes, on damage and when the file ends too early.
+size_t stream_read(Stream *s, void *out, size_t n);
+void stream_close(Stream *s); // NULL is allowed
 
 // ---- one file ----
 // The unpacked content of a file ("-": standard input) as it is, with a 0 after it; free() it. Dies as stream_open, and

@@ -50,13 +50,6 @@ typedef struct {
     Comm *world;
 } Dedup;
 
-static void *room(size_t n, size_t size)
-{
-    void *ptr = calloc(n ? n : 1, size);
-    if (!ptr) die("dedup: no memory for %zu times %zu bytes", n, size);
-    return ptr;
-}
-
 void dedup_text_room(DedupText *text, size_t n_bytes)
 {
     if (text->bytes && n_bytes <= text->cap) return;
@@ -150,7 +143,7 @@ static void find_exact(Dedup *d)
     uint32_t number[CHUNK];
     Extsort *s = extsort_open(d->r->options.folder, 3, d->sort_bytes);
     Exchange *to = exchange_open(d->world, s, 3, d->exchange_bytes);
-    ExactDoc *doc = room(CHUNK, sizeof *doc);
+    ExactDoc *doc = exchange_room(CHUNK, sizeof *doc);
     for (size_t next = 0, n; (n = own_chunk(d, &next, false, number));) {
         exact_chunk(d, number, n, doc);
         for (size_t i = 0; i < n; i++) {
@@ -216,7 +209,7 @@ static Extsort *sort_bands(Dedup *d)
     MinHash m = minhash_make(bands * o->bands.rows, o->seed);
     Extsort *s = extsort_open(o->folder, 2, d->sort_bytes / 2);
     Exchange *to = exchange_open(d->world, s, 2, d->exchange_bytes);
-    uint64_t *key = room(CHUNK * bands, sizeof *key);
+    uint64_t *key = exchange_room(CHUNK * bands, sizeof *key);
     uint32_t doc[CHUNK];
     bool has[CHUNK];
     for (size_t next = 0, n; (n = own_chunk(d, &next, true, doc));) {
@@ -360,7 +353,7 @@ static void fill_batch(Dedup *d, Extsort *pairs, uint64_t last[2], Batch *batch)
 static void join_pairs(Dedup *d, Extsort *pairs)
 {
     int N = exchange_size(d->world), owner = 0;
-    Batch *batch = room(1, sizeof *batch);
+    Batch *batch = exchange_room(1, sizeof *batch);
     uint64_t last[2] = {UINT64_MAX, UINT64_MAX};
     for (int t = 0; t < d->n_threads; t++) d->worker[t].in_one = SIZE_MAX;
     while (owner < N) {
@@ -430,8 +423,8 @@ DedupResult dedup_run(const DedupSource *source, DedupOptions options)
     Dedup d = {.source = source, .r = &r};
     double start = clock_seconds();
     open_options(&d);
-    d.worker = room((size_t)d.n_threads, sizeof *d.worker);
-    d.parent = room(source->n_docs, sizeof *d.parent);
+    d.worker = exchange_room((size_t)d.n_threads, sizeof *d.worker);
+    d.parent = exchange_room(source->n_docs, sizeof *d.parent);
     for (size_t i = 0; i < source->n_docs; i++) d.parent[i] = (uint32_t)i;
     find_exact(&d);
     r.exact_seconds = clock_seconds() - start;

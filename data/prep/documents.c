@@ -20,7 +20,7 @@
 //
 // Rejected: one file that grows (after a kill its end must be found, and trusted), a database (only one process
 // writes, in order), and compressed texts (dedup reads documents in any order).
-#include "data/prep/documents.h"
+#include "data/prep/recipe_stage.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -38,10 +38,10 @@ int exchange_size(const Comm *world)
     return world ? world->size : 1;
 }
 
-static void *room(size_t n, size_t size)
+void *exchange_room(size_t n, size_t size)
 {
     void *ptr = calloc(n ? n : 1, size);
-    if (!ptr) die("exchange: no memory for %zu times %zu bytes", n, size);
+    if (!ptr) die("memory: no room for %zu times %zu bytes", n, size);
     return ptr;
 }
 
@@ -82,7 +82,7 @@ char *exchange_text(Comm *world, char *text)
 {
     uint64_t n = text ? strlen(text) + 1 : 0;
     exchange_share(world, 0, &n, sizeof n);
-    if (exchange_rank(world) > 0) text = n ? room(n, 1) : NULL;
+    if (exchange_rank(world) > 0) text = n ? exchange_room(n, 1) : NULL;
     exchange_share(world, 0, text, n);
     return text;
 }
@@ -90,13 +90,13 @@ char *exchange_text(Comm *world, char *text)
 void *exchange_gather(Comm *world, const void *mine, size_t n, size_t n_bytes, size_t *n_all)
 {
     int N = exchange_size(world);
-    uint64_t *count = room((size_t)N, sizeof *count);
-    size_t *bytes = room((size_t)N, sizeof *bytes);
+    uint64_t *count = exchange_room((size_t)N, sizeof *count);
+    size_t *bytes = exchange_room((size_t)N, sizeof *bytes);
     count[exchange_rank(world)] = n;
     exchange_sum(world, count, (size_t)N);
     *n_all = 0;
     for (int r = 0; r < N; r++) bytes[r] = count[r] * n_bytes, *n_all += count[r];
-    void *all = room(*n_all, n_bytes);
+    void *all = exchange_room(*n_all, n_bytes);
     if (N > 1) finish(world, comm_all_gather(world, all, mine, bytes, COMM_BYTE));
     else if (n) memcpy(all, mine, n * n_bytes);
     free(count);
@@ -130,10 +130,10 @@ static int heavier(const void *a, const void *b)
 
 int *exchange_deal(Comm *world, const uint64_t *weight, size_t n)
 {
-    int N = exchange_size(world), *owner = room(n, sizeof *owner);
+    int N = exchange_size(world), *owner = exchange_room(n, sizeof *owner);
     if (exchange_rank(world) == 0) {
-        UnitOfWork *unit = room(n, sizeof *unit);
-        uint64_t *load = room((size_t)N, sizeof *load);
+        UnitOfWork *unit = exchange_room(n, sizeof *unit);
+        uint64_t *load = exchange_room((size_t)N, sizeof *load);
         for (size_t i = 0; i < n; i++) unit[i] = (UnitOfWork){weight[i], i};
         qsort(unit, n, sizeof *unit, heavier);
         for (size_t i = 0; i < n; i++) {
@@ -167,15 +167,15 @@ struct Exchange {
 
 Exchange *exchange_open(Comm *world, Extsort *to, size_t n_words, size_t memory_bytes)
 {
-    Exchange *x = room(1, sizeof *x);
+    Exchange *x = exchange_room(1, sizeof *x);
     size_t N = (size_t)exchange_size(world);
     *x = (Exchange){.world = world, .to = to, .n_words = n_words};
     if (N == 1) return x;
     x->cap = memory_bytes / (2 * N * n_words * sizeof *x->out);
     if (!x->cap) x->cap = 1;
-    x->out = room(N * x->cap * n_words, sizeof *x->out);
-    x->in = room(N * x->cap * n_words, sizeof *x->in);
-    x->n = room(N, sizeof *x->n);
+    x->out = exchange_room(N * x->cap * n_words, sizeof *x->out);
+    x->in = exchange_room(N * x->cap * n_words, sizeof *x->in);
+    x->n = exchange_room(N, sizeof *x->n);
     return x;
 }
 

@@ -39,6 +39,9 @@ int *exchange_deal(Comm *world, const uint64_t *weight, size_t n);
 // Local: whether document i is this rank's, where documents are dealt in stripes.
 bool exchange_owns(const Comm *world, size_t i);
 
+// Local: n zeroed elements of so many bytes, never NULL. Dies when there is no memory.
+void *exchange_room(size_t n, size_t size);
+
 // ---- records of 64-bit words, each to the rank that owns it
 typedef struct Exchange Exchange;
 

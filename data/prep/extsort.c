@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
+#include "base/words.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -164,11 +165,7 @@ static void append(Extsort *s, int which, const uint64_t *record, size_t n)
 
 static void add_run(Extsort *s, Run run)
 {
-    if (s->n_runs == s->cap_runs) {
-        s->cap_runs = s->cap_runs ? 2 * s->cap_runs : 16;
-        s->run = realloc(s->run, s->cap_runs * sizeof *s->run);
-        if (!s->run) die("sort: no memory for %zu runs", s->cap_runs);
-    }
+    s->run = words_grow(s->run, &s->cap_runs, s->n_runs + 1, sizeof *s->run);
     s->run[s->n_runs++] = run;
 }
 

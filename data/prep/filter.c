@@ -16,7 +16,7 @@
 // characters are shown as their pictures (U+2400 and up), which also keeps a terminal's escape sequences out of the
 // table. The page loads nothing: no script, no font, no picture. Rejected: whole documents as examples (a report may be
 // passed on to others).
-#include "data/prep/filter_rules.h"
+#include "data/prep/filter.h"
 
 #include <errno.h>
 #include <math.h>
@@ -275,25 +275,36 @@ static void print_examples(FILE *out, const FilterRule *r, const FilterState *s)
     }
 }
 
-void filter_print(const Filter *f, FILE *out)
+// A line for each rule that is on: name, threshold, and five counts.
+static void print_rules(const Filter *f, FILE *out, const char *format)
 {
     char limit[64];
-    FilterCounts all = filter_counts(f, NULL);
-    fprintf(out, "%-30s %-16s %10s %10s %14s %10s %14s\n", "rule", "threshold", "seen", "removed", "bytes", "edited",
-            "bytes");
     for (int i = 0; i < filter_n_rules; i++) {
-        const FilterState *s = filter_state(f, i);
+        const FilterState *s = &f->state[i];
         if (!s->on) continue;
         thresholds(limit, &filter_rules[i], s->min, s->max);
-        fprintf(out, "%-30s %-16s %10llu %10llu %14llu %10llu %14llu\n", filter_rules[i].name, limit,
-                (unsigned long long)s->counts.seen, (unsigned long long)s->counts.removed,
-                (unsigned long long)s->counts.bytes_removed, (unsigned long long)s->counts.edited,
-                (unsigned long long)s->counts.bytes_edited);
+        fprintf(out, format, filter_rules[i].name, limit, (unsigned long long)s->counts.seen,
+                (unsigned long long)s->counts.removed, (unsigned long long)s->counts.bytes_removed,
+                (unsigned long long)s->counts.edited, (unsigned long long)s->counts.bytes_edited);
     }
-    for (int i = 0; i < filter_n_rules; i++) print_examples(out, &filter_rules[i], filter_state(f, i));
-    fprintf(out, "%llu documents in, %llu removed, %llu kept, %llu of them edited\n", (unsigned long long)all.seen,
+}
+
+static void print_sum(const Filter *f, FILE *out)
+{
+    FilterCounts all = f->all;
+    fprintf(out, "%llu documents in, %llu removed, %llu kept, %llu of them edited", (unsigned long long)all.seen,
             (unsigned long long)all.removed, (unsigned long long)(all.seen - all.removed),
             (unsigned long long)all.edited);
+}
+
+void filter_print(const Filter *f, FILE *out)
+{
+    fprintf(out, "%-30s %-16s %10s %10s %14s %10s %14s\n", "rule", "threshold", "seen", "removed", "bytes", "edited",
+            "bytes");
+    print_rules(f, out, "%-30s %-16s %10llu %10llu %14llu %10llu %14llu\n");
+    for (int i = 0; i < filter_n_rules; i++) print_examples(out, &filter_rules[i], &f->state[i]);
+    print_sum(f, out);
+    fputc('\n', out);
 }
 
 static void html_rule(FILE *out, const FilterRule *r, const FilterState *s)
@@ -318,29 +329,18 @@ static void html_rule(FILE *out, const FilterRule *r, const FilterState *s)
 
 void filter_html(const Filter *f, FILE *out)
 {
-    char limit[64];
-    FilterCounts all = filter_counts(f, NULL);
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>filter</title>\n<style>"
           "body{font:15px sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#1f2933}"
           "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #e7eaee}"
           "td:first-child,th:first-child{text-align:left}"
           "pre{background:#f5f7f9;padding:8px;white-space:pre-wrap;overflow-wrap:anywhere}</style>\n"
           "<h1>filter</h1>\n", out);
-    fprintf(out, "<p>%llu documents in, %llu removed, %llu kept, %llu of them edited</p>\n",
-            (unsigned long long)all.seen, (unsigned long long)all.removed, (unsigned long long)(all.seen - all.removed),
-            (unsigned long long)all.edited);
-    fputs("<table><tr><th>rule<th>threshold<th>seen<th>removed<th>bytes<th>edited<th>bytes</tr>\n", out);
-    for (int i = 0; i < filter_n_rules; i++) {
-        const FilterState *s = filter_state(f, i);
-        if (!s->on) continue;
-        thresholds(limit, &filter_rules[i], s->min, s->max);
-        fprintf(out, "<tr><td>%s<td>%s<td>%llu<td>%llu<td>%llu<td>%llu<td>%llu</tr>\n", filter_rules[i].name, limit,
-                (unsigned long long)s->counts.seen, (unsigned long long)s->counts.removed,
-                (unsigned long long)s->counts.bytes_removed, (unsigned long long)s->counts.edited,
-                (unsigned long long)s->counts.bytes_edited);
-    }
+    fputs("<p>", out);
+    print_sum(f, out);
+    fputs("</p>\n<table><tr><th>rule<th>threshold<th>seen<th>removed<th>bytes<th>edited<th>bytes</tr>\n", out);
+    print_rules(f, out, "<tr><td>%s<td>%s<td>%llu<td>%llu<td>%llu<td>%llu<td>%llu</tr>\n");
     fputs("</table>\n", out);
-    for (int i = 0; i < filter_n_rules; i++) html_rule(out, &filter_rules[i], filter_state(f, i));
+    for (int i = 0; i < filter_n_rules; i++) html_rule(out, &filter_rules[i], &f->state[i]);
     fputs("</html>\n", out);
 }
 

@@ -18,7 +18,7 @@
 // Rejected: C4's language detection (a model) and its removal of repeated three-sentence spans across pages (that is
 // deduplication); a list of bad words of our own.
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "data/prep/filter_rules.h"
+#include "data/prep/filter.h"
 #include "base/check.h"
 #include "base/words.h"
 

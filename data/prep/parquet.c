@@ -37,8 +37,8 @@
 #include <zstd.h>
 
 #include "base/check.h"
+#include "base/disk.h"
 #include "base/words.h"
-#include "data/prep/thrift.h"
 
 enum { BYTE_ARRAY = 6, N_TYPES = 8, OPTIONAL = 1, REPEATED = 2, DEPTH = 64 };
 enum { PLAIN, PLAIN_DICTIONARY = 2, RLE, DELTA_LENGTH_BYTE_ARRAY = 6, DELTA_BYTE_ARRAY, RLE_DICTIONARY };
@@ -54,6 +54,181 @@ static const char *const encoding_name[] = {"PLAIN", "1", "PLAIN_DICTIONARY", "R
                                             "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"};
 #define NAME(table, i) \
     ((i) >= 0 && (i) < (int64_t)(sizeof(table) / sizeof *(table)) ? (table)[i] : "a later one than this program knows")
+
+// ---- Thrift's compact protocol
+//
+// https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+// A struct is a sequence of fields and a 0. A field is a byte, the difference to the previous id in the upper four bits
+// and the type in the lower four, and its value; a difference of 0 says that the id follows as a zigzag varint. A
+// boolean's value is its type. Integers are zigzag varints, binaries a varint and so many bytes. A list is a byte, the
+// number of elements above their type (15: the number follows as a varint), and the elements. Readers skip the fields
+// that they do not know.
+//
+// Invariant: no byte outside [at, end) is read, `at` never moves back, and every element of a list and every field
+// takes at least a byte. So reading ends after as many steps as there are bytes, whatever they are. Nothing is
+// allocated.
+
+enum { NESTED = 32 };
+
+// A place in memory. The first thing that does not fit sets `bad` and moves to the end: everything read from there on
+// is 0, every struct is over. So a reader checks once, after the last field.
+typedef struct {
+    const uint8_t *at, *end;
+    bool bad;
+} Thrift;
+
+typedef enum {
+    THRIFT_TRUE = 1, THRIFT_FALSE, THRIFT_BYTE, THRIFT_I16, THRIFT_I32, THRIFT_I64, THRIFT_DOUBLE, THRIFT_BINARY,
+    THRIFT_LIST, THRIFT_SET, THRIFT_MAP, THRIFT_STRUCT
+} ThriftType;
+
+typedef struct {
+    int64_t id;
+    int type; // a ThriftType
+} ThriftField; // starts as {0} in every struct
+
+static uint64_t thrift_fail(Thrift *t)
+{
+    t->at = t->end;
+    t->bad = true;
+    return 0;
+}
+
+// NULL when there are fewer.
+static const uint8_t *thrift_take(Thrift *t, uint64_t n_bytes)
+{
+    if (n_bytes > (uint64_t)(t->end - t->at)) {
+        thrift_fail(t);
+        return NULL;
+    }
+    t->at += n_bytes;
+    return t->at - n_bytes;
+}
+
+// 7 bits a byte, the lowest first.
+static uint64_t thrift_varint(Thrift *t)
+{
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && t->at < t->end; shift += 7) {
+        uint8_t byte = *t->at++;
+        if (shift == 63 && byte > 1) break; // more than 64 bits
+        value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return value;
+    }
+    return thrift_fail(t);
+}
+
+// 0, -1, 1, -2, ... as varints 0, 1, 2, 3, ...
+static int64_t thrift_zigzag(Thrift *t)
+{
+    uint64_t value = thrift_varint(t);
+    return (int64_t)(value >> 1 ^ -(value & 1));
+}
+
+// Moves to the next field of a struct, whose value must be read or skipped before the next call. False: it is over.
+static bool thrift_next(Thrift *t, ThriftField *field)
+{
+    const uint8_t *head = thrift_take(t, 1);
+    if (!head || !*head) return false;
+    field->type = *head & 15;
+    if (*head >> 4) field->id += *head >> 4;
+    else field->id = thrift_zigzag(t);
+    if (field->type < THRIFT_TRUE || field->type > THRIFT_STRUCT || field->id < 0 || field->id > INT16_MAX)
+        thrift_fail(t);
+    return !t->bad;
+}
+
+// The value of the field; a field of another type is bad. An integer has 16, 32 or 64 bits.
+static int64_t thrift_integer(Thrift *t, ThriftField field)
+{
+    if (field.type < THRIFT_I16 || field.type > THRIFT_I64) return (int64_t)thrift_fail(t);
+    return thrift_zigzag(t);
+}
+
+static bool thrift_bool(Thrift *t, ThriftField field)
+{
+    if (field.type > THRIFT_FALSE) thrift_fail(t);
+    return field.type == THRIFT_TRUE;
+}
+
+// The bytes are those of the message.
+static const uint8_t *thrift_binary(Thrift *t, ThriftField field, size_t *n_bytes)
+{
+    *n_bytes = 0;
+    if (field.type != THRIFT_BINARY) thrift_fail(t);
+    uint64_t n = thrift_varint(t);
+    const uint8_t *bytes = thrift_take(t, n);
+    if (bytes) *n_bytes = (size_t)n;
+    return bytes;
+}
+
+// Its fields come next.
+static void thrift_struct(Thrift *t, ThriftField field)
+{
+    if (field.type != THRIFT_STRUCT) thrift_fail(t);
+}
+
+// The number of elements of a list, and their type.
+static size_t list_head(Thrift *t, int *element)
+{
+    const uint8_t *head = thrift_take(t, 1);
+    *element = head ? *head & 15 : 0;
+    uint64_t n = !head ? 0 : *head >> 4 == 15 ? thrift_varint(t) : *head >> 4;
+    return n > (uint64_t)(t->end - t->at) ? thrift_fail(t) : n;
+}
+
+// How many elements follow; more than bytes are left is bad. An element that is a struct begins with its fields.
+static size_t thrift_list(Thrift *t, ThriftField field, ThriftType element)
+{
+    int found;
+    if (field.type != THRIFT_LIST) return thrift_fail(t);
+    size_t n = list_head(t, &found);
+    return n && found != (int)element ? thrift_fail(t) : n;
+}
+
+static void thrift_skip_value(Thrift *t, int type, bool in_list, int depth)
+{
+    int element = 0, key = 0;
+    size_t n = 0;
+    ThriftField field = {0};
+    if (depth == NESTED) thrift_fail(t);
+    switch (type) {
+    case THRIFT_TRUE:
+    case THRIFT_FALSE: thrift_take(t, in_list); break; // of a list: a byte each
+    case THRIFT_BYTE: thrift_take(t, 1); break;
+    case THRIFT_I16:
+    case THRIFT_I32:
+    case THRIFT_I64: thrift_varint(t); break;
+    case THRIFT_DOUBLE: thrift_take(t, 8); break;
+    case THRIFT_BINARY: thrift_take(t, thrift_varint(t)); break;
+    case THRIFT_LIST:
+    case THRIFT_SET:
+        n = list_head(t, &element);
+        for (size_t i = 0; i < n && !t->bad; i++) thrift_skip_value(t, element, true, depth + 1);
+        break;
+    case THRIFT_MAP:
+        n = thrift_varint(t);
+        const uint8_t *types = n ? thrift_take(t, 1) : NULL;
+        if (types) key = *types >> 4, element = *types & 15;
+        for (size_t i = 0; i < n && !t->bad; i++) {
+            thrift_skip_value(t, key, true, depth + 1);
+            thrift_skip_value(t, element, true, depth + 1);
+        }
+        break;
+    case THRIFT_STRUCT:
+        while (thrift_next(t, &field)) thrift_skip_value(t, field.type, false, depth + 1);
+        break;
+    default: thrift_fail(t);
+    }
+}
+
+// A value of any type, nested up to 32 deep.
+static void thrift_skip(Thrift *t, int type)
+{
+    thrift_skip_value(t, type, false, 0);
+}
+
+// ---- the file
 
 typedef struct {
     uint8_t *bytes;
@@ -142,13 +317,10 @@ static uint32_t four_bytes(const uint8_t *b)
 // Reads all n bytes at `at`; they lie in the file.
 static void read_at(const Parquet *p, uint64_t at, void *out, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t k = pread(p->fd, (char *)out + done, n - done, (off_t)(at + done));
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0) die("%s: byte %llu: %s", p->path, (unsigned long long)(at + done), strerror(errno));
-        if (k == 0) damaged(p, at + done, "the file has become shorter");
-        done += (size_t)k;
-    }
+    struct stat st;
+    if (disk_read_at(p->fd, out, n, at)) return;
+    if (fstat(p->fd, &st) == 0 && (uint64_t)st.st_size < at + n) damaged(p, at, "the file has become shorter");
+    die("%s: byte %llu: %s", p->path, (unsigned long long)at, strerror(errno));
 }
 
 // ---- the schema

@@ -246,25 +246,10 @@ void recipe_free(Recipe *r)
 // value: the filter is made, the sources are listed. Rejected: a check in recipe_load (a recipe can be read, and its
 // keys shown, where its files are not).
 
-// How many of the files below a path have fields: JSONL and Parquet; *n_text: how many are text.
-static size_t count_fields(const char *path, CorpusOptions options, size_t *n_text)
-{
-    size_t n = 0, n_files;
-    CorpusReader *all = corpus_open(&path, 1, options);
-    const CorpusFile *file = corpus_all_files(all, &n_files);
-    *n_text = 0;
-    for (size_t i = 0; i < n_files; i++) {
-        SourceFormat format = corpus_format(file[i].path, options.format);
-        n += format == SOURCE_JSONL || format == SOURCE_PARQUET;
-        *n_text += format == SOURCE_TEXT;
-    }
-    corpus_close(all);
-    return n;
-}
-
 static void check_source(const Recipe *r, const Source *source)
 {
-    size_t n_text, n_fields = count_fields(source->path, recipe_read_options(r, source), &n_text);
+    const char *path = source->path;
+    size_t n_text, n_fields = corpus_count_fields(&path, 1, recipe_read_options(r, source), &n_text);
     if (source->field && !n_fields)
         die("[source.%s]: field has no effect: %s is neither JSONL nor Parquet (format = jsonl?)", source->name,
             source->path);
@@ -284,7 +269,7 @@ static void check_evaluation(const Recipe *r)
     CorpusRecord example;
     if (stat(path, &st) != 0) die("contamination.evaluation: %s: cannot read: %s", path, strerror(errno));
     CorpusOptions options = recipe_remove_options(r);
-    if (strcmp(r->contamination_field, "text") != 0 && !count_fields(path, options, &n))
+    if (strcmp(r->contamination_field, "text") != 0 && !corpus_count_fields(&path, 1, options, NULL))
         die("contamination.field has no effect: %s is text, not JSONL or Parquet", path);
     options.log = NULL; // the stage will say it
     CorpusReader *reader = corpus_open(&path, 1, options);

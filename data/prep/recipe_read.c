@@ -25,7 +25,6 @@
 
 #include "base/check.h"
 #include "data/prep/filter.h"
-#include "data/prep/filter_rules.h"
 #include "data/prep/recipe_stage.h"
 #include "text/tokenizer.h"
 #include "base/words.h"

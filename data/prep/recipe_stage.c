@@ -126,25 +126,18 @@ static bool hash_file(const char *path, char hex[17])
     return n == 0;
 }
 
-// 000000 and up, then one of the endings, NULL after the last. More digits come when six are too few.
-static bool is_numbered(const char *name, const char *prefix, const char *const *ending)
+// What follows in a name after a prefix and a number of so many digits or more; NULL: it is another name.
+static const char *after_number(const char *name, const char *prefix, size_t digits)
 {
-    size_t n = strlen(prefix);
-    if (strncmp(name, prefix, n) != 0 || strspn(name + n, "0123456789") < 6) return false;
-    name += n + strspn(name + n, "0123456789");
-    while (*ending && strcmp(name, *ending) != 0) ending++;
-    return *ending;
+    size_t n = strlen(prefix), k;
+    if (!name || strncmp(name, prefix, n) != 0 || (k = strspn(name + n, "0123456789")) < digits) return NULL;
+    return name + n + k;
 }
 
-// A part of documents.c: the numbers of its group and its own, six and three digits or more; one of the endings.
-static bool is_part(const char *name, const char *const *ending)
+static bool is_one(const char *name, const char *const *ending)
 {
-    size_t n = strlen("part_"), k;
-    if (strncmp(name, "part_", n) != 0 || (k = strspn(name + n, "0123456789")) < 6 || name[n + k] != '_') return false;
-    name += n + k + 1;
-    if ((k = strspn(name, "0123456789")) < 3) return false;
-    while (*ending && strcmp(name + k, *ending) != 0) ending++;
-    return *ending;
+    while (name && *ending && strcmp(name, *ending) != 0) ending++;
+    return name && *ending;
 }
 
 // documents.c; recipe_remove.c; tokenizer.h; recipe_encode.c; shards.c
@@ -156,8 +149,9 @@ static int is_result(const struct dirent *e)
     static const char *const shard[] = {".bin", NULL};
     for (int i = 0; i < 3; i++)
         if (strcmp(e->d_name, single[i]) == 0) return 1;
-    return is_part(e->d_name, part) || is_numbered(e->d_name, "run_", run) ||
-           is_numbered(e->d_name, "train_", shard) || is_numbered(e->d_name, "val_", shard);
+    return is_one(after_number(after_number(e->d_name, "part_", 6), "_", 3), part) ||
+           is_one(after_number(e->d_name, "run_", 6), run) || is_one(after_number(e->d_name, "train_", 6), shard) ||
+           is_one(after_number(e->d_name, "val_", 6), shard);
 }
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)

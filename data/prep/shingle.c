@@ -20,6 +20,7 @@
 #include "data/prep/shingle.h"
 
 #include "base/check.h"
+#include "base/words.h"
 #include "data/prep/extsort.h"
 
 #include <stdbool.h>
@@ -27,21 +28,12 @@
 #define XXH_INLINE_ALL // one call a gram
 #include <xxhash.h>
 
-static void *grow(void *ptr, size_t *cap, size_t need, size_t size)
-{
-    if (need <= *cap) return ptr;
-    *cap = need + need / 2 + 64;
-    ptr = realloc(ptr, *cap * size);
-    if (!ptr) die("shingles: no memory for %zu elements (is a document very long?)", *cap);
-    return ptr;
-}
-
 // There is no branch on the text's content, because no processor can predict where words end. Each byte is
 // written, and so is the place where a word would begin; then the two ends advance by 0 or 1.
 void shingle_normalize(Shingles *s, const char *text, size_t n_bytes)
 {
     enum { CHUNK = 4096 }; // bytes between looks at the room for words, of which it has half as many
-    s->text = grow(s->text, &s->cap_text, n_bytes + 1, 1);
+    s->text = words_grow(s->text, &s->cap_text, n_bytes + 1, 1);
     s->n_grams = 0;
     size_t n_words = 0, n_text = 0;
     unsigned after_blank = 1;
@@ -49,7 +41,7 @@ void shingle_normalize(Shingles *s, const char *text, size_t n_bytes)
     for (int c = 0; c < 256; c++)
         folded[c] = (unsigned char)(c >= '\t' && c <= '\r' ? ' ' : c >= 'A' && c <= 'Z' ? c + 'a' - 'A' : c);
     for (size_t i = 0; i < n_bytes;) {
-        s->word = grow(s->word, &s->cap_words, n_words + CHUNK / 2 + 3, sizeof *s->word);
+        s->word = words_grow(s->word, &s->cap_words, n_words + CHUNK / 2 + 3, sizeof *s->word);
         size_t end = n_bytes - i < CHUNK ? n_bytes : i + CHUNK, *word = s->word;
         char *to = s->text;
         for (; i < end; i++) {
@@ -75,7 +67,7 @@ void shingle_hash(Shingles *s, size_t n)
     check(n > 0);
     s->n_grams = !s->n_words ? 0 : s->n_words < n ? 1 : s->n_words - n + 1;
     size_t length = s->n_words < n ? s->n_words : n;
-    s->gram = grow(s->gram, &s->cap_grams, s->n_grams, sizeof *s->gram);
+    s->gram = words_grow(s->gram, &s->cap_grams, s->n_grams, sizeof *s->gram);
     for (size_t i = 0; i < s->n_grams; i++)
         s->gram[i] = XXH3_64bits(s->text + s->word[i], s->word[i + length] - 1 - s->word[i]);
 }

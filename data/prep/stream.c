@@ -18,7 +18,7 @@
 // Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and
 // zstd (programs that may not be installed), and prefetching in a thread (a later step does that for whole
 // files).
-#include "data/prep/stream.h"
+#include "data/prep/corpus.h"
 
 #include <errno.h>
 #include <fcntl.h>

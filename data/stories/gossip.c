@@ -18,7 +18,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "data/stories/stories_tables.h"
+#include "data/stories/stories.h"
 
 #include <math.h>
 #include <stdlib.h>

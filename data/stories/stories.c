@@ -1,8 +1,8 @@
 // stories: joins a start, tales, plots, rhymes and word lists into one grammar. See stories.h.
 //
-// All text is data: stories_tales.c (how a tale begins and ends), stories_plots_friend.c and stories_plots_hero.c (the
-// plots), stories_rhymes.c (the rhymes) and stories_words.c (the word lists). All code is in grammar.c. So a new plot
-// or rhyme is a few lines of text, and its entropy is known without new code.
+// All text is data: stories_tales.c (how a tale begins and ends, and the rhymes), stories_plots.c (the plots) and
+// stories_words.c (the word lists). All code is in grammar.c. So a new plot or rhyme is a few lines of text, and its
+// entropy is known without new code.
 //
 // The two kinds share all rules and differ in the start, so rhymes and tales have the same words. Each kind is a
 // grammar of its own; a corpus may contain rhymes and then tales.
@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "data/stories/stories_tables.h"
 
 Grammar *stories_load(StoriesKind kind)
 {
@@ -30,8 +29,7 @@ Grammar *stories_load(StoriesKind kind)
     } parts[] = {
         {&start, 1}, // the first rule is the start
         {stories_tales, stories_n_tales},
-        {stories_plots_friend, stories_n_plots_friend},
-        {stories_plots_hero, stories_n_plots_hero},
+        {stories_plots, stories_n_plots},
         {stories_rhymes, stories_n_rhymes},
         {stories_words, stories_n_words},
     };

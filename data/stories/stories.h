@@ -23,6 +23,16 @@ typedef enum { STORIES_TALES, STORIES_RHYMES } StoriesKind;
 // The grammar of one kind. Free it with grammar_free.
 Grammar *stories_load(StoriesKind kind);
 
+// The parts of the grammar.
+extern const GrammarRule stories_tales[]; // the rule tale, and what all tales share
+extern const size_t stories_n_tales;
+extern const GrammarRule stories_plots[]; // the plots, which stories_tales chooses among
+extern const size_t stories_n_plots;
+extern const GrammarRule stories_rhymes[]; // the rule rhyme, and the refrains of the tales
+extern const size_t stories_n_rhymes;
+extern const GrammarRule stories_words[]; // word lists and the forms that go with them
+extern const size_t stories_n_words;
+
 #ifdef __cplusplus
 }
 #endif

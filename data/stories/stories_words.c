@@ -7,7 +7,7 @@
 //
 // The invariant that keeps the entropy exact: no list, and no list of lists, contains a word twice
 // (grammar_load refuses it), so a word in the text names its choice.
-#include "data/stories/stories_tables.h"
+#include "data/stories/stories.h"
 
 const GrammarRule stories_words[] = {
     // ---- Who ----

@@ -13,7 +13,6 @@
 #include "data/prep/corpus.h"
 #include "data/prep/parquet.h"
 #include "data/prep/recipe.h"
-#include "data/prep/stream.h"
 #include "test/parquet_file.h"
 #include "text/dataset.h"
 #include "text/mixture.h"
