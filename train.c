@@ -33,7 +33,7 @@
 #include "base/doing.h"
 #include "base/stop.h"
 #include "comm/launch.h"
-#include "comm/links.h"
+#include "src/check/links.h"
 #include "src/check/dev_check.h"
 #include "src/check/override.h"
 #include "src/check/trace.h"

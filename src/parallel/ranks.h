@@ -4,7 +4,7 @@
 // it determines the rank's part of the model, of the optimizer's state and of each batch.
 #ifndef RANKS_H
 #define RANKS_H
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 #include "parallel/pipeline.h"
 #include "parallel/zero.h"
 #include "train/run.h"

@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "comm/comm.h"
 #include "net/model.h"
-#include "net/sample.h"
+#include "eval/sample.h"
 #include "ops/fp8.h"
 #include "eval/eval.h"
 #include "train/optim.h"
