@@ -292,7 +292,7 @@ static void add_observers(Run *run)
 {
     const Config *cfg = &run->cfg;
     if (run->dev->mark) run_observe(run, observers_marks());
-    if (run->faults.n) run_observe(run, observers_faults());
+    if (*cfg->run.fault) run_observe(run, observers_faults(cfg));
     if (cfg->monitor.locate) run_observe(run, observers_locate());
     if (cfg->run.account) run_observe(run, sharding_account());
     if (cfg->run.trace) run_observe(run, trace_observer());
@@ -346,8 +346,8 @@ static int train(Comm *world, int argc, char **argv)
         run_close(&run), ranks_part(&run.replicas);
         run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
     }
-    run_begin(&run);
     add_observers(&run);
+    run_begin(&run);
     launch_places(world, stdout);
     if (cfg.comm.measure && world->rank == 0) links_report(link, run.dir);
     stop_listen();

@@ -571,7 +571,7 @@ static void check_steps(const Config *cfg)
                 i ? "trace" : "dump", cfg->run.steps);
 }
 
-// From here on a process that gets nowhere for run.hang_timeout ends the job, and faults happen.
+// From here on a process that gets nowhere for run.hang_timeout ends the job.
 static void watch(Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -580,10 +580,6 @@ static void watch(Run *run)
         die("run.supervisor = false: in a file it comes too late: the supervisors are there before files are read (try "
             "--run.supervisor=false)");
     if (beat) supervisor_timeout(beat, cfg->run.hang_timeout);
-    if (*cfg->run.fault) run->faults = fault_parse(cfg->run.fault);
-    for (int i = 0; i < run->faults.n && cfg->ckpt.async; i++)
-        if (run->faults.fault[i].kind == FAULT_SLOWDISK)
-            die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
     run->begun = true;
 }
 

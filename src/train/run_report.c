@@ -90,10 +90,8 @@ void run_announce(Run *run)
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens%s; %ld tokens a step",
                   (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val), scored,
                   cfg->batch.tokens);
-    for (int i = 0; i < run->faults.n; i++)
-        if (run->faults.fault[i].rank >= run->replicas.size)
-            progress_note(run->progress, "run.fault: rank=%ld: the run has ranks 0 to %d, so nothing will happen",
-                          run->faults.fault[i].rank, run->replicas.size - 1);
+    for (const Observer *o = run->observer; o < run->observer + run->n_observers; o++)
+        if (o->announce) o->announce(o->self, run);
     const char *both = dataset_shared(run->data.val, run->data.train);
     if (both)
         progress_event(run->progress, METRICS_WARN, run->first_step, "data.val: %s is also among data.train: the "
