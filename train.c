@@ -239,7 +239,8 @@ static Devices open_devices(const Config *cfg, Comm *world)
     } else {
         d.own = run_device(cfg, d.cpu);
     }
-    override_apply(d.own, cfg->numerics.override, kind ? kind->target : OVERRIDE_TARGET);
+    const char *override = cfg->numerics.override;
+    if (*override) override_apply(d.own, override, kind ? kind->target : OVERRIDE_TARGET);
     if (!cfg->numerics.check) return d;
     Config other = *cfg; // the other order of sums
     if (!kind) other.numerics.deterministic = !cfg->numerics.deterministic;
@@ -324,6 +325,19 @@ static void going_on(const Run *run, int argc, char **argv, char *out, size_t si
     snprintf(out + n, size - n, "--run.name=%s --ckpt.resume=true", run->cfg.run.name);
 }
 
+// One process that holds everything is alone.
+static Replicas join(const Config *cfg, Comm *ranks)
+{
+    bool alone = ranks->size == 1 && replicas_plain(cfg);
+    return alone ? replicas_alone(comm_host(ranks)) : ranks_join(cfg, ranks, 0);
+}
+
+static void close_run(Run *run)
+{
+    run_close(run);
+    if (run->replicas.kind) ranks_part(&run->replicas);
+}
+
 // What each rank of `world` does; the exit status. (Ranks may be threads: test/layouts.c.)
 static int train(Comm *world, int argc, char **argv)
 {
@@ -339,12 +353,12 @@ static int train(Comm *world, int argc, char **argv)
     Link link[LINKS_KINDS];
     if (cfg.comm.measure) links_measure(world, link); // before comm.slow_alpha is in front of the ranks
     Dev *dev = devices.both ? devices.both : devices.own;
-    run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
+    run_open(&run, &cfg, dev, join(&cfg, devices.ranks));
     if (run_wants_timing(&run)) { // and begins anew: nothing of the updates that were timed is left
         run_plan(&run, time_steps(&run));
         cfg = run.cfg;
-        run_close(&run), ranks_part(&run.replicas);
-        run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
+        close_run(&run);
+        run_open(&run, &cfg, dev, join(&cfg, devices.ranks));
     }
     add_observers(&run);
     run_begin(&run);
@@ -362,8 +376,7 @@ static int train(Comm *world, int argc, char **argv)
     char command[4096];
     going_on(&run, argc, argv, command, sizeof command);
     run_end(&run, step, stopped, command);
-    run_close(&run);
-    ranks_part(&run.replicas);
+    close_run(&run);
     close_devices(&devices, world);
     return saved && right ? 0 : 1;
 }

@@ -246,7 +246,7 @@ void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
     ModelShape shape = run_shape(cfg);
-    mup_check(&shape, optim_kind(cfg->optim.name)->name);
+    if (shape.mup_base) mup_check(&shape, optim_kind(cfg->optim.name)->name);
     replicas_allocate(&run->replicas, &run->optim, cfg, run->dev, &run->mem, run->dir);
     run->model = run->replicas.model;
     run->cache = model_cache_create(run->model);
@@ -443,7 +443,7 @@ static void report_failures(Run *run)
     Heartbeat *beat = run->replicas.world ? comm_heartbeat(run->replicas.world) : NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/failure.jsonl", run->dir) >= sizeof path) return;
     if (run->replicas.rank == 0) unlink(path);
-    supervisor_file(beat, path);
+    if (beat) supervisor_file(beat, path);
 }
 
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
@@ -474,7 +474,7 @@ void run_close(Run *run)
     if (run->loads.E) loads_free(&run->loads);
     disk_lock_release(run->lock);
     monitor_free(&run->monitor);
-    pace_free(&run->pace);
+    if (run->paced) pace_free(&run->pace);
     run_close_data(run);
     run_free(run);
 }

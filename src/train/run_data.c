@@ -207,7 +207,7 @@ void run_close_data(Run *run)
     free(run->data.set);
     free(run->data.task);
     free(run->data.token_bytes);
-    screen_free(run->data.screen);
+    if (run->data.screen) screen_free(run->data.screen);
     dataset_close(run->data.train);
     dataset_close(run->data.val);
     tokenizer_free(run->data.tokenizer);
