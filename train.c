@@ -294,7 +294,7 @@ static void add_observers(Run *run)
     const Config *cfg = &run->cfg;
     if (run->dev->mark) run_observe(run, observers_marks());
     if (*cfg->run.fault) run_observe(run, observers_faults(cfg));
-    if (cfg->monitor.locate) run_observe(run, observers_locate());
+    if (cfg->monitor.locate) run_observe(run, observers_locate(run->model));
     if (cfg->run.account) run_observe(run, sharding_account());
     if (cfg->run.trace) run_observe(run, trace_observer());
     if (cfg->run.noise_every) run_observe(run, observers_noise());

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "src/check/dump.h"
 #include "src/check/fault.h"
+#include "src/check/locate.h"
 #include "train/grads.h"
 
 #include <math.h>
@@ -188,13 +189,22 @@ Observer observers_faults(const Config *cfg)
 
 static void locate_before(void *self, Run *run, long step)
 {
-    (void)self, (void)step;
-    monitor_locate_step(&run->locate);
+    (void)run, (void)step;
+    locate_step(self);
 }
 
-Observer observers_locate(void)
+static void locate_explain(void *self, Run *run, char *text, size_t n)
 {
-    return (Observer){.before = locate_before};
+    char first[LOCATE_TEXT];
+    if (locate_first(self, run->replicas.world, first)) snprintf(text, n, ", first in %s", first);
+    else snprintf(text, n, ", though every rank's own numbers were finite: their sum overflows");
+}
+
+Observer observers_locate(Model *model)
+{
+    Locate *locate = new_state(sizeof *locate);
+    locate_begin(locate, model);
+    return (Observer){.self = locate, .before = locate_before, .explain = locate_explain, .free = free};
 }
 
 // ---- loads of experts

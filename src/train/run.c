@@ -128,7 +128,6 @@ static void set_rules(Run *run)
         if (rules.rule[i].kind == MONITOR_OF_CLIP && !(rules.clip > 0))
             die("monitor.rules: clip %g: optim.clip is 0", rules.rule[i].limit);
     monitor_set_rules(&run->monitor, rules);
-    if (cfg->monitor.locate) monitor_locate_begin(&run->locate, run->model);
 }
 
 // A length of the schedule in steps: given in tokens, as a part of so many steps (rounded up), or in steps.

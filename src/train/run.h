@@ -106,6 +106,7 @@ typedef struct {
     void (*loaded)(void *self, Run *run, long step, int64_t rows);        // this process' sequences are there
     void (*gradients)(void *self, Run *run, long step, const StepResult *result); // complete; before the update
     void (*updated)(void *self, Run *run, long step);
+    void (*explain)(void *self, Run *run, char *text, size_t n);          // it is not finite: adds why; collective
     void (*announce)(void *self, Run *run);                               // rank 0 writes the first lines
     void (*sample)(void *self, Run *run, int64_t sample, int32_t *token, int32_t *target); // one sequence was read
     void (*save)(void *self, Run *run, long step, bool begins);           // a checkpoint is written; or was
@@ -129,7 +130,6 @@ struct Run {
     RunScales scales;
     Loads loads;       // of experts
     Monitor monitor;
-    Locate locate;     // monitor.locate
     RunSaves saves;
     KvCache cache;     // for sampling
     Norms norms;       // run.norms_every

@@ -107,13 +107,10 @@ void run_announce(Run *run)
 // "loss nan, first in rank 2: the gradient of ...". Collective where it has to ask.
 static void explain(Run *run, const StepResult *r, char *why, size_t n)
 {
-    char first[LOCATE_TEXT];
     monitor_explain(&run->monitor, r->verdict, why, n);
-    if (r->verdict.reason != MONITOR_NOT_FINITE || !run->cfg.monitor.locate || r->rescaled) return;
-    size_t at = strlen(why);
-    if (monitor_locate_first(&run->locate, run->replicas.world, first))
-        snprintf(why + at, n - at, ", first in %s", first);
-    else snprintf(why + at, n - at, ", though every rank's own numbers were finite: their sum overflows");
+    bool asks = r->verdict.reason == MONITOR_NOT_FINITE && !r->rescaled;
+    for (const Observer *o = run->observer; asks && o < run->observer + run->n_observers; o++)
+        if (o->explain) o->explain(o->self, run, why + strlen(why), n - strlen(why));
 }
 
 void run_verdict(Run *run, long step, StepResult *r)
