@@ -33,7 +33,7 @@
 #include "base/doing.h"
 #include "base/stop.h"
 #include "comm/launch.h"
-#include "comm/links.h"
+#include "src/check/links.h"
 #include "src/check/dev_check.h"
 #include "src/check/override.h"
 #include "src/check/trace.h"
@@ -239,7 +239,8 @@ static Devices open_devices(const Config *cfg, Comm *world)
     } else {
         d.own = run_device(cfg, d.cpu);
     }
-    override_apply(d.own, cfg->numerics.override, kind ? kind->target : OVERRIDE_TARGET);
+    const char *override = cfg->numerics.override;
+    if (*override) override_apply(d.own, override, kind ? kind->target : OVERRIDE_TARGET);
     if (!cfg->numerics.check) return d;
     Config other = *cfg; // the other order of sums
     if (!kind) other.numerics.deterministic = !cfg->numerics.deterministic;
@@ -292,8 +293,8 @@ static void add_observers(Run *run)
 {
     const Config *cfg = &run->cfg;
     if (run->dev->mark) run_observe(run, observers_marks());
-    if (run->faults.n) run_observe(run, observers_faults());
-    if (cfg->monitor.locate) run_observe(run, observers_locate());
+    if (*cfg->run.fault) run_observe(run, observers_faults(cfg));
+    if (cfg->monitor.locate) run_observe(run, observers_locate(run->model));
     if (cfg->run.account) run_observe(run, sharding_account());
     if (cfg->run.trace) run_observe(run, trace_observer());
     if (cfg->run.noise_every) run_observe(run, observers_noise());
@@ -324,6 +325,19 @@ static void going_on(const Run *run, int argc, char **argv, char *out, size_t si
     snprintf(out + n, size - n, "--run.name=%s --ckpt.resume=true", run->cfg.run.name);
 }
 
+// One process that holds everything is alone.
+static Replicas join(const Config *cfg, Comm *ranks)
+{
+    bool alone = ranks->size == 1 && replicas_plain(cfg);
+    return alone ? replicas_alone(comm_host(ranks)) : ranks_join(cfg, ranks, 0);
+}
+
+static void close_run(Run *run)
+{
+    run_close(run);
+    if (run->replicas.kind) ranks_part(&run->replicas);
+}
+
 // What each rank of `world` does; the exit status. (Ranks may be threads: test/layouts.c.)
 static int train(Comm *world, int argc, char **argv)
 {
@@ -339,15 +353,15 @@ static int train(Comm *world, int argc, char **argv)
     Link link[LINKS_KINDS];
     if (cfg.comm.measure) links_measure(world, link); // before comm.slow_alpha is in front of the ranks
     Dev *dev = devices.both ? devices.both : devices.own;
-    run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
+    run_open(&run, &cfg, dev, join(&cfg, devices.ranks));
     if (run_wants_timing(&run)) { // and begins anew: nothing of the updates that were timed is left
         run_plan(&run, time_steps(&run));
         cfg = run.cfg;
-        run_close(&run), ranks_part(&run.replicas);
-        run_open(&run, &cfg, dev, ranks_join(&cfg, devices.ranks, 0));
+        close_run(&run);
+        run_open(&run, &cfg, dev, join(&cfg, devices.ranks));
     }
-    run_begin(&run);
     add_observers(&run);
+    run_begin(&run);
     launch_places(world, stdout);
     if (cfg.comm.measure && world->rank == 0) links_report(link, run.dir);
     stop_listen();
@@ -362,8 +376,7 @@ static int train(Comm *world, int argc, char **argv)
     char command[4096];
     going_on(&run, argc, argv, command, sizeof command);
     run_end(&run, step, stopped, command);
-    run_close(&run);
-    ranks_part(&run.replicas);
+    close_run(&run);
     close_devices(&devices, world);
     return saved && right ? 0 : 1;
 }

@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "base/words.h"
 #include "models/trained.h"
-#include "net/sample.h"
+#include "eval/sample.h"
 #include "ops/dev_cpu.h"
 #include "ops/few_rows.h"
 

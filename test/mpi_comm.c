@@ -4,7 +4,7 @@
 #include "comm_case.h"
 
 #include "base/check.h"
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 #include "dev/draw/mesh_print.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "dev/check/comm_threads.h"
 #include "comm_case.h"
 #include "base/clock.h"
-#include "comm/links.h"
+#include "src/check/links.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -3,7 +3,7 @@
 #include "test/test.h"
 
 #include "expect_die.h"
-#include "train/fault.h"
+#include "src/check/fault.h"
 #include "base/disk.h"
 #include "temp_dir.h"
 

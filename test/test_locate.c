@@ -4,7 +4,7 @@
 #include "step_run.h"
 
 #include "base/formats.h"
-#include "train/monitor.h"
+#include "src/check/locate.h"
 
 #include <math.h>
 
@@ -17,7 +17,7 @@ TEST(test_finite)
             float x[40] = {0};
             for (size_t i = 0; i < 4; i++) {
                 x[at] = bad[i];
-                assert_true(!formats_finite(x, n) && !monitor_locate_finite_x(&fp32, (const X *)x, n));
+                assert_true(!formats_finite(x, n) && !locate_finite_x(&fp32, (const X *)x, n));
                 assert_true(formats_finite(x, at)); // and not behind the end
             }
             for (size_t i = 0; i < 5; i++) x[at] = good[i], assert_true(formats_finite(x, n));
@@ -28,8 +28,8 @@ TEST(test_finite)
     };
     for (size_t i = 0; i < sizeof half / sizeof *half; i++) {
         uint16_t x[5] = {0, 0, half[i].bits, 0, 0};
-        assert_true(monitor_locate_finite_x(&bf16, (const X *)x, 5) == half[i].bf16);
-        assert_true(monitor_locate_finite_x(&fp16, (const X *)x, 5) == half[i].fp16);
+        assert_true(locate_finite_x(&bf16, (const X *)x, 5) == half[i].bf16);
+        assert_true(locate_finite_x(&fp16, (const X *)x, 5) == half[i].fp16);
     }
 }
 
@@ -65,14 +65,14 @@ static void body(Comm *world, void *arg)
     Step step = {0};
     char text[LOCATE_TEXT] = "";
     Comm *ranks = world->size > 1 ? world : NULL;
-    monitor_locate_begin(&locate, m);
+    locate_begin(&locate, m);
     for (int turn = 0; turn < 2; turn++) { // the second step is clean again
-        monitor_locate_step(&locate);
+        locate_step(&locate);
         memset(m->grads, 0, m->params.n_elems * sizeof *m->grads);
         if (!turn && (world->rank == c->rank || world->rank == c->other)) put(m, c);
         for (size_t i = 0; i < 2; i++) run_batch(m, &step, i * B, B, T);
         model_step_finish(m);
-        bool found = monitor_locate_first(&locate, ranks, text);
+        bool found = locate_first(&locate, ranks, text);
         bool want = c->said && (!turn || !c->gradient);
         if (found != want || (want && strcmp(text, c->said)))
             fail_msg("%s on rank %d, step %d: %s", c->tensor, c->rank, turn, found ? text : "not found");
@@ -113,7 +113,7 @@ static void expect_located(Model *m, Locate *locate, const char *want)
     Step step = {0};
     char text[LOCATE_TEXT] = "";
     run_batch(m, &step, 0, B, T);
-    assert_true(monitor_locate_first(locate, NULL, text));
+    assert_true(locate_first(locate, NULL, text));
     assert_string_equal(text, want);
 }
 
@@ -127,18 +127,18 @@ TEST(test_born_and_first_of_several)
     Model *m = model_create(&gpt, dev, &mem, B, T, 1, true);
     const Param *row = m->params.row;
     Locate locate;
-    monitor_locate_begin(&locate, m);
-    monitor_locate_step(&locate);
+    locate_begin(&locate, m);
+    locate_step(&locate);
     memset(m->grads, 0, m->params.n_elems * sizeof *m->grads);
     m->grads[row[params_find(&m->params, "layers.1.attn.q.weight")].offset] = INFINITY;
     m->grads[row[params_find(&m->params, "layers.3.attn.q.weight")].offset] = NAN;
     expect_located(m, &locate, "the gradient of layers.3.attn.q.weight");
     fill_row(m, "layers.3.ffn.up.weight", 3e38f);
-    monitor_locate_step(&locate);
+    locate_step(&locate);
     expect_located(m, &locate, "the output of block 3");
     fill_row(m, "embed.tokens.weight", 3e38f);
     fill_row(m, "embed.positions.weight", 3e38f);
-    monitor_locate_step(&locate);
+    locate_step(&locate);
     expect_located(m, &locate, "the output of the embedding");
     end_model(m, &mem, dev);
 }

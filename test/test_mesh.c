@@ -4,7 +4,7 @@
 #include "dev/check/comm_threads.h"
 #include "dev/draw/mesh_print.h"
 #include "base/check.h"
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 
 #include <stdio.h>
 #include <stdlib.h>

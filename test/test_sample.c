@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "base/words.h"
-#include "net/sample.h"
+#include "eval/sample.h"
 #include "ops/few_rows.h"
 #include "narrow/narrow.h"
 

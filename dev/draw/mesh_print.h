@@ -1,7 +1,7 @@
 // mesh_print: the place of each rank of a job, and its groups, as text.
 #ifndef MESH_PRINT_H
 #define MESH_PRINT_H
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 
 #include <stdio.h>
 #ifdef __cplusplus

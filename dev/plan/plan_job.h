@@ -2,7 +2,7 @@
 #ifndef PLAN_JOB_H
 #define PLAN_JOB_H
 #include "comm/comm.h"
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 #include "net/model.h"
 #include "net/recompute.h"
 #include "net/unit.h"

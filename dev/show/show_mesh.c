@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/options.h"
 #include "parallel/cp.h"
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 #include "dev/draw/mesh_print.h"
 #include "base/svg.h"
 

@@ -182,7 +182,7 @@
 //@ 7-9
 #include "comm/launch.h"
 //@ 8-9
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 //@ 5-9
 #include "ops/dev_cpu.h"
 //@ 6-9

@@ -12,7 +12,7 @@
 #define ACCOUNT_H
 #include "comm/comm.h"
 #include "base/mem.h"
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 
 #include <stdio.h>
 #ifdef __cplusplus

@@ -16,12 +16,15 @@
 
 #include "base/check.h"
 #include "src/check/dump.h"
+#include "src/check/fault.h"
+#include "src/check/locate.h"
 #include "train/grads.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static bool due(long every, long update)
 {
@@ -63,11 +66,16 @@ Observer observers_marks(void)
 
 // ---- faults
 
+typedef struct {
+    Faults all;
+    long reached; // updates made at least once
+} FaultState;
+
 // A process fault of this update. In a resumed run there are none: it has to get past the place; nor a second time in
 // an update that is repeated after a rollback.
-static const Fault *process_fault(const Run *run, FaultKind kind, long step)
+static const Fault *process_fault(const FaultState *s, const Run *run, FaultKind kind, long step)
 {
-    return run->first_step > 0 ? NULL : fault_at(&run->faults, kind, run->replicas.rank, step + 1);
+    return run->first_step > 0 ? NULL : fault_at(&s->all, kind, run->replicas.rank, step + 1);
 }
 
 static const Param *row_of(const Run *run, const Fault *f)
@@ -103,13 +111,13 @@ static float *number_of(Run *run, const Fault *f, const Param *row)
 
 static void fault_before(void *self, Run *run, long step)
 {
-    const long *reached = self; // updates made at least once
+    const FaultState *s = self;
     const Fault *f;
-    if (step < *reached) return;
-    if ((f = process_fault(run, FAULT_KILL, step)) || (f = process_fault(run, FAULT_EXIT, step)) ||
-        (f = process_fault(run, FAULT_HANG, step)))
+    if (step < s->reached) return;
+    if ((f = process_fault(s, run, FAULT_KILL, step)) || (f = process_fault(s, run, FAULT_EXIT, step)) ||
+        (f = process_fault(s, run, FAULT_HANG, step)))
         fault_end_process(f);
-    if (!(f = process_fault(run, FAULT_NAN, step))) return;
+    if (!(f = process_fault(s, run, FAULT_NAN, step))) return;
     const Param *row = row_of(run, f);
     float bad = NAN;
     run->dev->to_device(run->dev, number_of(run, f, row), &bad, sizeof bad);
@@ -118,9 +126,9 @@ static void fault_before(void *self, Run *run, long step)
 
 static void fault_after(void *self, Run *run, long step)
 {
-    long *reached = self;
-    const Fault *f = step >= *reached ? process_fault(run, FAULT_FLIP, step) : NULL;
-    if (step >= *reached) *reached = step + 1;
+    FaultState *s = self;
+    const Fault *f = step >= s->reached ? process_fault(s, run, FAULT_FLIP, step) : NULL;
+    if (step >= s->reached) s->reached = step + 1;
     if (!f) return;
     float x, *at = number_of(run, f, row_of(run, f));
     run->dev->to_host(run->dev, &x, at, sizeof x);
@@ -129,22 +137,75 @@ static void fault_after(void *self, Run *run, long step)
     if (!strcmp(f->of, "weight")) model_weights_changed(run->model);
 }
 
-Observer observers_faults(void)
+// spike: random tokens in place of a sample's, in a resumed run too.
+static void fault_sample(void *self, Run *run, int64_t sample, int32_t *token, int32_t *target)
 {
-    return (Observer){.self = new_state(sizeof(long)), .before = fault_before, .updated = fault_after, .free = free};
+    const Faults *all = &((const FaultState *)self)->all;
+    for (int i = 0; i < all->n; i++) {
+        const Fault *f = &all->fault[i];
+        if (f->kind != FAULT_SPIKE || sample < schedule_ramp_at(&run->ramp, f->step - 1).before ||
+            sample >= schedule_ramp_at(&run->ramp, f->step - 1 + f->steps).before)
+            continue;
+        fault_poison(token, target, (size_t)run->cfg.model.context, sample, run->data.vocab);
+    }
+}
+
+// enospc and slowdisk: while a checkpoint is saved.
+static void fault_save(void *self, Run *run, long step, bool begins)
+{
+    const Faults *all = &((const FaultState *)self)->all;
+    int rank = run->replicas.rank;
+    if (rank || run->first_step > 0) return; // a resumed run has to get past the place
+    const Fault *full = fault_at(all, FAULT_ENOSPC, rank, step);
+    const Fault *slow = fault_at(all, FAULT_SLOWDISK, rank, step);
+    if (full) fault_limit_files(begins ? full->bytes : 0);
+    if (!slow || !begins) return;
+    for (double left = slow->seconds; left > 0; left -= 0.1) { // a slow disk writes, too
+        nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * fmin(left, 0.1))}, NULL);
+        replicas_alive(&run->replicas);
+    }
+}
+
+static void fault_announce(void *self, Run *run)
+{
+    const Faults *all = &((const FaultState *)self)->all;
+    for (int i = 0; i < all->n; i++)
+        if (all->fault[i].rank >= run->replicas.size)
+            progress_note(run->progress, "run.fault: rank=%ld: the run has ranks 0 to %d, so nothing will happen",
+                          all->fault[i].rank, run->replicas.size - 1);
+}
+
+Observer observers_faults(const Config *cfg)
+{
+    FaultState *s = new_state(sizeof *s);
+    s->all = fault_parse(cfg->run.fault);
+    for (int i = 0; i < s->all.n && cfg->ckpt.async; i++)
+        if (s->all.fault[i].kind == FAULT_SLOWDISK)
+            die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
+    return (Observer){.self = s, .before = fault_before, .updated = fault_after, .announce = fault_announce,
+                      .sample = fault_sample, .save = fault_save, .free = free};
 }
 
 // ---- where a number that is not finite came from
 
 static void locate_before(void *self, Run *run, long step)
 {
-    (void)self, (void)step;
-    monitor_locate_step(&run->locate);
+    (void)run, (void)step;
+    locate_step(self);
 }
 
-Observer observers_locate(void)
+static void locate_explain(void *self, Run *run, char *text, size_t n)
 {
-    return (Observer){.before = locate_before};
+    char first[LOCATE_TEXT];
+    if (locate_first(self, run->replicas.world, first)) snprintf(text, n, ", first in %s", first);
+    else snprintf(text, n, ", though every rank's own numbers were finite: their sum overflows");
+}
+
+Observer observers_locate(Model *model)
+{
+    Locate *locate = new_state(sizeof *locate);
+    locate_begin(locate, model);
+    return (Observer){.self = locate, .before = locate_before, .explain = locate_explain, .free = free};
 }
 
 // ---- loads of experts

@@ -8,8 +8,8 @@ extern "C" {
 #endif
 
 Observer observers_marks(void);  // ranges for a profiler: "update", "optimizer"
-Observer observers_faults(void); // run.fault: kill, exit, hang and NaN before an update, a flipped bit after it
-Observer observers_locate(void); // monitor.locate: where the first number that is not finite came from
+Observer observers_faults(const Config *cfg); // run.fault (fault.h)
+Observer observers_locate(Model *model); // monitor.locate: where the first number that is not finite came from
 Observer observers_loads(void); // the loads of experts: what the metrics want of a step, and warnings (loads.h)
 Observer observers_noise(void);  // run.noise_every: the gradient noise scale (grads.h)
 Observer observers_norms(void);  // run.norms_every: norms of each tensor (grads.h)

@@ -125,7 +125,7 @@ static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks, d
         if (first > e->n_windows) first = e->n_windows;
         if (last > e->n_windows) last = e->n_windows;
         run_batch(e, model, ranks ? &ranks->forward : NULL, first, last);
-        supervisor_progress(comm_heartbeat(ranks ? ranks->all : NULL));
+        if (ranks) supervisor_progress(comm_heartbeat(ranks->all));
         for (size_t k = first; k < last && (!ranks || ranks->counts); k++)
             window[k] = model_sum_losses(model, (k - first) * model->batch.T, model->batch.T);
     }

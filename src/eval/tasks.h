@@ -3,7 +3,7 @@
 // doc/eval.md has the formulas and the conventions.
 #ifndef TASKS_H
 #define TASKS_H
-#include "net/sample.h"
+#include "eval/sample.h"
 #include "text/tokenizer.h"
 #include "eval/eval.h"
 

@@ -135,7 +135,8 @@ static AttnShape attn_shape(const UnitContext *ctx, const Unit *unit, const Batc
 {
     const ModelShape *s = ctx->shape;
     return (AttnShape){.B = batch->B, .Tq = batch->T, .Tk = batch->T, .H = s->heads, .G = s->kv_heads,
-                       .D = s->head_size, .ldq = qkv_width(s), .ldkv = qkv_width(s), .scale = mup_attention_scale(s),
+                       .D = s->head_size, .ldq = qkv_width(s), .ldkv = qkv_width(s),
+                       .scale = s->mup_base ? mup_attention_scale(s) : 0,
                        .first = batch->first, .window = unit_window(s, (size_t)unit->place - 1),
                        .drop = unit_dropout(unit, batch, "probs", 1)};
 }

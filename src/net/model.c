@@ -103,7 +103,7 @@ Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, i
     Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
                         .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
                         .stream_row = shape->channels * dev->x_bytes, .sharers = unit_sharers(shape),
-                        .widest = recompute_widest(dev, shape)};
+                        .widest = unit_widest_saved(dev, shape)};
     acts.row = calloc(n, sizeof *acts.row);
     acts.stream = calloc(n, sizeof *acts.stream);
     acts.saved = calloc(n, sizeof *acts.saved);

@@ -177,8 +177,8 @@ int model_chunk_units(const ModelStage *stage, int chunk, int *n_units)
 static void place_unit(Unit *unit, const ModelShape *s, int index, int place)
 {
     *unit = (Unit){.index = index, .place = place};
-    unit->kind = place == 0 ? &unit_embedding : place == (int)s->layers + 1 ? &unit_head :
-        unit_has_experts(s, (size_t)place - 1) ? &unit_experts : &unit_block;
+    unit->kind = place == 0 ? &unit_embedding : place == (int)s->layers + 1 ? &unit_head
+                                                             : unit_kind_of(s, (size_t)place - 1);
     unit->apart = unit->kind == &unit_experts && s->experts.ranks > 1;
     for (int r = 0; r < UNIT_ROLES; r++) unit->row[r] = UNIT_ABSENT;
 }
@@ -228,7 +228,7 @@ void model_describe_stage(const ModelShape *s, const ModelStage *stage, Params *
             else unit[i].row[W_HEAD] = params->no_embedding ? UNIT_TIED : unit[0].row[W_TOKENS];
         }
     }
-    mup_apply(s, params);
+    if (s->mup_base) mup_apply(s, params);
     *units = unit;
 }
 

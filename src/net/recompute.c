@@ -51,29 +51,6 @@ static size_t groups_of(size_t w)
     return (w + DEV_GROUP - 1) / DEV_GROUP;
 }
 
-static const UnitKind *kind_of(const ModelShape *s, size_t layer)
-{
-    return unit_has_experts(s, layer) ? &unit_experts : &unit_block;
-}
-
-BufferList recompute_widest(const Dev *dev, const ModelShape *s)
-{
-    BufferList all = {.n = 0};
-    const UnitKind *last = NULL;
-    for (size_t l = 0; l < s->layers; l++) {
-        if (kind_of(s, l) == last) continue;
-        last = kind_of(s, l);
-        BufferList own = last->saved(dev, s, 1, 1);
-        for (int i = 0; i < own.n; i++) {
-            if (i < all.n && all.n_bytes[i] >= own.n_bytes[i]) continue;
-            all.name[i] = own.name[i], all.kind[i] = own.kind[i], all.shared[i] = own.shared[i];
-            all.n_bytes[i] = own.n_bytes[i];
-        }
-        if (own.n > all.n) all.n = own.n;
-    }
-    return all;
-}
-
 // Whether a block's buffer is recomputed, so that blocks share it; and whether an 8-bit copy is kept of it, so that
 // they share the full one.
 static bool is_dropped(BufferKind kind, RecomputePolicy policy)
@@ -118,7 +95,7 @@ size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy
 {
     size_t x = dev->x_bytes, R = N / unit_sharers(s), C = s->channels, work, blocks = 0;
     for (size_t l = first; !segment && l < first + layers; l++) {
-        BufferList list = kind_of(s, l)->saved(dev, s, 1, 1);
+        BufferList list = unit_kind_of(s, l)->saved(dev, s, 1, 1);
         blocks += block_bytes(&list, s, dev, policy, segment, N, &work, NULL);
     }
     size_t streams = (policy.offload ? first > 0 : segment ? (layers + segment - 1) / segment : layers) + head;
@@ -127,7 +104,7 @@ size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy
 
 size_t recompute_pool_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N)
 {
-    BufferList widest = recompute_widest(dev, s);
+    BufferList widest = unit_widest_saved(dev, s);
     size_t work, block = block_bytes(&widest, s, dev, policy, segment, N, &work, NULL);
     size_t streams = (segment ? segment - 1 : 0) + (policy.offload ? 2 : 0);
     return (segment ? segment * block : 0) + work + streams * (N / unit_sharers(s)) * dev->x_bytes * s->channels;
@@ -138,7 +115,7 @@ size_t recompute_host_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy
 {
     size_t sum = 0, streams = (segment ? (layers + segment - 1) / segment : layers) - (first > 0);
     for (size_t l = first; policy.offload && l < first + layers; l++) {
-        BufferList list = kind_of(s, l)->saved(dev, s, 1, 1);
+        BufferList list = unit_kind_of(s, l)->saved(dev, s, 1, 1);
         size_t work, away;
         block_bytes(&list, s, dev, policy, segment, N, &work, &away);
         sum += away;
@@ -150,7 +127,7 @@ size_t recompute_late_bytes(const ModelShape *s, const Dev *dev, size_t segment,
 {
     size_t sum = 0;
     for (size_t l = first; l < first + layers; l++) {
-        const UnitKind *kind = kind_of(s, l);
+        const UnitKind *kind = unit_kind_of(s, l);
         BufferList grads = linear_later(kind, dev, s, N), list = kind->saved(dev, s, 1, 1);
         unsigned reads = linear_later_reads(kind, s);
         for (int i = 0; i < grads.n; i++) sum += grads.n_bytes[i];

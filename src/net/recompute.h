@@ -50,7 +50,7 @@ typedef struct {
     size_t x_bytes, stream_row; // bytes of one X, of a row of a stream
     size_t sharers;  // ranks that share the rows of a stream; 1: none do
     BufferList *row; // the saved buffers of each unit, with the bytes of one row
-    BufferList widest; // recompute_widest
+    BufferList widest; // unit_widest_saved
     size_t (*pitch)[UNIT_MAX_SAVED]; // bytes from a row of `saved` to the next sequence's, by row: those of the widest
                                      // where blocks of two kinds share a buffer
     X **stream;      // input of each unit (N, C); NULL of the embedding
@@ -87,8 +87,6 @@ size_t recompute_slot_bytes(const ModelShape *shape, const Dev *dev, RecomputePo
 size_t recompute_pool_bytes(const ModelShape *shape, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N);
 size_t recompute_late_bytes(const ModelShape *shape, const Dev *dev, size_t segment, size_t first, size_t layers,
                             size_t N);
-// Each saved buffer of a block in its largest size, of the kinds of block that a shape has; the bytes of one row.
-BufferList recompute_widest(const Dev *dev, const ModelShape *shape);
 // Bytes tagged MEM_HOST of a slot, with offload: as many go there for each micro-batch, and come back.
 size_t recompute_host_bytes(const ModelShape *shape, const Dev *dev, RecomputePolicy policy, size_t segment,
                             size_t first, size_t layers, size_t N);

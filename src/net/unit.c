@@ -39,6 +39,29 @@ size_t unit_widest_ffn(const ModelShape *s)
     return most;
 }
 
+const UnitKind *unit_kind_of(const ModelShape *s, size_t layer)
+{
+    return unit_has_experts(s, layer) ? &unit_experts : &unit_block;
+}
+
+BufferList unit_widest_saved(const Dev *dev, const ModelShape *s)
+{
+    BufferList all = {.n = 0};
+    const UnitKind *last = NULL;
+    for (size_t l = 0; l < s->layers; l++) {
+        if (unit_kind_of(s, l) == last) continue;
+        last = unit_kind_of(s, l);
+        BufferList own = last->saved(dev, s, 1, 1);
+        for (int i = 0; i < own.n; i++) {
+            if (i < all.n && all.n_bytes[i] >= own.n_bytes[i]) continue;
+            all.name[i] = own.name[i], all.kind[i] = own.kind[i], all.shared[i] = own.shared[i];
+            all.n_bytes[i] = own.n_bytes[i];
+        }
+        if (own.n > all.n) all.n = own.n;
+    }
+    return all;
+}
+
 // Few tokens at once would make a long prompt slow.
 size_t unit_window_step(const ModelShape *s)
 {

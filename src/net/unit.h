@@ -281,6 +281,10 @@ struct Unit {
 
 // unit_block: a layer with one feed-forward network; unit_experts: one with experts.
 extern const UnitKind unit_embedding, unit_block, unit_experts, unit_head;
+// Of a layer. Each saved buffer of a block in its largest size, of the kinds of block that a shape has; the bytes of
+// one row.
+const UnitKind *unit_kind_of(const ModelShape *shape, size_t layer);
+BufferList unit_widest_saved(const Dev *dev, const ModelShape *shape);
 static inline bool unit_is_block(const UnitKind *kind)
 {
     return kind == &unit_block || kind == &unit_experts;

@@ -23,7 +23,7 @@
 #include "parallel/parts.h"
 
 #include "base/check.h"
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #define PIPELINE_H
 #include "comm/comm.h"
 #include "net/model.h"
-#include "net/sample.h"
+#include "eval/sample.h"
 #include "parallel/pipeline_table.h"
 #include "parallel/pipeline_time.h"
 #include "eval/eval.h"

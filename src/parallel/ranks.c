@@ -592,8 +592,6 @@ static void make_groups(Ranks *r, Comm *world)
 
 Replicas ranks_join(const Config *cfg, Comm *world, int rank)
 {
-    bool plain = cfg->memory.offload == OFFLOAD_NONE && !cfg->numerics.deterministic && !cfg->run.account;
-    if (world && world->size == 1 && plain) return replicas_alone(comm_host(world));
     Ranks *r = calloc(1, sizeof *r);
     if (!r) die("run: no memory for its groups");
     int size = (int)cfg->parallel.ranks;

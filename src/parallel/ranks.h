@@ -4,7 +4,7 @@
 // it determines the rank's part of the model, of the optimizer's state and of each batch.
 #ifndef RANKS_H
 #define RANKS_H
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 #include "parallel/pipeline.h"
 #include "parallel/zero.h"
 #include "train/run.h"
@@ -33,9 +33,8 @@ typedef struct {
     EvalRanks eval;
 } Ranks;
 
-// What the configuration asks for: replicas_alone() where that is one process that holds everything in memory, with its
-// sums in any order; else ranks of `world` (comm_self for one), which takes the device's memory and outlives them.
-// world NULL: a plan of `rank`, which makes no group and may only be allocated.
+// The ranks of `world` (comm_self for one that is not replicas_plain), which takes the device's memory and outlives
+// them. world NULL: a plan of `rank`, which makes no group and may only be allocated.
 Replicas ranks_join(const Config *cfg, Comm *world, int rank);
 // Gives back what ranks_join made, after run_close.
 void ranks_part(Replicas *replicas);

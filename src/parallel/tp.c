@@ -26,7 +26,7 @@
 #include "parallel/parts.h"
 
 #include "base/check.h"
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 
 // ---- f and g of Shoeybi et al. (arXiv 1909.08053), in place on whole (N, C). Before a column-parallel matmul f does
 // nothing forward, and adds the ranks' gradients in backward; after a row-parallel one g adds the ranks' sums

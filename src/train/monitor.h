@@ -94,31 +94,6 @@ double *monitor_state(Monitor *monitor, size_t *n);
 // The same for the plateau: MONITOR_PROGRESS doubles.
 double *monitor_progress(Monitor *monitor);
 
-// ---- where the first number that is not finite came from: tensor and rank
-
-enum { LOCATE_TEXT = 160 };
-
-// Looks at what each unit writes, forward and backward, before anything of it goes to other ranks.
-typedef struct {
-    Model *model;
-    UnitHooks inner; // the hooks that were there before
-    long calls;      // units run in this step so far
-    long found;      // the call after which it was; -1: none
-    char what[LOCATE_TEXT];
-} Locate;
-
-// Installs itself before the model's other hooks. The struct must not move.
-void monitor_locate_begin(Locate *locate, Model *model);
-// Before each step.
-void monitor_locate_step(Locate *locate);
-// After a step whose loss or gradient was not finite, on all ranks of the group (NULL: one rank): "rank 2: the
-// gradient of layers.1.ffn.up.weight". Weights come before what was computed from them. False: every rank's own
-// numbers were finite, the sum over them was not.
-bool monitor_locate_first(Locate *locate, Comm *ranks, char text[LOCATE_TEXT]);
-
-// Whether all n numbers are finite, in the storage type.
-bool monitor_locate_finite_x(const Dev *dev, const X *x, size_t n);
-
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,11 @@ Replicas replicas_alone(Comm *world)
     return (Replicas){.size = 1, .cores = 1, .world = world};
 }
 
+bool replicas_plain(const Config *cfg)
+{
+    return cfg->memory.offload == OFFLOAD_NONE && !cfg->numerics.deterministic && !cfg->run.account;
+}
+
 void replicas_allocate(Replicas *r, Optim *optim, const Config *cfg, Dev *dev, Mem *mem, const char *dir)
 {
     r->optim = optim;
@@ -152,13 +157,15 @@ void replicas_agree(Replicas *r, long step)
 
 void replicas_phase(const Replicas *r, long step, const char *phase)
 {
-    supervisor_phase(r->world ? comm_heartbeat(r->world) : NULL, step, phase);
+    Heartbeat *beat = comm_heartbeat(r->world);
+    if (beat) supervisor_phase(beat, step, phase);
     if (r->rank == 0) doing(strcmp(phase, "training") ? phase : step ? NULL : "the first update");
 }
 
 void replicas_alive(const Replicas *r)
 {
-    supervisor_progress(r->world ? comm_heartbeat(r->world) : NULL);
+    Heartbeat *beat = comm_heartbeat(r->world);
+    if (beat) supervisor_progress(beat);
 }
 
 // ---- access to the state

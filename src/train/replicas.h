@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "comm/comm.h"
 #include "net/model.h"
-#include "net/sample.h"
+#include "eval/sample.h"
 #include "ops/fp8.h"
 #include "eval/eval.h"
 #include "train/optim.h"
@@ -73,6 +73,8 @@ struct Replicas {
 
 // One process; world: a group of it alone, for checkpoints and its supervisor. NULL in a plan and in tests.
 Replicas replicas_alone(Comm *world);
+// Whether one process is alone: it holds everything in memory, and takes its sums in any order.
+bool replicas_plain(const Config *cfg);
 // Model, optimizer and buffers for exchange, from the configuration, through `mem`: nothing is initialised or touched,
 // so that a plan can call it with an allocator that only counts. dir: of the run; "": a plan.
 void replicas_allocate(Replicas *r, Optim *optim, const Config *cfg, Dev *dev, Mem *mem, const char *dir);

@@ -128,7 +128,6 @@ static void set_rules(Run *run)
         if (rules.rule[i].kind == MONITOR_OF_CLIP && !(rules.clip > 0))
             die("monitor.rules: clip %g: optim.clip is 0", rules.rule[i].limit);
     monitor_set_rules(&run->monitor, rules);
-    if (cfg->monitor.locate) monitor_locate_begin(&run->locate, run->model);
 }
 
 // A length of the schedule in steps: given in tokens, as a part of so many steps (rounded up), or in steps.
@@ -246,7 +245,7 @@ void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
     ModelShape shape = run_shape(cfg);
-    mup_check(&shape, optim_kind(cfg->optim.name)->name);
+    if (shape.mup_base) mup_check(&shape, optim_kind(cfg->optim.name)->name);
     replicas_allocate(&run->replicas, &run->optim, cfg, run->dev, &run->mem, run->dir);
     run->model = run->replicas.model;
     run->cache = model_cache_create(run->model);
@@ -443,7 +442,7 @@ static void report_failures(Run *run)
     Heartbeat *beat = run->replicas.world ? comm_heartbeat(run->replicas.world) : NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/failure.jsonl", run->dir) >= sizeof path) return;
     if (run->replicas.rank == 0) unlink(path);
-    supervisor_file(beat, path);
+    if (beat) supervisor_file(beat, path);
 }
 
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
@@ -474,7 +473,7 @@ void run_close(Run *run)
     if (run->loads.E) loads_free(&run->loads);
     disk_lock_release(run->lock);
     monitor_free(&run->monitor);
-    pace_free(&run->pace);
+    if (run->paced) pace_free(&run->pace);
     run_close_data(run);
     run_free(run);
 }
@@ -571,7 +570,7 @@ static void check_steps(const Config *cfg)
                 i ? "trace" : "dump", cfg->run.steps);
 }
 
-// From here on a process that gets nowhere for run.hang_timeout ends the job, and faults happen.
+// From here on a process that gets nowhere for run.hang_timeout ends the job.
 static void watch(Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -580,10 +579,6 @@ static void watch(Run *run)
         die("run.supervisor = false: in a file it comes too late: the supervisors are there before files are read (try "
             "--run.supervisor=false)");
     if (beat) supervisor_timeout(beat, cfg->run.hang_timeout);
-    if (*cfg->run.fault) run->faults = fault_parse(cfg->run.fault);
-    for (int i = 0; i < run->faults.n && cfg->ckpt.async; i++)
-        if (run->faults.fault[i].kind == FAULT_SLOWDISK)
-            die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
     run->begun = true;
 }
 

@@ -18,7 +18,6 @@
 #include "text/dataset.h"
 #include "text/tokenizer.h"
 #include "ckpt/ckpt.h"
-#include "train/fault.h"
 #include "train/loads.h"
 #include "train/monitor.h"
 #include "train/optim.h"
@@ -97,15 +96,20 @@ typedef struct {
 
 typedef struct Run Run;
 
-// An observer watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the
-// list of those that the configuration asks for and calls them at four points of every update `step` + 1. An observer
-// changes nothing that the update reads (except faults, whose purpose it is). Any entry may be NULL.
+// An observer watches a run without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the list
+// of those that the configuration asks for and calls them at four points of every update `step` + 1; run_data.c and
+// run_saves.c call the others. An observer changes nothing that the update reads (except faults, whose purpose it is).
+// Any entry may be NULL.
 typedef struct {
     void *self;
     void (*before)(void *self, Run *run, long step);                      // nothing of the step has happened
     void (*loaded)(void *self, Run *run, long step, int64_t rows);        // this process' sequences are there
     void (*gradients)(void *self, Run *run, long step, const StepResult *result); // complete; before the update
     void (*updated)(void *self, Run *run, long step);
+    void (*explain)(void *self, Run *run, char *text, size_t n);          // it is not finite: adds why; collective
+    void (*announce)(void *self, Run *run);                               // rank 0 writes the first lines
+    void (*sample)(void *self, Run *run, int64_t sample, int32_t *token, int32_t *target); // one sequence was read
+    void (*save)(void *self, Run *run, long step, bool begins);           // a checkpoint is written; or was
     void (*free)(void *self);
 } Observer;
 enum { RUN_OBSERVERS = 12 };
@@ -126,8 +130,6 @@ struct Run {
     RunScales scales;
     Loads loads;       // of experts
     Monitor monitor;
-    Locate locate;     // monitor.locate
-    Faults faults;     // run.fault
     RunSaves saves;
     KvCache cache;     // for sampling
     Norms norms;       // run.norms_every
@@ -140,14 +142,14 @@ struct Run {
     DiskLock lock;     // rank 0's, on the directory; -1 on the others
     char *config_text; // the resolved configuration, as checkpoints keep it
     long first_step, last_step; // this process runs updates [first_step, last_step)
-    bool begun;        // the first step is next: faults and drills happen from here on
+    bool begun;        // the first step is next: a drill happens from here on
     double seconds;    // of training so far, resumed runs included
     double best_val;
     double peak;       // floating-point operations per second that matmul reaches on these shapes, all processes
     bool beaten;       // a step was faster than what was measured
 };
 
-// Adds one to the end of the list.
+// Adds one to the end of the list, before run_begin.
 void run_observe(Run *run, Observer observer);
 
 // ---- where a program computes, when that is not the CPU: what train_gpu.cu gives to train.c

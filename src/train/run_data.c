@@ -207,7 +207,7 @@ void run_close_data(Run *run)
     free(run->data.set);
     free(run->data.task);
     free(run->data.token_bytes);
-    screen_free(run->data.screen);
+    if (run->data.screen) screen_free(run->data.screen);
     dataset_close(run->data.train);
     dataset_close(run->data.val);
     tokenizer_free(run->data.tokenizer);
@@ -235,18 +235,6 @@ static size_t share_of(const Run *run, RampStep batch, int64_t *sample)
     return n;
 }
 
-// run.fault=spike: random tokens in place of a sample's.
-static void poison(const Run *run, int64_t sample, int32_t *token, int32_t *target)
-{
-    for (int i = 0; i < run->faults.n && run->begun; i++) {
-        const Fault *f = &run->faults.fault[i];
-        if (f->kind != FAULT_SPIKE || sample < schedule_ramp_at(&run->ramp, f->step - 1).before ||
-            sample >= schedule_ramp_at(&run->ramp, f->step - 1 + f->steps).before)
-            continue;
-        fault_poison(token, target, (size_t)run->cfg.model.context, sample, run->data.vocab);
-    }
-}
-
 static void load_sample(Run *run, int64_t sample, size_t at)
 {
     const Config *cfg = &run->cfg;
@@ -256,7 +244,8 @@ static void load_sample(Run *run, int64_t sample, size_t at)
     if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
         dataset_row(d->train, sample, seed, cfg->data.shuffle, token, target, d->pos + at, d->first + at);
     else dataset_window(d->train, sample, (int)cfg->model.context, seed, cfg->data.shuffle, token, target);
-    poison(run, sample, token, target);
+    for (const Observer *o = run->observer; o < run->observer + run->n_observers; o++)
+        if (o->sample) o->sample(o->self, run, sample, token, target);
 }
 
 Micro run_micro(const Run *run, long step, int64_t row)

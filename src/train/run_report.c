@@ -90,10 +90,8 @@ void run_announce(Run *run)
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens%s; %ld tokens a step",
                   (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val), scored,
                   cfg->batch.tokens);
-    for (int i = 0; i < run->faults.n; i++)
-        if (run->faults.fault[i].rank >= run->replicas.size)
-            progress_note(run->progress, "run.fault: rank=%ld: the run has ranks 0 to %d, so nothing will happen",
-                          run->faults.fault[i].rank, run->replicas.size - 1);
+    for (const Observer *o = run->observer; o < run->observer + run->n_observers; o++)
+        if (o->announce) o->announce(o->self, run);
     const char *both = dataset_shared(run->data.val, run->data.train);
     if (both)
         progress_event(run->progress, METRICS_WARN, run->first_step, "data.val: %s is also among data.train: the "
@@ -109,13 +107,10 @@ void run_announce(Run *run)
 // "loss nan, first in rank 2: the gradient of ...". Collective where it has to ask.
 static void explain(Run *run, const StepResult *r, char *why, size_t n)
 {
-    char first[LOCATE_TEXT];
     monitor_explain(&run->monitor, r->verdict, why, n);
-    if (r->verdict.reason != MONITOR_NOT_FINITE || !run->cfg.monitor.locate || r->rescaled) return;
-    size_t at = strlen(why);
-    if (monitor_locate_first(&run->locate, run->replicas.world, first))
-        snprintf(why + at, n - at, ", first in %s", first);
-    else snprintf(why + at, n - at, ", though every rank's own numbers were finite: their sum overflows");
+    bool asks = r->verdict.reason == MONITOR_NOT_FINITE && !r->rescaled;
+    for (const Observer *o = run->observer; asks && o < run->observer + run->n_observers; o++)
+        if (o->explain) o->explain(o->self, run, why + strlen(why), n - strlen(why));
 }
 
 void run_verdict(Run *run, long step, StepResult *r)

@@ -30,11 +30,9 @@
 #include "base/disk.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EXTRAS = 8 };
 
@@ -101,25 +99,15 @@ static void numbers_loaded(Run *run)
 
 // ---- what is said
 
-// run.fault=enospc and slowdisk: while a checkpoint is saved.
-static void fail_save(Run *run, long step, bool begins)
+static void tell_observers(Run *run, long step, bool begins)
 {
-    const Faults *faults = &run->faults;
-    int rank = run->replicas.rank;
-    if (rank || !run->begun || run->first_step > 0) return; // a resumed run has to get past the place
-    const Fault *full = fault_at(faults, FAULT_ENOSPC, rank, step);
-    const Fault *slow = fault_at(faults, FAULT_SLOWDISK, rank, step);
-    if (full) fault_limit_files(begins ? full->bytes : 0);
-    if (!slow || !begins) return;
-    for (double left = slow->seconds; left > 0; left -= 0.1) { // a slow disk writes, too
-        nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * fmin(left, 0.1))}, NULL);
-        replicas_alive(&run->replicas);
-    }
+    for (const Observer *o = run->observer; o < run->observer + run->n_observers; o++)
+        if (o->save) o->save(o->self, run, step, begins);
 }
 
 static void report(Run *run, const CkptDone *done)
 {
-    fail_save(run, done->step, false);
+    tell_observers(run, done->step, false);
     if (!done->ok) {
         progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", done->step, done->error);
         return;
@@ -208,7 +196,7 @@ void run_save(Run *run, long step)
     replicas_phase(&run->replicas, step, "checkpoint");
     replicas_agree(&run->replicas, step);
     if (!async) {
-        fail_save(run, step, true);
+        tell_observers(run, step, true);
         save_now(run, &state);
         return;
     }
@@ -220,7 +208,7 @@ void run_save(Run *run, long step)
         progress_note(run->progress,
                       "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is slower than the "
                       "saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
-    fail_save(run, step, true);
+    tell_observers(run, step, true);
     ckpt_async_save(async, &state);
 }
 

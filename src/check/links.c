@@ -16,7 +16,7 @@
 //
 // Rejected: one-way times (two hosts' clocks differ by more than alpha); a line fitted to many sizes (protocols change
 // with the size, and t is not straight there).
-#include "comm/links.h"
+#include "src/check/links.h"
 
 #include "base/check.h"
 #include "base/clock.h"

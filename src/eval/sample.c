@@ -12,7 +12,7 @@
 //
 // The invariant: `ids` up to `fed` are those whose keys and values the cache holds, or, where it was emptied, a newer
 // part of them; the logits belong to the last one.
-#include "net/sample.h"
+#include "eval/sample.h"
 
 #include "base/check.h"
 #include "base/words.h"

@@ -16,7 +16,7 @@
 //
 // Rejected: faults drawn at random (a failure must be repeatable to be understood); a library between the program and
 // libc (another thing that can be wrong).
-#include "train/fault.h"
+#include "src/check/fault.h"
 
 #include "base/check.h"
 #include "base/rng.h"

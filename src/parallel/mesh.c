@@ -15,7 +15,7 @@
 // Rejected: ep as a fifth factor of the world (Megatron's first layout: dense layers would idle or be replicated);
 // experts over dp alone (long sequences need cp, which leaves few dp ranks for many experts); orders chosen by an
 // option, as Megatron allows: a reader would have to know the option to read a rank.
-#include "comm/mesh.h"
+#include "parallel/mesh.h"
 
 #include "base/check.h"
 
