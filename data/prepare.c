@@ -47,8 +47,8 @@
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
 #include "text/dataset.h"
-#include "text/pretoken.h"
-#include "text/tokenizer.h"
+#include "tokenizer/pretoken.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 
 enum { TOKENS = 1, TRAIN = 2, SHOW = 4, BATCH_BYTES = 16 << 20 };

@@ -13,7 +13,7 @@
 #include "src/check/dump.h"
 #include "base/svg.h"
 #include "temp_dir.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>

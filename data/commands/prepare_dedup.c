@@ -21,7 +21,7 @@
 #include "base/options.h"
 #include "base/disk.h"
 #include "base/svg.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 
 #include <errno.h>

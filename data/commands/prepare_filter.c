@@ -16,7 +16,7 @@
 #include "data/prep/filter.h"
 #include "data/prep/filter_rules.h"
 #include "base/options.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct {
     const char *const *input; // (n_inputs)
