@@ -41,7 +41,7 @@
 #include "data/prep/corpus.h"
 #include "base/disk.h"
 #include "base/doing.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "comm/launch.h"
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"

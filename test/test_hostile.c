@@ -11,7 +11,7 @@
 #include "expect_die.h"
 #include "record/metrics.h"
 #include "src/check/dump.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 #include "temp_dir.h"
 #include "tokenizer/tokenizer.h"
 

@@ -7,7 +7,6 @@
 #include "base/rng.h"
 #include "base/words.h"
 #include "net/sample.h"
-#include "ops/few_rows.h"
 #include "narrow/narrow.h"
 
 #include <math.h>

@@ -15,7 +15,7 @@
 #include "base/disk.h"
 #include "data/prep/filter.h"
 #include "data/prep/filter_rules.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct {

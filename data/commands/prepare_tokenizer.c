@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "data/prep/corpus.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "tokenizer/pretoken.h"
 #include "tokenizer/tokenizer.h"
 #include "base/words.h"
