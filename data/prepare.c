@@ -41,14 +41,14 @@
 #include "data/prep/corpus.h"
 #include "base/disk.h"
 #include "base/doing.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "comm/launch.h"
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
 #include "text/dataset.h"
-#include "text/pretoken.h"
-#include "text/tokenizer.h"
+#include "tokenizer/pretoken.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 
 enum { TOKENS = 1, TRAIN = 2, SHOW = 4, BATCH_BYTES = 16 << 20 };

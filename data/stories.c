@@ -27,7 +27,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "data/prep/corpus.h"
 #include "data/stories/gossip.h"
 #include "data/stories/stories.h"

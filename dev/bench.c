@@ -34,7 +34,7 @@
 #include "ops/dev_cpu.h"
 #include "base/clock.h"
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "net/model.h"
 #include "ops/gemm_bf16.h"
 #include "narrow/narrow.h"

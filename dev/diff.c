@@ -20,7 +20,7 @@
 //
 // Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line; 3 cannot tell.
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "dev/check/curves.h"
 #include "dev/check/judge.h"
 #include "dev/check/routing.h"

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/disk.h"
 #include "base/doing.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "data/prep/corpus.h"
 #include "models/trained.h"
 #include "ops/dev_cpu.h"

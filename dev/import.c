@@ -8,7 +8,7 @@
 // layout, precision and optimizer can begin with it; so can build/sample, build/eval and build/export.
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "models/trained.h"
 #include "ops/dev_cpu.h"
 #include "ckpt/ckpt.h"

@@ -8,12 +8,11 @@
 // (s, "sample i", k), so the last ones in samples.txt come out again.
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "base/words.h"
 #include "models/trained.h"
 #include "eval/sample.h"
 #include "ops/dev_cpu.h"
-#include "ops/few_rows.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -6,8 +6,9 @@
 #
 # 1. The headers of the rooms (src/ROOM, data/ROOM, dev/ROOM) compile as C11 (-pedantic) and as C++17 without a warning:
 #    a room's together, and each alone (deeper).
-# 2. An include names its room, and who may include whom is fixed: base <- text, ops, comm, record <- net <- ckpt, eval <-
-#    train <- parallel <- check <- train.c, train <- models. data/ uses base, text and comm, dev/ uses anything, and src/ uses neither.
+# 2. An include names its room, and who may include whom is fixed: base <- tools, tokenizer <- text, ops, comm, record <- narrow <-
+#    net <- ckpt, eval <- train <- parallel <- check <- train.c, train <- models. data/ uses base, tools, tokenizer, text and comm,
+#    dev/ uses anything, and src/ uses neither.
 # 3. A public function is named after its file: NAME_something is declared in NAME.h or defined in
 #    NAME.c, so that a reader of train.c knows which file to open.
 # 4. The budget: a room has at most 32 files, a file 800 lines of code, a function 60, a line 120 columns
@@ -70,8 +71,8 @@ done
 # ---- 2: rooms
 awk '
     BEGIN {
-        split("base text ops comm record narrow net ckpt eval train parallel models check", name, " ")
-        for (i in name) order[name[i]] = i + 0 < 2 ? 0 : i + 0 < 6 ? 1 : i - 4
+        n = split("base / tools tokenizer / text ops comm record / narrow / net / ckpt / eval / train / parallel / models / check", name, " ")
+        for (i = 1; i <= n; i++) if (name[i] == "/") level++; else order[name[i]] = level + 0
     }
     function room(path) { sub(/^src\//, "", path); return path ~ /^(data|dev)\// ? substr(path, 1, index(path, "/") - 1) : substr(path, 1, index(path, "/") - 1) }
     /^[ \t]*#[ \t]*include[ \t]*"/ {
@@ -80,7 +81,7 @@ awk '
         if (of !~ /\//) { print FILENAME ": include \"" of "\" does not name its room"; next }
         from = room(FILENAME); to = room(of)
         if (from == to || from == "dev") next
-        if (from == "data" && (to == "base" || to == "text" || to == "comm")) next
+        if (from == "data" && (to == "base" || to == "tools" || to == "tokenizer" || to == "text" || to == "comm")) next
         if (from != "data" && (to in order) && order[to] < order[from]) next
         print FILENAME ": includes " of ": " from " may not use " to " (move the code down, or pass it in)"
     }' $rooms $sources src/*/*.cu >"$tmp/log"

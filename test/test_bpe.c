@@ -6,7 +6,7 @@
 
 #include "test/test.h"
 
-#include "text/bpe.h"
+#include "tokenizer/bpe.h"
 #include "base/rng.h"
 
 enum { MOST = 400 };

@@ -2,7 +2,7 @@
 #include "ckpt_flat.h"
 #include "base/disk.h"
 #include "base/rng.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 
 #include "test/test.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 // build/export as its user runs it: the file has what the checkpoint holds, under the right names.
 #include "ckpt_flat.h"
 #include "base/disk.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 #include "ops/dev_cpu.h"
 #include "train/run.h"
 

@@ -3,7 +3,7 @@
 // slow encoder in plain arithmetic, the arrays against the scalars, the table against the published numbers.
 #include "fixture.h"
 #include "base/formats.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 #include "dev/plan/plan.h"
 
 #include <float.h>

@@ -7,7 +7,7 @@
 #include "json_has.h"
 
 #include "base/formats.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 #include "models/hf.h"
 #include "ops/dev_cpu.h"
 #include "train/run.h"

@@ -11,9 +11,9 @@
 #include "expect_die.h"
 #include "record/metrics.h"
 #include "src/check/dump.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 #include "temp_dir.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>

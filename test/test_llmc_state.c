@@ -4,7 +4,7 @@
 #include "test/test.h"
 
 #include "base/rng.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

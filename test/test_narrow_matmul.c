@@ -4,7 +4,6 @@
 // deeper: each size with 3 and 4 threads too
 #include "deeper.h"
 #include "narrow_env.h"
-#include "ops/few_rows.h"
 #include "ops/gemm_bf16.h"
 #include "train/run.h"
 
@@ -76,7 +75,7 @@ TEST(test_matmul)
     run_check(check_matmul, X_FP16);
 }
 
-// Few rows take a way of their own (few_rows.h), where the bits of a row do not depend on how many there are.
+// Few rows take a way of their own (dev_cpu.h), where the bits of a row do not depend on how many there are.
 static void check_few_rows(Env *e)
 {
     size_t C = 131, OC = 37;

@@ -9,7 +9,7 @@
 #include <utf8proc.h>
 
 #include "base/rng.h"
-#include "text/nfc.h"
+#include "tokenizer/pretoken.h"
 
 static void expect_form(const Nfc *nfc, NfcRoom *room, const char *text, const char *want)
 {

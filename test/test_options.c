@@ -3,7 +3,7 @@
 
 #include "test/test.h"
 
-#include "base/options.h"
+#include "tools/options.h"
 #include "expect_die.h"
 #include "temp_dir.h"
 

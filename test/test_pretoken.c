@@ -3,7 +3,7 @@
 #include "test/test.h"
 
 #include "expect_die.h"
-#include "text/pretoken.h"
+#include "tokenizer/pretoken.h"
 #include "base/rng.h"
 
 OWNER(Pretoken, pretoken_free)

@@ -1,7 +1,7 @@
 // The reader on good and bad files, and the writer's bytes.
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 
 #include "test/test.h"
 #include <errno.h>

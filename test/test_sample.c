@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "base/words.h"
 #include "eval/sample.h"
-#include "ops/few_rows.h"
+#include "ops/dev_cpu.h"
 #include "narrow/narrow.h"
 
 #include <math.h>

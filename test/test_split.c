@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "text/split.h"
+#include "tokenizer/bpe.h"
 
 enum { MOST_MERGES = 400, MOST_BYTES = 100 };
 

@@ -3,7 +3,7 @@
 
 #include "test/test.h"
 
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <math.h>
 #include <stdlib.h>

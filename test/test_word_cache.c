@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/word_cache.h"
+#include "tokenizer/word_cache.h"
 
 enum { MOST_IDS = 30 };
 

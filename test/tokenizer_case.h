@@ -1,7 +1,7 @@
 // tokenizer_case: what the tests of tokenizers share. Include it after cmocka and temp_dir.h.
 #ifndef TEST_TOKENIZER_CASE_H
 #define TEST_TOKENIZER_CASE_H
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 OWNER(Tokenizer, tokenizer_free)
 

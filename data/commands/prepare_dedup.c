@@ -18,10 +18,10 @@
 #include "data/prep/contamination.h"
 #include "data/prep/corpus.h"
 #include "data/prep/dedup.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "base/disk.h"
-#include "base/svg.h"
-#include "text/tokenizer.h"
+#include "tools/svg.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 
 #include <errno.h>

@@ -14,8 +14,8 @@
 #include "data/prep/corpus.h"
 #include "base/disk.h"
 #include "data/prep/filter.h"
-#include "base/options.h"
-#include "text/tokenizer.h"
+#include "tools/options.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct {
     const char *const *input; // (n_inputs)

@@ -17,9 +17,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "data/prep/corpus.h"
-#include "base/options.h"
-#include "text/pretoken.h"
-#include "text/tokenizer.h"
+#include "tools/options.h"
+#include "tokenizer/pretoken.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 
 #include <errno.h>

@@ -39,8 +39,8 @@
 #include "text/dataset.h"
 #include "base/disk.h"
 #include "data/prep/shingle.h"
-#include "text/pretoken.h"
-#include "text/tokenizer.h"
+#include "tokenizer/pretoken.h"
+#include "tokenizer/tokenizer.h"
 
 #define ROW(section, key, type, def, allowed, unit, help) \
     {#section "." #key, CONFIG_##type, offsetof(Recipe, section##_##key), def, allowed, unit, "", help}

@@ -31,7 +31,7 @@
 #include "base/disk.h"
 #include "data/prep/recipe_stage.h"
 #include "base/rng.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 #include "data/prep/shards.h"
 

@@ -26,7 +26,7 @@
 #include "base/check.h"
 #include "data/prep/filter.h"
 #include "data/prep/recipe_stage.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 
 enum { PACKED = 4 }; // bytes of text in a byte of a packed file, about

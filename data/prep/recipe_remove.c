@@ -25,7 +25,7 @@
 #include "data/prep/contamination.h"
 #include "base/disk.h"
 #include "data/prep/recipe_stage.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct {
     RecipeRun *run;

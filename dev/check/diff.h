@@ -3,7 +3,7 @@
 #define DIFF_H
 #include "ckpt/ckpt.h"
 #include "src/check/dump.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 
 #include <stdbool.h>
 #include <stddef.h>

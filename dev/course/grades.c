@@ -9,7 +9,7 @@
 // Jaccard's, |A and B| / |A or B| (data/prep/shingle.h). It is a reason to read two programs side by side, no proof: a
 // short assignment has few ways to be right.
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "data/prep/shingle.h"
 
 #include <ctype.h>

@@ -6,7 +6,7 @@
 #include "dev/draw/pictures.h"
 
 #include "base/check.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 #include "dev/plan/plan.h"
 #include "train/run.h"
 

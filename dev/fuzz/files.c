@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 #include "models/gguf_model.h"
 #include "models/hf.h"
 #include "models/llmc.h"

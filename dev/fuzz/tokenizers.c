@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/words.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "eval/tasks.h"
 
 static Tokenizer *small_tokenizer(const char *pattern)

@@ -11,7 +11,7 @@
 #include "dev/plan/plan_show.h"
 
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "base/config.h"
 #include "dev/plan/plan.h"
 

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 enum { MAX_MARKS = 16, NOTE = 96, COLUMNS = 72, ROWS = 10, SAMPLES = 480 };
 

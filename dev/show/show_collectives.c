@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "comm/collectives.h"
 #include "comm/comm.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <limits.h>
 #include <math.h>

@@ -5,9 +5,9 @@
 // of queries (down) with one chunk of keys (across); its colour is the rank and its number the step.
 #include "dev/show/show.h"
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "parallel/cp.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // show_curve: a run's loss in numbers: means by windows, progress, spikes, standstill.
 #include "dev/show/show.h"
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "dev/draw/curve.h"
 
 #include <stdio.h>

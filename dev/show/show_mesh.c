@@ -5,11 +5,11 @@
 // rank's in green, and a sequence, with the part that it sees in orange.
 #include "dev/show/show.h"
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "parallel/cp.h"
 #include "parallel/mesh.h"
 #include "dev/draw/mesh_print.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "ops/dev_cpu.h"
 #include "parallel/offload.h"
 #include "train/optim.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <pthread.h>
 #include <stdio.h>

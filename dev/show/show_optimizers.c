@@ -15,7 +15,7 @@
 // same each time on one machine. Exit status: 0, 1 for an error, 2 for a wrong command line.
 #include "dev/show/show.h"
 #include "base/check.h"
-#include "base/options.h"
+#include "tools/options.h"
 #include "net/model.h"
 #include "ops/dev_cpu.h"
 #include "train/optim.h"

@@ -4,7 +4,7 @@
 #include "dev/show/show.h"
 #include "base/check.h"
 #include "dev/plan/scaling.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <errno.h>
 #include <math.h>

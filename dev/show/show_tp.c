@@ -9,7 +9,7 @@
 #include "train/run.h"
 #include "ops/dev_cpu.h"
 #include "parallel/tp.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>

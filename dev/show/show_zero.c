@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "dev/plan/plan.h"
 #include "base/rng.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 #include "parallel/zero.h"
 
 #include <math.h>

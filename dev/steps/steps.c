@@ -190,7 +190,7 @@
 //@ 4-9
 #include "text/dataset.h"
 //@ 4-6
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 //@
 
 //@ 1

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 #include "net/model.h"
 #ifdef __cplusplus
 extern "C" {

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include <errno.h>
 #include <math.h>

@@ -17,7 +17,7 @@
 #include "comm/comm.h"
 #include "base/mem.h"
 #include "base/params.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

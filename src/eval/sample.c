@@ -16,7 +16,6 @@
 
 #include "base/check.h"
 #include "base/words.h"
-#include "ops/few_rows.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define SAMPLE_H
 #include "base/rng.h"
 #include "net/model.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -4,7 +4,7 @@
 #ifndef TASKS_H
 #define TASKS_H
 #include "eval/sample.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "eval/eval.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "base/config.h"
 #include "models/gguf.h"
 #include "net/model.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

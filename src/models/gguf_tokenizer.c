@@ -10,7 +10,7 @@
 #include "models/gguf_model.h"
 
 #include "base/check.h"
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 
 #include <stdio.h>
 #include <stdlib.h>

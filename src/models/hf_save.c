@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 #include "models/weights.h"
 
 #include <errno.h>

@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/formats.h"
-#include "ops/few_rows.h"
 #include "ops/gemm.h"
 #include "ops/gemm_bf16.h"
 #include "ops/activation.h"

@@ -27,7 +27,6 @@
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"
-#include "ops/few_rows.h"
 #include "ops/gemm_bf16.h"
 #include "ops/activation.h"
 

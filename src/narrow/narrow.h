@@ -41,7 +41,7 @@ bool narrow_hardware(Bf16Products asked);
 //   backward_weight  dweight += dout^T inp,  dbias += sums of columns of dout      (fp32)
 //
 // Names and shapes as in the op table (dev.h). Bits depend neither on threads nor on `room`; a row's do not depend on
-// the number of rows, but forward takes another order of sums for up to `few` rows (few_rows.h).
+// the number of rows, but forward takes another order of sums for up to `few` rows (dev_cpu.h).
 
 // Room for fp32 sums before they are rounded.
 typedef struct {

@@ -210,7 +210,7 @@ double model_sum_losses(const Model *model, size_t n0, size_t N);
 // own tokens in the order of parts.position. Every rank samples by itself.
 // Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.
 void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_t n, float *logits);
-// The same for one more token of each of B sequences, at most FEW_ROWS (few_rows.h) and at most the rows of the model's
+// The same for one more token of each of B sequences, at most FEW_ROWS (dev.h) and at most the rows of the model's
 // buffers: logits (B, V). With the fp32 and bf16 numbers of the CPU they have the bits that each sequence gets alone.
 void model_next_logits_each(Model *model, KvCache *const *cache, const int32_t *token, size_t B, float *logits);
 // A cache of the whole context; of at most `room` tokens. It lives as long as the model's memory, or until it is freed.

@@ -13,7 +13,6 @@
 #include "net/model.h"
 
 #include "base/check.h"
-#include "ops/few_rows.h"
 #include "ops/vmath.h"
 
 #include <string.h>

@@ -54,7 +54,7 @@ void gemm_bf16_panel(size_t M, size_t units, const uint32_t *a, size_t stride, c
 // out (cols, rows) = in (rows, cols)^T in fp32; they do not overlap.
 void gemm_bf16_transpose(float *out, size_t ld_out, const float *in, size_t ld_in, size_t rows, size_t cols);
 
-// out (N, OC) = inp (N, C) weight (OC, C)^T for few rows (few_rows.h): each weight is read once, in order of memory.
+// out (N, OC) = inp (N, C) weight (OC, C)^T for few rows (dev_cpu.h): each weight is read once, in order of memory.
 // A sum has 64 parts, added at the end, so the bits of an output depend neither on N nor on the threads, but they are
 // not those of gemm_bf16_serial.
 void gemm_bf16_few_rows(int threads, float *out, const uint16_t *inp, const uint16_t *weight, size_t N, size_t C,

@@ -20,7 +20,6 @@
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
-#include "ops/few_rows.h"
 #include "ops/gemm.h"
 #include "ops/activation.h"
 

@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/svg.h"
+#include "tools/svg.h"
 #include "base/words.h"
 
 #include <errno.h>

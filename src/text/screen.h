@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

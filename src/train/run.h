@@ -16,7 +16,7 @@
 #include "ops/fp8.h"
 #include "net/model.h"
 #include "text/dataset.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "ckpt/ckpt.h"
 #include "train/loads.h"
 #include "train/monitor.h"

@@ -11,7 +11,7 @@
 // Time: linear. UTF-8 is checked once per text and not at every match, and the built-in expressions backtrack by at
 // most one run of space.
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/pretoken.h"
+#include "tokenizer/pretoken.h"
 
 #include <pcre2.h>
 #include <stdint.h>

@@ -24,9 +24,9 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "text/pretoken.h"
-#include "text/tokenizer.h"
-#include "text/vocab.h"
+#include "tokenizer/pretoken.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocab.h"
 
 // HIDDEN bytes 0xFF before a token that is only added keep it out of searches: a token of the model may have its bytes.
 enum { MAX_JSON_BYTES = 1 << 27, HIDDEN = 2 };

@@ -1,8 +1,10 @@
-// pretoken: cuts text into the words that BPE works on, with the regular expression of GPT-2, GPT-4 or another.
+// pretoken: cuts text into the words that BPE works on, with the regular expression of GPT-2, GPT-4 or another; nfc:
+// before that, Unicode's normalization form C: é as one character, whether it was written as one or as e and an accent.
 #ifndef PRETOKEN_H
 #define PRETOKEN_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -27,6 +29,24 @@ bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes);
 // The first position at or after `at` (and not 0) where the text can be split in two without changing its pieces.
 // n_bytes when there is none, and always for patterns other than the named ones.
 size_t pretoken_cut(const Pretoken *p, const char *text, size_t n_bytes, size_t at);
+
+// ---- nfc.c
+typedef struct Nfc Nfc; // what is known of every character; several threads may read it
+
+// Where a text is written that changes; from {0}, one a thread.
+typedef struct {
+    char *bytes;
+    int32_t *point; // the characters of a part that changes
+    uint64_t *mark;
+    size_t cap_bytes, cap_points, cap_marks;
+} NfcRoom;
+
+Nfc *nfc_new(void);
+void nfc_free(Nfc *nfc); // NULL is allowed
+// The text (*n bytes) in form C, and its bytes in *n: text itself, or in `room` until the next call. Bytes that are not
+// UTF-8 stay.
+const char *nfc_normalize(const Nfc *nfc, NfcRoom *room, const char *text, size_t *n);
+void nfc_free_room(NfcRoom *room);
 
 #ifdef __cplusplus
 }

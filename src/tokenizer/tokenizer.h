@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -15,7 +15,7 @@
 //
 // Rejected: utf8proc_map for the whole text. It sorts marks by exchanging neighbours, n^2 steps for n marks, so a
 // megabyte of accents would take minutes; and bytes that are not UTF-8 are an error for it.
-#include "text/nfc.h"
+#include "tokenizer/pretoken.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

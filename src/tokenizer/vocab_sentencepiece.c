@@ -24,7 +24,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 
 enum { MAX_MODEL_BYTES = 1 << 28, MAX_PIECE_BYTES = 1024, MAX_FIELD = (1 << 29) - 1, BPE = 2 };
 #define SPACE_SIGN "\xE2\x96\x81" // U+2581

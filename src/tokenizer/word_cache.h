@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "base/words.h"
 #ifdef __cplusplus
 extern "C" {

@@ -21,7 +21,7 @@
 // Special tokens come from the caller, never from text: the string <|endoftext|> inside a document must not end the
 // document. Rejected: recognising them in text, as Hugging Face's encode does by default (its encode_special_tokens).
 #define _GNU_SOURCE // qsort_r
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -29,14 +29,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "text/bpe.h"
+#include "tokenizer/bpe.h"
 #include "base/check.h"
 #include "base/disk.h"
-#include "text/nfc.h"
-#include "text/pretoken.h"
-#include "text/split.h"
-#include "text/vocab.h"
-#include "text/word_cache.h"
+#include "tokenizer/pretoken.h"
+#include "tokenizer/vocab.h"
+#include "tokenizer/word_cache.h"
 #include "base/words.h"
 
 #define SPACE_SIGN "\xE2\x96\x81" // U+2581

@@ -20,7 +20,7 @@
 //
 // Rejected: least-recently-used lists and sets of several lines, which cost more per hit than they save; the table
 // alone, which hashes byte strings of any length and reads three places in memory for each hit.
-#include "text/word_cache.h"
+#include "tokenizer/word_cache.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -19,7 +19,7 @@
 //
 // Rejected: pairs of bytes instead of characters (in Thai some merge nearly always joins the last byte of a character
 // to the first of the next), and a search for the merge itself, which is the work to be avoided.
-#include "text/split.h"
+#include "tokenizer/bpe.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 // The invariant: what the help lists is what is read, with the same names; nothing that a row does not name is taken.
 //
 // Rejected: getopt_long (its table says neither the help nor the kinds of values, so a second one would beside it).
-#include "base/options.h"
+#include "tools/options.h"
 
 #include <errno.h>
 #include <limits.h>

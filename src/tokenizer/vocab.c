@@ -16,7 +16,7 @@
 // are the merges. Their order among pairs of the same result does not matter: what becomes that token has been merged,
 // up to then, as if it stood alone, so of these pairs only one ever occurs. When the scores of two results are equal,
 // the position decides, which a rank cannot say, and the file is refused.
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #define SPACE_SIGN "\xE2\x96\x81" // U+2581
 

@@ -9,7 +9,7 @@
 //
 // Rejected: scripts and style sheets (some viewers show neither), and a plotting program (one more thing to
 // install).
-#include "base/svg.h"
+#include "tools/svg.h"
 
 #include "base/check.h"
 #include "base/disk.h"

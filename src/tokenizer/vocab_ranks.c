@@ -18,8 +18,8 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "text/tokenizer.h"
-#include "text/vocab.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocab.h"
 
 enum { MAX_RANKS_BYTES = 1 << 30, CL100K_BASE_RANKS = 100256 };
 

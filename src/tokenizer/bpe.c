@@ -20,7 +20,7 @@
 // BPE here merges listed pairs; tiktoken merges any two neighbours whose joined bytes are a token. Both give the same
 // ids when the bytes of each token encode to that token, as they do after training here: a span of text that no merge
 // has crossed has been merged as if it stood alone, and the merges inside a token's bytes always reach that token.
-#include "text/bpe.h"
+#include "tokenizer/bpe.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -19,7 +19,7 @@
 //
 // "order" in the metadata exists for the program diff: sorting by name puts layers.10 before layers.2, and the first
 // tensor that differs is informative only in the order in which the tensors were computed.
-#include "base/safetensors.h"
+#include "tools/safetensors.h"
 
 #include "base/check.h"
 #include "base/disk.h"

@@ -1,4 +1,5 @@
-// bpe: byte pair encoding itself: learn merges from counted words, apply merges to one word.
+// bpe: byte pair encoding itself: learn merges from counted words, apply merges to one word; split: places inside a
+// word that no merge crosses, so that its parts can be encoded one by one.
 #ifndef BPE_H
 #define BPE_H
 #include <stddef.h>
@@ -48,6 +49,19 @@ size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n);
 // are: fewer when no pair is left that is seen least (1 or more) times.
 size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_id, int32_t first_id,
                  size_t n_merges, int64_t least, BpeMerge *merge);
+
+// ---- split.c
+typedef struct {
+    uint64_t *bit; // (n_bits / 64): which characters some merge may join
+    size_t n_bits; // a power of two
+} Splits;
+
+// token: the bytes of each token; merge (n_merges): the bytes of a result are those of left and right.
+Splits split_make(const Words *token, const BpeMerge *merge, size_t n_merges);
+// The first split point after `at` (< n), or n. Any bytes. The ids that bpe_apply gives for the word are those of its
+// parts, one after another.
+size_t split_next(const Splits *splits, const char *word, size_t n, size_t at);
+void split_free(Splits *splits);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text/bpe.h"
+#include "tokenizer/bpe.h"
 #include "base/words.h"
 #ifdef __cplusplus
 extern "C" {
@@ -30,7 +30,7 @@ typedef struct {
     int32_t bos, eos, unk;         // where has_...: what a text starts with, what ends the text of a model as eot does,
     bool has_bos, has_eos, has_unk; // what stands for a byte (a character) that has no token
     bool fuse_unk;      // one unk for several neighbours
-    bool nfc;           // a text is first put into Unicode's form C (nfc.h)
+    bool nfc;           // a text is first put into Unicode's form C (pretoken.h)
     bool ignore_merges; // a word that is a token as a whole is not merged (LLaMA-3)
     char *pattern;      // a name ("gpt2") or a regular expression: see pretoken.h; "": a text is one word
     // SentencePiece. A space is a space here, U+2581 in its files.
