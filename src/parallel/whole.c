@@ -21,7 +21,7 @@
 // Rejected: all ranks computing all tensors (tp times the work, and the state tp times); a mechanism for each
 // optimizer: sums of rows and columns for Adafactor and clipping, distributed products for Muon (less is sent, but a sum
 // over ranks has another order than one rank's, and there would be four mechanisms).
-#include "parallel/whole.h"
+#include "parallel/zero.h"
 
 #include "base/check.h"
 

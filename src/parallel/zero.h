@@ -13,10 +13,12 @@
 #define ZERO_H
 #include "parallel/ddp.h"
 #include "parallel/offload.h"
-#include "parallel/whole.h"
+#include "train/optim.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+typedef struct Whole Whole; // at the end
 
 typedef struct {
     int stage;
@@ -91,7 +93,7 @@ typedef struct {
 // cut: the result is that of one rank. Between tensors it is cut by their whole sizes, so at the same ones on all ranks
 // of a tensor-parallel group.
 ZeroCut zero_cut(const Params *params, OptimCut where, int stage, int rank, int size);
-// Where an update may be cut: adaptive clipping needs whole tensors, and what tp ranks bring together (whole.h) must be
+// Where an update may be cut: adaptive clipping needs whole tensors, and what tp ranks bring together (whole.c) must be
 // on the same replica on all of them.
 OptimCut zero_where(const OptimKind *kind, bool agc, int tp);
 void zero_cut_free(ZeroCut *cut);
@@ -133,6 +135,37 @@ CkptPart zero_part(Zero *zero, Optim *optim, bool writes, int replica, int repli
 void zero_part_free(CkptPart *part);
 // After the weights that this rank owns were written: what the units read is renewed, on all ranks. Collective.
 void zero_renew(Zero *zero, const Optim *optim);
+
+// ---- whole.c: updates that need whole tensors, where tensor parallelism has cut them. Each tensor is brought together
+// on one rank of the group, its owner, which updates it and gives everyone's part back.
+
+// Which rank has which row, and in which order they come: a function of a table, the ranges and the size of the group.
+// All ranks of the group find the same.
+typedef struct {
+    int size;
+    int *owner; // (n_rows) as OptimWhole has it
+    int *round; // (n_rounds, size): the row that each rank works on; -1: none
+    int *first; // (n_ranges + 1): rounds of each range
+} WholePlan;
+
+// What needs it: an optimizer's update, or (agc) adaptive clipping by that unit.
+typedef struct {
+    const OptimKind *kind;
+    bool agc, tied;
+    ClipUnit unit;
+} WholeNeed;
+
+// range NULL: one of everything. No row needs it: all NULL.
+WholePlan whole_plan(const Params *params, WholeNeed need, const OptimRange *range, int n_ranges, int size);
+void whole_plan_free(WholePlan *plan);
+// Bytes that the whole group sends in one visit of every range.
+size_t whole_plan_bytes(const WholePlan *plan, const Params *params);
+
+// For a model whose tensors `group` shares; in a plan the group has no ops.
+Whole *whole_create(Model *model, Comm *group, OptimSettings set, const OptimRange *range, int n_ranges);
+void whole_free(Whole *whole); // NULL is allowed
+OptimWhole whole_of_update(Whole *whole);
+OptimWhole whole_of_agc(Whole *whole);
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@
 // The invariant: piece (row, elements) of an array of the optimizer is what the update of these elements reads and
 // writes, as optim_range_elems says. Where the array has an element for each weight, it is cut as the weights are.
 // Where it has not (a scale for a block, a mean for a row), it is cut as ranges are. Of a tensor that tensor-parallel
-// ranks bring together (whole.h) the owner has all, and the others nothing.
+// ranks bring together (whole.c) the owner has all, and the others nothing.
 //
 // Rejected: rank 0 alone writing what all replicas have (it would write for as long as all together).
 #include "parallel/zero.h"

@@ -65,7 +65,7 @@ typedef struct {
     void *self;
 } OptimStore;
 
-// Rows of which this rank has a part, and an update needs all (parallel/whole.h makes it). Each has an owner.
+// Rows of which this rank has a part, and an update needs all (parallel/whole.c makes it). Each has an owner.
 typedef void (*OptimWork)(void *arg, int row, float *weight, float *grad);
 typedef struct {
     const int *owner; // (n_rows) among the ranks that share the row; -1: not such a row. NULL: there are none
