@@ -34,6 +34,7 @@
 #include "base/stop.h"
 #include "comm/launch.h"
 #include "src/check/links.h"
+#include "src/check/locate.h"
 #include "src/check/dev_check.h"
 #include "src/check/override.h"
 #include "src/check/trace.h"
@@ -294,7 +295,7 @@ static void add_observers(Run *run)
     const Config *cfg = &run->cfg;
     if (run->dev->mark) run_observe(run, observers_marks());
     if (*cfg->run.fault) run_observe(run, observers_faults(cfg));
-    if (cfg->monitor.locate) run_observe(run, observers_locate(run->model));
+    if (cfg->monitor.locate) run_observe(run, locate_observer(run->model));
     if (cfg->run.account) run_observe(run, sharding_account());
     if (cfg->run.trace) run_observe(run, trace_observer());
     if (cfg->run.noise_every) run_observe(run, observers_noise());

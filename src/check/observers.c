@@ -17,7 +17,6 @@
 #include "base/check.h"
 #include "src/check/dump.h"
 #include "src/check/fault.h"
-#include "src/check/locate.h"
 #include "src/check/noise.h"
 #include "train/grads.h"
 
@@ -184,28 +183,6 @@ Observer observers_faults(const Config *cfg)
             die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
     return (Observer){.self = s, .before = fault_before, .updated = fault_after, .announce = fault_announce,
                       .sample = fault_sample, .save = fault_save, .free = free};
-}
-
-// ---- where a number that is not finite came from
-
-static void locate_before(void *self, Run *run, long step)
-{
-    (void)run, (void)step;
-    locate_step(self);
-}
-
-static void locate_explain(void *self, Run *run, char *text, size_t n)
-{
-    char first[LOCATE_TEXT];
-    if (locate_first(self, run->replicas.world, first)) snprintf(text, n, ", first in %s", first);
-    else snprintf(text, n, ", though every rank's own numbers were finite: their sum overflows");
-}
-
-Observer observers_locate(Model *model)
-{
-    Locate *locate = new_state(sizeof *locate);
-    locate_begin(locate, model);
-    return (Observer){.self = locate, .before = locate_before, .explain = locate_explain, .free = free};
 }
 
 // ---- loads of experts
