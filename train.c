@@ -34,6 +34,7 @@
 #include "base/stop.h"
 #include "comm/launch.h"
 #include "src/check/links.h"
+#include "src/check/locate.h"
 #include "src/check/dev_check.h"
 #include "src/check/override.h"
 #include "src/check/trace.h"
@@ -60,13 +61,13 @@ static double forward_backward(Run *run, long step, int64_t rows, float scale)
 
 // The global norm of the gradient, by which it is judged and clipped. In fp16 the loss was multiplied by the loss scale
 // S (grads.h), so the gradient is multiplied by 1 / S first.
-static double grad_norm(Run *run)
+static double grad_norm(Optim *optim, Model *model, const RunScales *scales, Replicas *all)
 {
-    Fp8 *fp8 = run->scales.fp8;
-    run->optim.grad_scale = 1 / (double)run->scales.scaler.scale;
-    if (fp8) replicas_share_scales(&run->replicas, fp8);
-    if (fp8 && !fp8_step_end(fp8)) run->optim.grad_scale = NAN; // a saturating cast hid an overflow
-    return optim_norm(&run->optim, run->model);
+    Fp8 *fp8 = scales->fp8;
+    optim->grad_scale = 1 / (double)scales->scaler.scale;
+    if (fp8) replicas_share_scales(all, fp8);
+    if (fp8 && !fp8_step_end(fp8)) optim->grad_scale = NAN; // a saturating cast hid an overflow
+    return optim_norm(optim, model);
 }
 
 // Update number step + 1.
@@ -92,7 +93,7 @@ static StepResult run_step(Run *run, long step)
     float loss_scale = run->scales.scaler.scale;
     r.loss = forward_backward(run, step, rows, loss_scale / (float)r.valid) / (double)r.valid;
     phases_enter(phases, PHASES_OPTIM);
-    r.grad_norm = grad_norm(run);
+    r.grad_norm = grad_norm(&run->optim, run->model, &run->scales, &run->replicas);
     phases_enter(phases, PHASES_OTHER);
     r.verdict = run_judge(run, step, r.loss, r.grad_norm);
     for (o = run->observer; o < end; o++)
@@ -294,7 +295,7 @@ static void add_observers(Run *run)
     const Config *cfg = &run->cfg;
     if (run->dev->mark) run_observe(run, observers_marks());
     if (*cfg->run.fault) run_observe(run, observers_faults(cfg));
-    if (cfg->monitor.locate) run_observe(run, observers_locate(run->model));
+    if (cfg->monitor.locate) run_observe(run, locate_observer(run->model));
     if (cfg->run.account) run_observe(run, sharding_account());
     if (cfg->run.trace) run_observe(run, trace_observer());
     if (cfg->run.noise_every) run_observe(run, observers_noise());

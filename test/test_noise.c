@@ -2,7 +2,7 @@
 // random; and the usual short-cut, whose error is that of its formula.
 #include "test/test.h"
 
-#include "train/grads.h"
+#include "src/check/noise.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -12,30 +12,30 @@
 // |G|^2 = 3, tr(Sigma) = 8: |g|^2 is 7 at a batch of 2 and 4 at a batch of 8.
 TEST(test_two_equations)
 {
-    NoiseEstimate e = grads_noise_estimate(7, 2, 4, 8);
+    NoiseEstimate e = noise_estimate(7, 2, 4, 8);
     assert_true(e.signal == 3 && e.noise == 8);
-    e = grads_noise_estimate(4, 2, 7, 8); // by chance the small one's gradient is shorter: the estimate is negative
+    e = noise_estimate(4, 2, 7, 8); // by chance the small one's gradient is shorter: the estimate is negative
     assert_true(e.signal == 8 && e.noise == -8);
 }
 
 TEST(test_running_means)
 {
-    Noise n = grads_noise_create(0.5);
-    assert_true(isnan(grads_noise_scale(&n)) && isnan(grads_noise_trace(&n)) && isnan(grads_noise_signal(&n)));
-    grads_noise_add(&n, 7, 2, 4, 8); // 3, 8
-    assert_true(grads_noise_signal(&n) == 3 && grads_noise_trace(&n) == 8);
-    assert_true(grads_noise_scale(&n) == 8.0 / 3);
-    grads_noise_add(&n, 4, 2, 7, 8); // 8, -8: the means have weights 1/3 and 2/3
-    assert_true(fabs(grads_noise_signal(&n) - 19.0 / 3) <= 8 * 0x1p-52);
-    assert_true(fabs(grads_noise_trace(&n) + 8.0 / 3) <= 8 * 0x1p-52);
+    Noise n = noise_create(0.5);
+    assert_true(isnan(noise_scale(&n)) && isnan(noise_trace(&n)) && isnan(noise_signal(&n)));
+    noise_add(&n, 7, 2, 4, 8); // 3, 8
+    assert_true(noise_signal(&n) == 3 && noise_trace(&n) == 8);
+    assert_true(noise_scale(&n) == 8.0 / 3);
+    noise_add(&n, 4, 2, 7, 8); // 8, -8: the means have weights 1/3 and 2/3
+    assert_true(fabs(noise_signal(&n) - 19.0 / 3) <= 8 * 0x1p-52);
+    assert_true(fabs(noise_trace(&n) + 8.0 / 3) <= 8 * 0x1p-52);
     Noise before = n;
-    grads_noise_add(&n, NAN, 2, 7, 8);
-    grads_noise_add(&n, 4, 2, INFINITY, 8);
+    noise_add(&n, NAN, 2, 7, 8);
+    noise_add(&n, 4, 2, INFINITY, 8);
     assert_memory_equal(&n, &before, sizeof n);
-    Noise negative = grads_noise_create(0.5);
-    grads_noise_add(&negative, 7, 2, 1, 8); // |G|^2 = -1
-    assert_true(grads_noise_signal(&negative) == -1 && grads_noise_trace(&negative) == 16);
-    assert_true(isnan(grads_noise_scale(&negative)));
+    Noise negative = noise_create(0.5);
+    noise_add(&negative, 7, 2, 1, 8); // |G|^2 = -1
+    assert_true(noise_signal(&negative) == -1 && noise_trace(&negative) == 16);
+    assert_true(isnan(noise_scale(&negative)));
 }
 
 // ---- made gradients: G, and noise with another spread in each of the dimensions
@@ -99,7 +99,7 @@ TEST(test_unbiased_and_short_cut_biased)
     double signal = 0, noise = 0, all = 0, spread = 0, root = sqrt(TRIALS);
     for (uint32_t i = 0; i < TRIALS; i++) {
         Sample s = draw(&t, i);
-        NoiseEstimate e = grads_noise_estimate(s.first, MICRO, s.all, BIG);
+        NoiseEstimate e = noise_estimate(s.first, MICRO, s.all, BIG);
         signal += e.signal / TRIALS;
         noise += e.noise / TRIALS;
         all += s.all / TRIALS;
@@ -116,7 +116,7 @@ TEST(test_unbiased_and_short_cut_biased)
     double all_bound = 5 * big / root, spread_bound = 5 * sqrt(2 * t.cov_squares / (MICROS - 1)) / root;
     assert_true(fabs(spread - t.trace) <= spread_bound);
     assert_true(fabs(all - (t.signal + t.trace / BIG)) <= all_bound);
-    double b_simple = t.trace / t.signal, naive = spread / all, want = grads_noise_naive_expected(b_simple, BIG);
+    double b_simple = t.trace / t.signal, naive = spread / all, want = noise_naive_expected(b_simple, BIG);
     double bound = (spread_bound + want * all_bound) / (t.signal + t.trace / BIG - all_bound);
     assert_true(fabs(want - t.trace / (t.signal + t.trace / BIG)) <= 1e-12 * want);
     assert_true(fabs(naive - want) <= bound);
@@ -125,9 +125,9 @@ TEST(test_unbiased_and_short_cut_biased)
 
 TEST(test_formula_of_the_short_cut)
 {
-    assert_true(grads_noise_naive_expected(4096, 4096) == 2048);
-    assert_true(grads_noise_naive_expected(4096, 1024) < 1024);
-    assert_true(fabs(grads_noise_naive_expected(100, 1e9) - 100) < 1e-4);
+    assert_true(noise_naive_expected(4096, 4096) == 2048);
+    assert_true(noise_naive_expected(4096, 1024) < 1024);
+    assert_true(fabs(noise_naive_expected(100, 1e9) - 100) < 1e-4);
 }
 
 TESTS(NULL, NULL)

@@ -11,6 +11,7 @@
 #include "dev/plan/plan.h"
 #include "dev/plan/plan_show.h"
 #include "dev/plan/scaling.h"
+#include "src/check/noise.h"
 #include "src/check/sharding.h"
 
 #include <math.h>
@@ -313,7 +314,7 @@ static double middle(ScheduleKind kind)
 
 static double noise_ratio(double signal, double noise) // from the squares of gradients of 64 and 1024 tokens
 {
-    NoiseEstimate e = grads_noise_estimate(signal + noise / 64, 64, signal + noise / 1024, 1024);
+    NoiseEstimate e = noise_estimate(signal + noise / 64, 64, signal + noise / 1024, 1024);
     return e.noise / e.signal;
 }
 

@@ -21,7 +21,7 @@
 #include "base/rng.h"
 #include "src/check/sharding.h"
 #include "net/model.h"
-#include "train/grads.h"
+#include "src/check/noise.h"
 #include "train/optim.h"
 
 #include <ctype.h>
@@ -543,15 +543,15 @@ void plan_print_noise(FILE *out, uint64_t seed)
                  "|---:|---:|---:|---:|\n");
     for (size_t n_micro = 2; n_micro <= 128; n_micro *= 4) {
         double b_big = (double)(n_micro * MICRO), spread = 0, all = 0;
-        Noise noise = grads_noise_create(1 - 1e-6); // as good as the plain mean
+        Noise noise = noise_create(1 - 1e-6); // as good as the plain mean
         for (uint32_t i = 0; i < TRIALS; i++) {
             Made m = make_gradients(rng_make(seed, "noise", i), n_micro);
-            grads_noise_add(&noise, m.first, MICRO, m.all, b_big);
+            noise_add(&noise, m.first, MICRO, m.all, b_big);
             spread += m.spread * MICRO;
             all += m.all;
         }
-        fprintf(out, "| %.0f | %.0f | %.0f | %.0f |\n", b_big, grads_noise_scale(&noise), spread / all,
-                grads_noise_naive_expected(TRACE, b_big));
+        fprintf(out, "| %.0f | %.0f | %.0f | %.0f |\n", b_big, noise_scale(&noise), spread / all,
+                noise_naive_expected(TRACE, b_big));
     }
 }
 

@@ -27,6 +27,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool locate_finite_x(const Dev *dev, const X *x, size_t n)
@@ -160,4 +161,25 @@ bool locate_first(Locate *l, Comm *ranks, char text[LOCATE_TEXT])
     CommRequest q = comm_broadcast(ranks, text, LOCATE_TEXT, COMM_BYTE, who);
     comm_wait(ranks, &q);
     return true;
+}
+
+static void before_step(void *self, Run *run, long step)
+{
+    (void)run, (void)step;
+    locate_step(self);
+}
+
+static void explain(void *self, Run *run, char *text, size_t n)
+{
+    char first[LOCATE_TEXT];
+    if (locate_first(self, run->replicas.world, first)) snprintf(text, n, ", first in %s", first);
+    else snprintf(text, n, ", though every rank's own numbers were finite: their sum overflows");
+}
+
+Observer locate_observer(Model *model)
+{
+    Locate *locate = malloc(sizeof *locate);
+    if (!locate) die("run: no memory for an observer");
+    locate_begin(locate, model);
+    return (Observer){.self = locate, .before = before_step, .explain = explain, .free = free};
 }

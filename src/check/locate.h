@@ -1,8 +1,7 @@
 // locate: where the first number that is not finite came from: tensor and rank (monitor.locate).
 #ifndef LOCATE_H
 #define LOCATE_H
-#include "comm/comm.h"
-#include "net/model.h"
+#include "train/run.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -26,6 +25,8 @@ void locate_step(Locate *locate);
 // gradient of layers.1.ffn.up.weight". Weights come before what was computed from them. False: every rank's own
 // numbers were finite, the sum over them was not.
 bool locate_first(Locate *locate, Comm *ranks, char text[LOCATE_TEXT]);
+
+Observer locate_observer(Model *model);
 
 // Whether all n numbers are finite, in the storage type.
 bool locate_finite_x(const Dev *dev, const X *x, size_t n);

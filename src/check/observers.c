@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "src/check/dump.h"
 #include "src/check/fault.h"
-#include "src/check/locate.h"
+#include "src/check/noise.h"
 #include "train/grads.h"
 
 #include <math.h>
@@ -186,28 +186,6 @@ Observer observers_faults(const Config *cfg)
                       .sample = fault_sample, .save = fault_save, .free = free};
 }
 
-// ---- where a number that is not finite came from
-
-static void locate_before(void *self, Run *run, long step)
-{
-    (void)run, (void)step;
-    locate_step(self);
-}
-
-static void locate_explain(void *self, Run *run, char *text, size_t n)
-{
-    char first[LOCATE_TEXT];
-    if (locate_first(self, run->replicas.world, first)) snprintf(text, n, ", first in %s", first);
-    else snprintf(text, n, ", though every rank's own numbers were finite: their sum overflows");
-}
-
-Observer observers_locate(Model *model)
-{
-    Locate *locate = new_state(sizeof *locate);
-    locate_begin(locate, model);
-    return (Observer){.self = locate, .before = locate_before, .explain = locate_explain, .free = free};
-}
-
 // ---- loads of experts
 
 static void loads_before(void *self, Run *run, long step)
@@ -270,17 +248,17 @@ static void noise_gradients(void *self, Run *run, long step, const StepResult *r
 {
     NoiseState *s = self;
     if (!s->valid || s->valid >= r->valid) return; // the rest of the batch has no targets
-    grads_noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
-    run->noise_scale = grads_noise_scale(&s->noise);
+    noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
+    run->noise_scale = noise_scale(&s->noise);
     progress_note(run->progress, "noise    step %ld: B_simple %.4g tokens (tr Sigma %.4g, |G|^2 %.4g; this batch %zu)",
-                  step + 1, run->noise_scale, grads_noise_trace(&s->noise),
-                  grads_noise_signal(&s->noise), r->valid);
+                  step + 1, run->noise_scale, noise_trace(&s->noise),
+                  noise_signal(&s->noise), r->valid);
 }
 
 Observer observers_noise(void)
 {
     NoiseState *s = new_state(sizeof *s);
-    s->noise = grads_noise_create(0.9);
+    s->noise = noise_create(0.9);
     return (Observer){.self = s, .loaded = noise_loaded, .gradients = noise_gradients, .free = free};
 }
 

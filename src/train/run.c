@@ -117,9 +117,8 @@ ModelOptions run_model_options(const Config *cfg)
         .sequences = (size_t)(cfg->batch.tokens / cfg->parallel.dp / cfg->model.context)};
 }
 
-static void set_rules(Run *run)
+static void set_rules(Monitor *monitor, const Config *cfg)
 {
-    const Config *cfg = &run->cfg;
     MonitorRules rules = {.on_spike = cfg->monitor.on_spike,
                           .on_not_finite = cfg->monitor.on_not_finite ? MONITOR_ROLLBACK : MONITOR_SKIP,
                           .clip = cfg->optim.clip, .plateau_steps = cfg->monitor.plateau_steps};
@@ -127,21 +126,20 @@ static void set_rules(Run *run)
     for (int i = 0; i < rules.n; i++)
         if (rules.rule[i].kind == MONITOR_OF_CLIP && !(rules.clip > 0))
             die("monitor.rules: clip %g: optim.clip is 0", rules.rule[i].limit);
-    monitor_set_rules(&run->monitor, rules);
+    monitor_set_rules(monitor, rules);
 }
 
 // A length of the schedule in steps: given in tokens, as a part of so many steps (rounded up), or in steps.
-static long in_steps(const Run *run, long tokens, double part, long of, long steps)
+static long in_steps(const Ramp *ramp, long tokens, double part, long of, long steps)
 {
-    if (tokens) return schedule_step_of(&run->ramp, tokens);
+    if (tokens) return schedule_step_of(ramp, tokens);
     return part > 0 ? (long)ceil(part * (double)of * (1 - 0x1p-40)) : steps; // 0.1 is a little more in binary
 }
 
 // Steps of the decay of wsd, of a run whose decay ends at step `end`.
-static long wsd_decay(const Run *run, long end)
+static long wsd_decay(const Config *cfg, long end)
 {
-    const Config *cfg = &run->cfg;
-    return cfg->optim.wsd_decay ? cfg->optim.wsd_decay : in_steps(run, 0, cfg->optim.wsd_part, end, 0);
+    return cfg->optim.wsd_decay ? cfg->optim.wsd_decay : in_steps(NULL, 0, cfg->optim.wsd_part, end, 0);
 }
 
 static void end_at(Run *run, long steps)
@@ -171,12 +169,12 @@ void run_schedule(Run *run)
         .kind = cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
         .shape = cfg->optim.wsd_shape, .momentum = cfg->optim.momentum,
         .momentum_start = cfg->optim.momentum_start, .momentum_warmup = cfg->optim.momentum_warmup};
-    s->warmup = in_steps(run, cfg->optim.warmup_tokens, cfg->optim.warmup_part, cfg->run.steps, cfg->optim.warmup);
-    s->decay_steps = in_steps(run, cfg->optim.decay_tokens, 0, 0, cfg->optim.decay_steps);
+    s->warmup = in_steps(&run->ramp, cfg->optim.warmup_tokens, cfg->optim.warmup_part, cfg->run.steps, cfg->optim.warmup);
+    s->decay_steps = in_steps(&run->ramp, cfg->optim.decay_tokens, 0, 0, cfg->optim.decay_steps);
     if (cfg->optim.decay_tokens && s->decay_steps <= s->warmup)
         die("optim.decay_tokens: %ld tokens are %ld steps, which are not more than the warm-up's %ld",
             cfg->optim.decay_tokens, s->decay_steps, s->warmup);
-    long decay = wsd_decay(run, s->decay_steps);
+    long decay = wsd_decay(cfg, s->decay_steps);
     s->decay_start = (double)(s->decay_steps - decay > s->warmup ? s->decay_steps - decay : s->warmup);
     end_at(run, cfg->run.steps);
 }
@@ -188,7 +186,7 @@ static void plan_end(Run *run, long step, long steps)
 {
     run->pace.steps = steps;
     if (!config_is_set(&run->cfg, "optim.decay_steps") && !run->cfg.optim.decay_tokens)
-        schedule_move_end(&run->schedule, step, steps, wsd_decay(run, steps));
+        schedule_move_end(&run->schedule, step, steps, wsd_decay(&run->cfg, steps));
     end_at(run, steps);
 }
 
@@ -228,17 +226,16 @@ static void begin_pace(Run *run)
 // ---- memory
 
 // Of the whole model's tensors, whatever this process has of them.
-static Norms create_norms(const Run *run)
+static Norms create_norms(const Model *model, const Replicas *all)
 {
     Params whole;
     Unit *units;
     OptimRange range;
     size_t n = 0;
-    for (int u = 0; u < run->model->params.n_units; u++, n += range.end - range.begin)
-        replicas_range(&run->replicas, u, &range);
-    model_describe(&run->model->shape, &whole, &units);
+    for (int u = 0; u < model->params.n_units; u++, n += range.end - range.begin) replicas_range(all, u, &range);
+    model_describe(&model->shape, &whole, &units);
     free(units);
-    return grads_norms_create(run->model, whole, n);
+    return grads_norms_create(model, whole, n);
 }
 
 void run_allocate(Run *run)
@@ -256,7 +253,7 @@ void run_allocate(Run *run)
     d->target = d->token + n;
     d->pos = mask ? d->token + 2 * n : NULL;
     d->first = mask ? d->token + 3 * n : NULL;
-    if (cfg->run.norms_every) run->norms = create_norms(run);
+    if (cfg->run.norms_every) run->norms = create_norms(run->model, &run->replicas);
     run_saves_allocate(run);
 }
 
@@ -428,7 +425,7 @@ static void build_model(Run *run)
     Fp8 *fp8 = run->scales.fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8 ? run->dev->fp8 : NULL;
     if (fp8) fp8_set_sites(fp8, &run->model->params, cfg->numerics.fp8_keep);
     run->monitor = monitor_create((size_t)cfg->monitor.window, cfg->monitor.skip_z, cfg->monitor.max_skips);
-    set_rules(run);
+    set_rules(&run->monitor, cfg);
     phases_begin(&run->phases, run->model, run->replicas.world);
     if (!run->model->shape.experts.n) return;
     run->loads = loads_create(&run->model->shape);
@@ -436,12 +433,12 @@ static void build_model(Run *run)
 }
 
 // The supervisors write to DIR/failure.jsonl from here on; that of an earlier job is removed.
-static void report_failures(Run *run)
+static void report_failures(const Replicas *all, const char *dir)
 {
     char path[SUPERVISOR_PATH];
-    Heartbeat *beat = run->replicas.world ? comm_heartbeat(run->replicas.world) : NULL;
-    if ((size_t)snprintf(path, sizeof path, "%s/failure.jsonl", run->dir) >= sizeof path) return;
-    if (run->replicas.rank == 0) unlink(path);
+    Heartbeat *beat = comm_heartbeat(all->world);
+    if ((size_t)snprintf(path, sizeof path, "%s/failure.jsonl", dir) >= sizeof path) return;
+    if (all->rank == 0) unlink(path);
     if (beat) supervisor_file(beat, path);
 }
 
@@ -459,7 +456,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
         "norms.csv", "report.html", "loss.svg", "account.json", "trace.json", "links.json", "failure.jsonl", NULL};
     if (first) disk_refuse_links(run->dir, own);
     run->lock = first ? disk_lock_take(run->dir) : (DiskLock){-1, -1};
-    report_failures(run);
+    report_failures(&run->replicas, run->dir);
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there
     build_model(run);
 }
@@ -487,13 +484,13 @@ void run_observe(Run *run, Observer observer)
 // ---- begin
 
 // The resolved config as config_write prints it.
-static char *config_text(const Run *run)
+static char *config_text(const Config *cfg, const char *dir)
 {
     char path[700];
     size_t n_bytes;
-    snprintf(path, sizeof path, "%s/config.toml.tmp", run->dir);
+    snprintf(path, sizeof path, "%s/config.toml.tmp", dir);
     unlink(path); // it may be a link to something else
-    config_write(&run->cfg, path);
+    config_write(cfg, path);
     char *text = disk_read_file(path, &n_bytes, 1 << 20);
     if (!text || unlink(path)) die("%s: %s", path, strerror(errno));
     return text;
@@ -522,16 +519,11 @@ void run_plan(Run *run, double seconds_a_step)
 }
 
 // The step of the newest checkpoint, -1: none; the same on all processes.
-static long newest_step(Run *run)
+static long newest_step(Replicas *all, const char *dir)
 {
-    long newest = run->replicas.rank == 0 ? ckpt_newest_step(run->dir) : 0;
-    replicas_tell(&run->replicas, &newest, sizeof newest);
+    long newest = all->rank == 0 ? ckpt_newest_step(dir) : 0;
+    replicas_tell(all, &newest, sizeof newest);
     return newest;
-}
-
-static void config_path(const Run *run, char path[700])
-{
-    snprintf(path, 700, "%s/config.toml", run->dir);
 }
 
 bool run_wants_timing(Run *run)
@@ -539,7 +531,7 @@ bool run_wants_timing(Run *run)
     Config *cfg = &run->cfg;
     if (!run->paced || cfg->run.steps) return false; // run_plan has been here
     Pace *pace = &run->pace, first = {0};
-    bool fresh = newest_step(run) < 0;
+    bool fresh = newest_step(&run->replicas, run->dir) < 0;
     if (*cfg->run.pace) pace_read(pace, cfg->run.pace);
     if (fresh && !pace->recorded) {
         run_schedule(run);
@@ -574,7 +566,7 @@ static void check_steps(const Config *cfg)
 static void watch(Run *run)
 {
     const Config *cfg = &run->cfg;
-    Heartbeat *beat = run->replicas.world ? comm_heartbeat(run->replicas.world) : NULL;
+    Heartbeat *beat = comm_heartbeat(run->replicas.world);
     if (beat && !cfg->run.supervisor)
         die("run.supervisor = false: in a file it comes too late: the supervisors are there before files are read (try "
             "--run.supervisor=false)");
@@ -587,8 +579,8 @@ void run_begin(Run *run)
     const Config *cfg = &run->cfg;
     char path[700];
     check_steps(cfg);
-    config_path(run, path);
-    if (run->replicas.rank == 0) run->config_text = config_text(run);
+    snprintf(path, sizeof path, "%s/config.toml", run->dir);
+    if (run->replicas.rank == 0) run->config_text = config_text(cfg, run->dir);
     run_schedule(run);
     schedule_check(&run->schedule);
     run->pace.steps = cfg->run.steps; // a checkpoint of a run of minutes knows better

@@ -28,9 +28,8 @@
 
 // The corpus' entropy, where the validation text came from a source that knows it: floor.json of
 // build/stories.
-static void read_floor(Run *run)
+static void read_floor(RunData *d, const char *path)
 {
-    const char *path = run->cfg.data.floor;
     if (!path[0]) return;
     json_error_t error;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
@@ -39,16 +38,16 @@ static void read_floor(Run *run)
     double nats = json_number_value(json_object_get(val, "nats"));
     double bits_per_byte = json_number_value(json_object_get(val, "bits_per_byte"));
     if (!(nats > 0) || !(bits_per_byte > 0)) die("%s: val.nats and val.bits_per_byte are not there", path);
-    run->data.floor_loss = nats / (double)(dataset_tokens(run->data.val) - 1); // the targets; the first token is given
-    run->data.floor_bpb = bits_per_byte;
+    d->floor_loss = nats / (double)(dataset_tokens(d->val) - 1); // the targets; the first token is given
+    d->floor_bpb = bits_per_byte;
     json_decref(root);
 }
 
 // Ends the job when a rank has another hash of this file than rank 0.
-static void same_on_all(Run *run, uint64_t hash, const char *path, const char *what)
+static void same_on_all(Replicas *all, uint64_t hash, const char *path, const char *what)
 {
     uint64_t first = hash;
-    replicas_tell(&run->replicas, &first, sizeof first);
+    replicas_tell(all, &first, sizeof first);
     if (hash != first)
         die("%s: %s than rank 0 reads under that name (copy it again to this machine)", path, what);
 }
@@ -72,18 +71,17 @@ static uint64_t tokenizer_hash(const Tokenizer *t)
     return hash;
 }
 
-// Sets run->data.hash: what decides which tokens sample s is, and what they mean, apart from the seed. Two numbers of
+// Sets d->hash: what decides which tokens sample s is, and what they mean, apart from the seed. Two numbers of
 // 32 bits, for a double holds 53.
-static void hash_data(Run *run, uint64_t tokenizer)
+static void hash_data(RunData *d, const Config *cfg, uint64_t tokenizer)
 {
-    const Config *cfg = &run->cfg;
-    uint64_t order[] = {dataset_hash(run->data.train), tokenizer, (uint64_t)cfg->model.context,
+    uint64_t order[] = {dataset_hash(d->train), tokenizer, (uint64_t)cfg->model.context,
                         (uint64_t)cfg->data.packing, cfg->data.shuffle};
     uint64_t hash = XXH3_64bits(order, sizeof order);
     double bounds[] = {cfg->data.max_repeat, cfg->data.max_broken};
-    if (run->data.screen) hash ^= XXH3_64bits(bounds, sizeof bounds); // so that without it the hash is as it was
-    run->data.saved_hash[0] = run->data.hash[0] = (double)(hash >> 32);
-    run->data.saved_hash[1] = run->data.hash[1] = (double)(hash & UINT32_MAX);
+    if (d->screen) hash ^= XXH3_64bits(bounds, sizeof bounds); // so that without it the hash is as it was
+    d->saved_hash[0] = d->hash[0] = (double)(hash >> 32);
+    d->saved_hash[1] = d->hash[1] = (double)(hash & UINT32_MAX);
 }
 
 // ---- eval.sets, eval.tasks
@@ -97,7 +95,7 @@ static void add_set(Run *run, const char *name, const char *path)
     RunSet set = {copy, dataset_open(path, d->vocab)};
     if (dataset_tokens(set.tokens) < 2)
         die("eval.sets: %s: %lld tokens, 2 are the least", path, (long long)dataset_tokens(set.tokens));
-    same_on_all(run, dataset_hash(set.tokens), path, "other tokens");
+    same_on_all(&run->replicas, dataset_hash(set.tokens), path, "other tokens");
     d->set[d->n_sets++] = set;
 }
 
@@ -111,7 +109,7 @@ static void add_task(Run *run, const char *name, const char *path)
     d->task = realloc(d->task, (d->n_tasks + 1) * sizeof *d->task);
     if (!d->task) die("run: no memory for task %s", name);
     Tasks *t = tasks_open(text, (TasksOptions){.limit = (size_t)cfg->eval.tasks_limit});
-    same_on_all(run, t->hash, path, "other items");
+    same_on_all(&run->replicas, t->hash, path, "other items");
     tasks_encode(t, d->tokenizer, (size_t)cfg->model.vocab, (size_t)cfg->model.context, false);
     d->task[d->n_tasks++] = t;
 }
@@ -156,7 +154,7 @@ static uint64_t open_tokenizer(Run *run)
     if (none) return 0;
     run->data.tokenizer = tokenizer_load(cfg->data.tokenizer);
     uint64_t hash = tokenizer_hash(run->data.tokenizer);
-    same_on_all(run, hash, cfg->data.tokenizer, "another tokenizer");
+    same_on_all(&run->replicas, hash, cfg->data.tokenizer, "another tokenizer");
     int vocab = run->data.vocab = tokenizer_vocab_size(run->data.tokenizer);
     if (!cfg->model.vocab) {
         config_set_derived(cfg, "model.vocab", vocab);
@@ -180,21 +178,21 @@ void run_open_data(Run *run)
     uint64_t tokenizer = open_tokenizer(run);
     int vocab = run->data.vocab;
     run->data.train = dataset_open(cfg->data.train, vocab);
-    same_on_all(run, dataset_hash(run->data.train), cfg->data.train, "other tokens");
+    same_on_all(&run->replicas, dataset_hash(run->data.train), cfg->data.train, "other tokens");
     if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
         dataset_pack(run->data.train, (int)cfg->model.context, tokenizer_eot(run->data.tokenizer));
     run->data.val = dataset_open(cfg->data.val, vocab);
-    same_on_all(run, dataset_hash(run->data.val), cfg->data.val, "other tokens");
+    same_on_all(&run->replicas, dataset_hash(run->data.val), cfg->data.val, "other tokens");
     if (cfg->data.max_repeat < 1 || cfg->data.max_broken < 1)
         run->data.screen = screen_new(cfg->data.max_repeat, cfg->data.max_broken, (size_t)cfg->model.context,
                                       run->data.tokenizer);
-    hash_data(run, tokenizer);
+    hash_data(&run->data, cfg, tokenizer);
     if (dataset_windows(run->data.train, (int)cfg->model.context) < 1)
         die("%s: %lld tokens are fewer than model.context + 1 = %ld", cfg->data.train,
             (long long)dataset_tokens(run->data.train), cfg->model.context + 1);
     each_of(run, "eval.sets", cfg->eval.sets, add_set);
     each_of(run, "eval.tasks", cfg->eval.tasks, add_task);
-    read_floor(run);
+    read_floor(&run->data, cfg->data.floor);
 }
 
 void run_close_data(Run *run)
