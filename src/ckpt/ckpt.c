@@ -28,7 +28,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "tools/safetensors.h"
 #include "models/weights.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/doing.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "models/gguf_model.h"
 #include "models/hf.h"
 #include "models/llmc.h"

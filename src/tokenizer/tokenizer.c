@@ -33,7 +33,6 @@
 #include "base/check.h"
 #include "base/disk.h"
 #include "tokenizer/pretoken.h"
-#include "tokenizer/vocab.h"
 #include "tokenizer/word_cache.h"
 #include "base/words.h"
 

@@ -26,7 +26,7 @@
 #include "train/monitor.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <limits.h>
 #include <math.h>
