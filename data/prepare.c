@@ -40,7 +40,6 @@
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
-#include "base/doing.h"
 #include "tools/options.h"
 #include "comm/launch.h"
 #include "data/prep/recipe.h"

@@ -6,7 +6,7 @@
 #include "models/trained.h"
 
 #include "base/check.h"
-#include "base/doing.h"
+#include "base/clock.h"
 #include "formats/formats.h"
 #include "models/gguf_model.h"
 #include "models/hf.h"

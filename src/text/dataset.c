@@ -37,7 +37,6 @@
 #include "base/disk.h"
 #include "base/rng.h"
 #include "base/words.h"
-#include "text/mixture.h"
 #include "text/packing.h"
 #include "text/sources.h"
 
