@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "tools/options.h"
 #include "data/stories/gossip.h"
 #include "data/stories/stories.h"

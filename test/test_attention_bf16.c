@@ -3,7 +3,6 @@
 // sides of a block of queries and of a tile of keys.
 #include "fixture.h"
 
-#include "formats/formats.h"
 #include "src/check/dev_check.h"
 #include "ops/attn.h"
 #include "ops/dev_cpu.h"

@@ -35,6 +35,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "base/rng.h"
 #include "base/words.h"
 #include "text/packing.h"

@@ -31,7 +31,7 @@
 
 #include "tokenizer/bpe.h"
 #include "base/check.h"
-#include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "tokenizer/pretoken.h"
 #include "tokenizer/word_cache.h"
 #include "base/words.h"
