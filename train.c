@@ -30,7 +30,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/doing.h"
 #include "base/stop.h"
 #include "comm/launch.h"
 #include "src/check/links.h"

@@ -15,7 +15,7 @@
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
 // The files of `tokens` and `train-tokenizer` are written aside and replace those of an earlier run together
-// (disk.h). A tokenizer never replaces the one that shards beside it were made with.
+// (disk_folder.h). A tokenizer never replaces the one that shards beside it were made with.
 //
 // Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
@@ -40,7 +40,7 @@
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
-#include "base/doing.h"
+#include "tools/disk_folder.h"
 #include "tools/options.h"
 #include "comm/launch.h"
 #include "data/prep/recipe.h"

@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "tools/options.h"
 #include "data/prep/corpus.h"
 #include "data/stories/gossip.h"

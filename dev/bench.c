@@ -36,7 +36,7 @@
 #include "base/check.h"
 #include "tools/options.h"
 #include "net/model.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 #include "narrow/narrow.h"
 #include "train/optim.h"
 #include "train/run.h"

@@ -10,7 +10,7 @@
 // document. They are held in memory, and in a file without a name.
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/doing.h"
+#include "base/clock.h"
 #include "tools/options.h"
 #include "data/prep/corpus.h"
 #include "models/trained.h"

@@ -10,7 +10,7 @@
 // before anything is written; the output is written under a temporary name and renamed.
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/doing.h"
+#include "base/clock.h"
 #include "tools/options.h"
 #include "tools/safetensors.h"
 #include "models/gguf_model.h"

@@ -6,8 +6,8 @@
 #
 # 1. The headers of the rooms (src/ROOM, data/ROOM, dev/ROOM) compile as C11 (-pedantic) and as C++17 without a warning:
 #    a room's together, and each alone (deeper).
-# 2. An include names its room, and who may include whom is fixed: base <- tools, tokenizer <- text, ops, comm, record <- narrow <-
-#    net <- ckpt, eval <- train <- parallel <- check <- train.c, train <- models. data/ uses base, tools, tokenizer, text and comm,
+# 2. An include names its room, and who may include whom is fixed: base <- tools, formats <- tokenizer <- text, ops, comm, record <-
+#    narrow <- net <- ckpt, eval <- train <- parallel <- check <- train.c, train <- models. data/ uses base, tools, tokenizer, text and comm,
 #    dev/ uses anything, and src/ uses neither.
 # 3. A public function is named after its file: NAME_something is declared in NAME.h or defined in
 #    NAME.c, so that a reader of train.c knows which file to open.
@@ -71,7 +71,7 @@ done
 # ---- 2: rooms
 awk '
     BEGIN {
-        n = split("base / tools tokenizer / text ops comm record / narrow / net / ckpt / eval / train / parallel / models / check", name, " ")
+        n = split("base / tools formats / tokenizer / text ops comm record / narrow / net / ckpt / eval / train / parallel / models / check", name, " ")
         for (i = 1; i <= n; i++) if (name[i] == "/") level++; else order[name[i]] = level + 0
     }
     function room(path) { sub(/^src\//, "", path); return path ~ /^(data|dev)\// ? substr(path, 1, index(path, "/") - 1) : substr(path, 1, index(path, "/") - 1) }

@@ -7,7 +7,7 @@
 #define TEST_COMM_CASE_H
 #include "comm/collectives.h"
 #include "comm/comm.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

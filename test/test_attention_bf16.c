@@ -3,11 +3,10 @@
 // sides of a block of queries and of a tile of keys.
 #include "fixture.h"
 
-#include "base/formats.h"
 #include "src/check/dev_check.h"
 #include "ops/attn.h"
 #include "ops/dev_cpu.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 #include "narrow/narrow.h"
 
 enum { MOST = 1 << 18 };

@@ -4,7 +4,7 @@
 #include "test/test.h"
 
 #include "base/clock.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/rng.h"
 #include "dev/check/comm_threads.h"
 #include "expect_die.h"

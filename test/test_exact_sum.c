@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/rng.h"
 
 enum { N = 100000 };

@@ -2,7 +2,7 @@
 // (test/fixtures/formats.safetensors; dev/reference/make_formats.py states the rules for the inputs), a second,
 // slow encoder in plain arithmetic, the arrays against the scalars, the table against the published numbers.
 #include "fixture.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "tools/safetensors.h"
 #include "dev/plan/plan.h"
 

@@ -6,7 +6,7 @@
 #include "test/test.h"
 
 #include "expect_die.h"
-#include "ops/fp8.h"
+#include "formats/fp8.h"
 
 #include <float.h>
 #include <math.h>

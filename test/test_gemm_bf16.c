@@ -4,10 +4,10 @@
 
 #include "test/test.h"
 
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/rng.h"
 #include "ops/gemm.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 #include "stack_depth.h"
 
 #include <math.h>

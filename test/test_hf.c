@@ -6,7 +6,7 @@
 #include "temp_dir.h"
 #include "json_has.h"
 
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "tools/safetensors.h"
 #include "models/hf.h"
 #include "ops/dev_cpu.h"

@@ -5,7 +5,7 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "models/llmc.h"
 #include "ops/dev_cpu.h"
 #include "train/run.h"

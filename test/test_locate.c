@@ -3,7 +3,7 @@
 #include "dev/check/comm_threads.h"
 #include "step_run.h"
 
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "src/check/locate.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 
 #include "parallel/ddp.h"
 #include "expect_die.h"
-#include "text/mixture.h"
+#include "text/sources.h"
 #include "base/rng.h"
 #include "temp_dir.h"
 #include "dataset_case.h"

@@ -4,11 +4,11 @@
 // fp32, element by element: test_optim_fixtures, test_ops.
 #include "test/test.h"
 
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/rng.h"
 #include "ops/dev_cpu.h"
 #include "ops/gemm.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 
 #include <math.h>
 #include <stdio.h>

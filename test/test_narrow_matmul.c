@@ -4,7 +4,7 @@
 // deeper: each size with 3 and 4 threads too
 #include "deeper.h"
 #include "narrow_env.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 #include "train/run.h"
 
 // ---- matmul

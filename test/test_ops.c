@@ -14,7 +14,7 @@
 
 #include "ops/activation.h"
 #include "ops/update_rules.h"
-#include "ops/vmath.h"
+#include "base/vmath.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

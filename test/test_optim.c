@@ -1,7 +1,7 @@
 // test_optim: every optimizer over a whole parameter table: every element of every row once with its own row's decay,
 // any cut and any number of threads with the same bits, clipping, gradients that are not finite, weights in less than
 // fp32, bytes of state, and a resume. PyTorch and the papers' references: test_optim_fixtures.c.
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "dev/plan/plan.h"
 #include "optim_case.h"
 

@@ -1,6 +1,7 @@
 // Tests of disk.h's DiskOut: what is there before, during and after; links, pipes, devices; two writers; what a killed
 // writer leaves. And that calls of the system that do less than was asked are repeated.
 #include "base/disk.h"
+#include "tools/disk_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE // posix_openpt
 #include "test/test.h"
 
-#include "base/doing.h"
+#include "base/clock.h"
 #include "record/metrics.h"
 #include "record/progress.h"
 #include "temp_dir.h"

@@ -7,7 +7,7 @@
 
 #include "expect_die.h"
 #include "temp_dir.h"
-#include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "data/prep/recipe.h"
 
 static const char head[] = "[recipe]\nout = \"out\"\n[source.a]\npath = \"a.txt\"\n";

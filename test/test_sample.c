@@ -4,7 +4,6 @@
 
 #include "expect_die.h"
 
-#include "base/rng.h"
 #include "base/words.h"
 #include "eval/sample.h"
 #include "ops/dev_cpu.h"

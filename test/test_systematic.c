@@ -12,7 +12,7 @@
 #include "test/test.h"
 
 #include "deeper.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/rng.h"
 #include "dev/check/systematic.h"
 

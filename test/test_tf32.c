@@ -3,7 +3,7 @@
 #include "fixture.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/rng.h"
 #include "ops/dev_cpu.h"
 #include "ops/gemm.h"

@@ -3,7 +3,7 @@
 #include "test/test.h"
 
 #include "net/model.h"
-#include "ops/vmath.h"
+#include "base/vmath.h"
 #include "ops_ref.h"
 #include "base/rng.h"
 

@@ -20,7 +20,6 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/prep/filter.h"
 #include "base/check.h"
-#include "base/words.h"
 
 #include <math.h>
 #include <pcre2.h>

@@ -34,7 +34,6 @@
 
 #include "base/check.h"
 #include "comm/launch.h"
-#include "base/config.h"
 #include "data/prep/recipe_stage.h"
 #include "text/dataset.h"
 #include "base/disk.h"

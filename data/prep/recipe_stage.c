@@ -37,6 +37,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "comm/launch.h"
 
 enum { VERSION = 3 }; // of all stages: changes when a stage writes other files for the same settings

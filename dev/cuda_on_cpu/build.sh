@@ -46,7 +46,7 @@ list=()
 part() { # NAME[-WAY] [FLAG...]: an object of the emulator, compiled where it is not there yet
     local object=$objects/$1.o source=$here/${1%-*}.cc newest
     list+=("$object")
-    newest=$(ls -tL "$here"/*.h "$here"/include/*.h "$source" "$here/build.sh" "$here/../../src/base/formats.h" | head -n 1)
+    newest=$(ls -tL "$here"/*.h "$here"/include/*.h "$source" "$here/build.sh" "$here/../../src/formats/formats.h" | head -n 1)
     if [ ! "$object" -nt "$newest" ]; then
         "$cxx" "${machine[@]}" "${@:2}" -c "$source" -o "$object.tmp$$"
         mv "$object.tmp$$" "$object"

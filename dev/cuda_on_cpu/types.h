@@ -1,11 +1,11 @@
 // types: CUDA's vector types and its 16- and 8-bit numbers, for g++ and clang++.
 //
-// Names, sizes, alignments and conversions are the toolkit's; the rounding is src/base/formats.h, NaN patterns apart,
+// Names, sizes, alignments and conversions are the toolkit's; the rounding is src/formats/formats.h, NaN patterns apart,
 // which are the toolkit's. Arithmetic of 16-bit numbers is done in fp32 and rounded once.
 // Always ours, even where the toolkit is installed: its headers bring driver types that clash with runtime.h.
 #ifndef CUDA_ON_CPU_TYPES_H
 #define CUDA_ON_CPU_TYPES_H
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <cmath>
 #include <cstdint>

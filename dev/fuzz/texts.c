@@ -15,7 +15,6 @@
 #include "data/prep/recipe.h"
 #include "test/parquet_file.h"
 #include "text/dataset.h"
-#include "text/mixture.h"
 #include "text/sources.h"
 
 // ---- corpus: the reader of documents, text and JSONL: valid UTF-8 comes out, and the same whatever a read returns.

@@ -33,7 +33,6 @@
 #include "base/words.h"
 #include "base/clock.h"
 #include "base/config.h"
-#include "base/doing.h"
 
 #include <ctype.h>
 #include <jansson.h>

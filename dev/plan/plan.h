@@ -1,7 +1,7 @@
 // plan: what a run will need, without running it.
 #ifndef PLAN_H
 #define PLAN_H
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "dev/plan/plan_job.h"
 #include "train/run.h"
 

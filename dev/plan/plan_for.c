@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "ops/dev_cpu.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 
 #include <math.h>
 #include <omp.h>

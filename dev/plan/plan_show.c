@@ -13,7 +13,6 @@
 
 #include "base/check.h"
 #include "dev/plan/plan_show.h"
-#include "base/config.h"
 #include "dev/plan/plan.h"
 #include "train/run.h"
 #include "dev/plan/scaling.h"

@@ -1,9 +1,8 @@
-// doing: a thread that looks at the clock. See doing.h.
+// doing: says on a terminal what a program does, from a thread that looks at the clock. See clock.h.
 //
 // The line is redrawn in place and the cursor waits at its start, so whatever the program says next takes its place.
 // Rejected: a signal at intervals (it interrupts the system calls of the libraries); a line per phase also where there
 // is no terminal (a log would depend on the machine's speed).
-#include "base/doing.h"
 
 #include "base/clock.h"
 

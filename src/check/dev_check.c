@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <math.h>
 #include <stdlib.h>

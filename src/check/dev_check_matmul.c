@@ -13,8 +13,8 @@
 // most 2^-11 larger, less than the 1%. A GPU says itself how much its rounding may differ from the specification's (gpu.h).
 #include "src/check/dev_check.h"
 
-#include "base/formats.h"
-#include "ops/fp8.h"
+#include "formats/formats.h"
+#include "formats/fp8.h"
 #include "ops/activation.h"
 
 #include <math.h>

@@ -27,7 +27,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "net/experts.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@
 #include "src/check/locate.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <math.h>
 #include <stdio.h>

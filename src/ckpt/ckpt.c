@@ -28,8 +28,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/formats.h"
 #include "comm/supervisor.h"
+#include "formats/formats.h"
 
 #include <dirent.h>
 #include <errno.h>

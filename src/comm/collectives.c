@@ -26,7 +26,7 @@
 #include "comm/collectives.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <math.h>
 #include <string.h>

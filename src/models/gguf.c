@@ -2,7 +2,7 @@
 #include "models/gguf.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/words.h"
 
 #include <errno.h>

@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/formats.h"
 #include "tools/safetensors.h"
 #include "models/weights.h"
 

@@ -2,7 +2,7 @@
 #ifndef HF_H
 #define HF_H
 #include "base/config.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "net/model.h"
 #include "tokenizer/tokenizer.h"
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "models/weights.h"
 
 #include <errno.h>

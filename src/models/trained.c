@@ -6,8 +6,8 @@
 #include "models/trained.h"
 
 #include "base/check.h"
-#include "base/doing.h"
-#include "base/formats.h"
+#include "base/clock.h"
+#include "formats/formats.h"
 #include "models/gguf_model.h"
 #include "models/hf.h"
 #include "models/llmc.h"

@@ -6,7 +6,7 @@
 // of a head against each other. (doc/models.md)
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "net/model.h"
 #ifdef __cplusplus
 extern "C" {

@@ -23,13 +23,13 @@
 // backward, which does not have them); K and V packed for each block of queries, and P as a matrix (packing took the
 // same share of each product for a short tile as for a long one).
 #include "ops/attn.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 #include "narrow/narrow.h"
 
 #include "base/check.h"
 
 #if defined(__x86_64__)
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <immintrin.h>
 #include <omp.h>

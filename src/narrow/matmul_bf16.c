@@ -8,9 +8,9 @@
 #include "narrow/narrow.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "ops/gemm.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 #include "ops/activation.h"
 
 #include <omp.h>

@@ -27,7 +27,7 @@
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 #include "ops/activation.h"
 
 #include <omp.h>

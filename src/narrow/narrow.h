@@ -10,8 +10,8 @@
 #ifndef NARROW_H
 #define NARROW_H
 #include "ops/dev.h"
-#include "base/formats.h"
-#include "ops/fp8.h"
+#include "formats/formats.h"
+#include "formats/fp8.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

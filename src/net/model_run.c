@@ -13,7 +13,7 @@
 #include "net/model.h"
 
 #include "base/check.h"
-#include "ops/vmath.h"
+#include "base/vmath.h"
 
 #include <string.h>
 

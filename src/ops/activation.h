@@ -13,7 +13,7 @@
 #if defined GPU_H && defined __cplusplus // a CUDA source
 #define ACT_FUNCTION static __device__ inline
 #else
-#include "ops/vmath.h"
+#include "base/vmath.h"
 #define ACT_FUNCTION static inline
 #endif
 

@@ -5,7 +5,7 @@
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
-#include "ops/vmath.h"
+#include "base/vmath.h"
 
 #include <math.h>
 #include <stdint.h>

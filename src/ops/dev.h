@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "base/config.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/rng.h"
 #include "ops/rope.h"
 #ifdef __cplusplus

@@ -11,7 +11,7 @@
 #ifndef DEV_CUDA_H
 #define DEV_CUDA_H
 #include "ops/dev.h"
-#include "ops/fp8.h"
+#include "formats/fp8.h"
 #ifdef __cplusplus
 #include "base/gpu.h"
 extern "C" {
@@ -53,7 +53,7 @@ void *dev_cuda_stream(Dev *dev);
 
 // ---- the device's state
 struct MatmulCuda; // matmul.cu
-struct Fp8Gpu;     // fp8.cu
+struct Fp8Gpu;     // casts.cu
 struct Upload {    // pinned memory of the host on its way to the GPU
     char *pinned;
     cudaEvent_t over;
@@ -241,7 +241,7 @@ void matmul_cuda_rows(DevCuda *dev, bool tx, bool ty, size_t M, size_t N, size_t
 void matmul_cuda_open(Dev *dev);
 void matmul_cuda_close(Dev *dev);
 
-// ---- fp8.cu: operands of 8-bit products for matmul.cu; scales and their history are fp8.h's
+// ---- casts.cu: operands of 8-bit products for matmul.cu; scales and their history are fp8.h's
 
 // Gives the device its scales, dev->fp8; and frees them.
 void fp8_cuda_open(DevCuda *d, Fp8Scaling scaling, int history);

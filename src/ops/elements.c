@@ -15,7 +15,6 @@
 
 #include "base/check.h"
 #include "ops/activation.h"
-#include "ops/vmath.h"
 
 #include <float.h>
 #include <math.h>

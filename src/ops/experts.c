@@ -17,7 +17,7 @@
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
-#include "ops/vmath.h"
+#include "base/vmath.h"
 
 #include <stdlib.h>
 #include <string.h>

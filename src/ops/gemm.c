@@ -25,7 +25,7 @@
 // and where there is none with fmaf, which is right everywhere and slow.
 #include "ops/gemm.h"
 
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <assert.h>
 #include <stdint.h>

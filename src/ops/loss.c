@@ -15,7 +15,7 @@
 // give a NaN loss; with a cap, Inf is the cap.
 #include "ops/dev_cpu.h"
 
-#include "ops/vmath.h"
+#include "base/vmath.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 // sum before rounding. Ours must be the GELU of `pre` as it is stored, to the bit, because recomputation computes the
 // output from it again (recompute.h). The price: `pre` is read once more, about 1% of a step.
 //
-// fp8: fp8.cu casts and transposes the operands, with k innermost in both, in multiples of 16; cuBLASLt multiplies the
+// fp8: casts.cu casts and transposes the operands, with k innermost in both, in multiples of 16; cuBLASLt multiplies the
 // sum by 1 / scale of both. Its D scale and amax are not used, because D has 16 or 32 bits. cuBLAS has no E5M2 x E5M2
 // product, and backward never needs one.
 //

@@ -9,7 +9,7 @@
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "ops/update_rules.h"
 
 #include <math.h>

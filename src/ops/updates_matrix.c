@@ -7,9 +7,9 @@
 // exact decomposition (ten times the cost, and exact small singular values gain nothing).
 #include "ops/dev_cpu.h"
 
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "ops/gemm.h"
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 
 #include <math.h>
 #include <string.h>

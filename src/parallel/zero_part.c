@@ -23,7 +23,7 @@
 #include "parallel/zero.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include <stdlib.h>
 #include <string.h>

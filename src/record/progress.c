@@ -15,7 +15,7 @@
 #include "record/progress.h"
 
 #include "base/check.h"
-#include "base/doing.h"
+#include "base/clock.h"
 #include "base/stop.h"
 #include "base/words.h"
 #include "record/page.h"

@@ -35,9 +35,9 @@
 
 #include "base/check.h"
 #include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "base/rng.h"
 #include "base/words.h"
-#include "text/mixture.h"
 #include "text/packing.h"
 #include "text/sources.h"
 

@@ -23,7 +23,7 @@
 //
 // Rejected: a random draw (see above); for each source a running sum of its share, with a sample at each carry (the
 // errors of several sources add up); shares of tokens per batch (they depend on the size of a batch).
-#include "text/mixture.h"
+#include "text/sources.h"
 
 #include <math.h>
 #include <stdlib.h>

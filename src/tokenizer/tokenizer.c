@@ -31,9 +31,8 @@
 
 #include "tokenizer/bpe.h"
 #include "base/check.h"
-#include "base/disk.h"
+#include "tools/disk_folder.h"
 #include "tokenizer/pretoken.h"
-#include "tokenizer/vocab.h"
 #include "tokenizer/word_cache.h"
 #include "base/words.h"
 

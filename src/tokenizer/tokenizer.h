@@ -29,7 +29,7 @@ typedef struct {
 // Reads a folder with tokenizer.json, or else tokenizer.model (SentencePiece, BPE), or else vocab.json and merges.txt
 // (GPT-2's layout and pattern); or one of the first two files, by its name (*.json, *.model). Dies when files are
 // missing or damaged, when they use a feature that is not supported and would change the ids, and when an interrupted
-// program left the folder half replaced (disk.h).
+// program left the folder half replaced (disk_folder.h).
 Tokenizer *tokenizer_load(const char *dir);
 // A tokenizer of tables from elsewhere, which it takes over. They must hold what vocab.h says.
 Tokenizer *tokenizer_new(Vocab vocab);

@@ -10,7 +10,7 @@
 #include "train/replicas.h"
 
 #include "base/check.h"
-#include "base/doing.h"
+#include "base/clock.h"
 #include "comm/supervisor.h"
 #include "train/run.h"
 

@@ -14,7 +14,7 @@
 #include "comm/comm.h"
 #include "net/model.h"
 #include "eval/sample.h"
-#include "ops/fp8.h"
+#include "formats/fp8.h"
 #include "eval/eval.h"
 #include "train/optim.h"
 #ifdef __cplusplus

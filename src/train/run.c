@@ -14,7 +14,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/doing.h"
 #include "base/rng.h"
 #include "comm/supervisor.h"
 #include "ops/dev_cpu.h"

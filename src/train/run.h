@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "base/disk.h"
 #include "base/mem.h"
-#include "ops/fp8.h"
+#include "formats/fp8.h"
 #include "net/model.h"
 #include "text/dataset.h"
 #include "tokenizer/tokenizer.h"

@@ -16,7 +16,7 @@
 #include "train/run.h"
 
 #include "base/check.h"
-#include "base/doing.h"
+#include "base/clock.h"
 #include "text/packing.h"
 #include "text/sources.h"
 

@@ -3,7 +3,7 @@
 #include "debug.h"
 
 #include "base/check.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/params.h"
 #include "comm/collectives.h"
 #include "ops/dev_cpu.h"

@@ -8,7 +8,7 @@
 #ifndef FP8_H
 #define FP8_H
 #include "base/config.h"
-#include "base/formats.h"
+#include "formats/formats.h"
 #include "base/params.h"
 
 #ifdef __cplusplus
@@ -26,7 +26,7 @@ typedef struct Fp8 {
     float *now;   // (n_sites, FP8_ROLES) largest magnitude of the step so far
     bool bad;     // something in this step was not finite
     const Params *params; // for names
-    // A GPU has a copy of the scales, and records there the amax of its tensors (fp8.cu).
+    // A GPU has a copy of the scales, and records there the amax of its tensors (casts.cu).
     void (*fetch)(struct Fp8 *fp8, void *arg); // copies those records to `now` and `bad`; NULL: no such copy
     void *fetch_arg;
     long changes; // how often the host has changed what is known: the copy is renewed

@@ -17,7 +17,7 @@
 // (gradients near 1e-6 would all round to zero in that step); scales rounded to powers of two (multiplying by them is
 // exact, but up to one bit of range is lost); one scale per row or block of a tensor (finer, but it needs another
 // matmul).
-#include "ops/fp8.h"
+#include "formats/fp8.h"
 
 #include "base/check.h"
 

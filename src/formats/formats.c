@@ -19,7 +19,7 @@
 // fp8; the integer code below vectorises and waits for memory on large arrays); adding a large float so that the
 // FPU rounds denormals (depends on the FPU's rounding mode and on flush-to-zero); tables of 2^16 floats (they crowd the
 // cache).
-#include "base/formats.h"
+#include "formats/formats.h"
 
 #include "base/check.h"
 

@@ -1,4 +1,4 @@
-// fp8: operands of 8-bit products on the GPU: their largest magnitude, their scale, the cast, and the transposition
+// casts: operands of 8-bit products on the GPU: their largest magnitude, their scale, the cast, and the transposition
 // that tensor cores need. The twin of fp8.c (scales) and of the casts in narrow.c.
 //
 //   scale = max(format) / amax          x8 = saturate(round(x scale))          cuBLASLt multiplies sums by 1 / scale

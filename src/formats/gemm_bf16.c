@@ -15,7 +15,7 @@
 // no other processor's product would have these bits); a packed copy of the weights kept for a step (what packing costs
 // is in doc/gemm.md); AMX, whose tiles need leave of the operating system and more code than this file, and BFMMLA and
 // BFDOT, which round otherwise.
-#include "ops/gemm_bf16.h"
+#include "formats/gemm_bf16.h"
 
 #include "base/check.h"
 
