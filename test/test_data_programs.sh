@@ -91,9 +91,10 @@ counts_add_up() {
     [ "$(awk '$1 == "train:" || $1 == "val:" { docs += $2; bytes += $4 } END { print docs, bytes }' prepare.txt)" = "$good $bytes" ]
 }
 
-# The pages that were left are the good ones, in order: the shards are those of the good pages given as text.
+# The pages that were left are the good ones, in order: the shards are those of the good pages given as text, for other
+# numbers of threads too.
 result_is_the_good_pages() {
-    tokens --input "$work/good.txt" --out "$work/text"
+    OMP_NUM_THREADS=3 tokens --input "$work/good.txt" --threads 5 --out "$work/text"
     same_shards "$work/text" "$work/run/data"
     # A document begins with end-of-text, the last id: as many of them as documents, and none is split.
     local eot part n_train n_val
@@ -103,17 +104,6 @@ result_is_the_good_pages() {
     done >"$work/eot"
     { read -r n_train; read -r n_val; } <"$work/eot"
     [ $((n_train + n_val)) = $good ] && [ "$n_train" -gt 0 ] && [ "$n_val" -gt 0 ]
-}
-
-threads_change_nothing() {
-    local n
-    for n in 1 2 5; do
-        OMP_NUM_THREADS=3 tokens --input "$work/good.txt" --threads $n --out "$work/threads$n"
-        same_shards "$work/threads$n" "$work/text"
-        cmp "$work/threads$n/manifest.json" "$work/text/manifest.json"
-    done
-    if tokens --input "$work/good.txt" --threads -1 --out "$work/threads1" 2>"$work/err"; then return 1; fi
-    tail -n 1 "$work/err" | grep "^error: prepare: --threads: '-1'"
 }
 
 # More text than prepare takes at a time (16 MiB): the pages 600 times over give their tokens 600 times over.
@@ -354,7 +344,6 @@ make_corpus "$work"
 passes 'packing: rows that are padded, and packed' packing_beside_padding
 passes 'filter, dedup, prepare: the counts add up' counts_add_up
 passes 'filter, dedup, prepare: the shards are those of the good pages as text' result_is_the_good_pages
-passes 'prepare: threads change nothing' threads_change_nothing
 passes 'prepare: more text than is taken at a time' large_input_is_read_in_parts
 for packing in 'gzip gz' 'zstd zst'; do
     read -r packer end <<<"$packing"

@@ -59,21 +59,6 @@ TEST(test_separator_in_text)
     assert_null(strstr(output, said));
 }
 
-// A document of more than one block of the reader, its separator across the border of two.
-TEST(test_long_documents)
-{
-    for (size_t first = (1 << 18) - 14; first < (1 << 18) + 2; first += 3) {
-        FREED char *text = zeroed(first + (3 << 18) + 20);
-        memset(text, 'x', first);
-        memset(stpcpy(text + first, "<|endoftext|>end"), 'y', 3 << 18);
-        put_text("long.txt", text);
-        expect_run("--show 1 long.txt | tr -d y", 0, "");
-        assert_string_equal(output, "end\n");
-        expect_run("--show 0 long.txt | wc -c", 0, "");
-        assert_int_equal(atol(output), first + 1);
-    }
-}
-
 TEST(test_evaluation)
 {
     put_text("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
@@ -115,20 +100,12 @@ TEST(test_nothing_looked_for)
 TEST(test_errors)
 {
     put_text("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n{\"text\": }\n");
-    put_text("member.jsonl", "{\"text\": \"x\"}\n{\"text\": 3}\n");
-    put_text("twice.jsonl", "{\"text\": \"x\", \"text\": \"y\"}\n");
-    put_text("utf8.jsonl", "{\"text\": \"\xff\"}\n");
-    put_text("list.jsonl", "[1]\n");
     put_text("a.txt", "x");
     complains("--strict bad.jsonl", 1, "bad.jsonl:3: not JSON");
-    complains("a.txt member.jsonl --strict", 1, "member.jsonl:2: its 'text' is not a string");
-    complains("--strict twice.jsonl", 1, "twice.jsonl:1: not JSON");
-    complains("--strict list.jsonl", 1, "list.jsonl:1: not an object");
-    expect_run("bad.jsonl member.jsonl twice.jsonl list.jsonl utf8.jsonl --exact", 0,
-               "bad.jsonl:4: left out: not JSON");
-    says("5 files, 3 documents, 5 bytes of text");
-    says("5 bad lines left out, 1 ill-formed sequences replaced\n");
-    says("exact                   3            1            2");
+    expect_run("bad.jsonl a.txt --exact", 0, "bad.jsonl:4: left out: not JSON");
+    says("2 files, 2 documents, 2 bytes of text");
+    says("2 bad lines left out\n");
+    says("exact                   2            1            1");
     complains("missing.jsonl", 1, "missing.jsonl: cannot read: No such file or directory");
     complains("a.txt --folder missing", 1, "missing: no temporary file: No such file or directory");
     complains("a.txt --write a.jsonl.gz", 1, "a.jsonl.gz: what is written is not packed");

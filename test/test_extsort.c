@@ -54,7 +54,7 @@ static void sort_and_compare(int kind, size_t n, size_t n_words, size_t memory, 
     assert_int_equal(extsort_spilled_bytes(s) > 0, n * n_words * sizeof *record > memory);
 }
 
-// 4096 bytes: more runs than one pass merges, so several passes. The last: all in memory.
+// 4096 bytes: more runs than one pass merges, so several passes. The last: all in memory. Also none and one.
 TEST(test_any_memory)
 {
     const size_t memory[] = {EXTSORT_MIN_BYTES, 50000, 100000, 8 * N, 16 * N, 24 * N, 24 * N - 1, 1 << 20};
@@ -66,18 +66,10 @@ TEST(test_any_memory)
             qsort_r(sorted, n, n_words * sizeof *sorted, by_words, &n_words);
             for (size_t k = 0; k < sizeof memory / sizeof *memory; k++)
                 sort_and_compare(kind, n, n_words, memory[k], sorted);
+            sort_and_compare(kind, 0, n_words, EXTSORT_MIN_BYTES, sorted);
+            for (size_t w = 0; w < n_words; w++) sorted[w] = value(kind, 0, w);
+            sort_and_compare(kind, 1, n_words, EXTSORT_MIN_BYTES, sorted);
         }
-}
-
-TEST(test_small)
-{
-    uint64_t record[3] = {3, 1, 2};
-    extsort_sort(record, 3, 1);
-    assert_true(record[0] == 1 && record[1] == 2 && record[2] == 3);
-    extsort_sort(record, 0, 1);
-    sort_and_compare(0, 0, 2, EXTSORT_MIN_BYTES, record);
-    uint64_t one[2] = {value(0, 0, 0), value(0, 0, 1)};
-    sort_and_compare(0, 1, 2, EXTSORT_MIN_BYTES, one);
 }
 
 static void add_many(const char *folder)

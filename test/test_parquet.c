@@ -245,22 +245,12 @@ TEST(test_corpus)
     fclose(f);
     assert_non_null(strstr(log, "A.Parquet:6: left out: the row is longer than 10 bytes (raise it)\n"));
     assert_non_null(strstr(log, "A.Parquet:7: left out: "));
+    expect_dies("A.Parquet:1: the row is longer than 2 bytes",
+                read_it(named[0], (CorpusOptions){.max_bytes = 2, .strict = true}));
     assert_true(corpus_count_fields(named, 2, (CorpusOptions){0}, NULL));
     assert_false(corpus_count_fields(named, 2, (CorpusOptions){.format = SOURCE_TEXT}, NULL));
     assert_int_equal(corpus_format(put_bytes("table.jsonl", o.bytes, o.n), SOURCE_AUTO), SOURCE_JSONL);
     free(o.bytes);
-}
-
-// The reader of text meets Parquet; a folder has both.
-TEST(test_wrong_format)
-{
-    const char *row[] = {"one"}, *path = put_rows("a.parquet", row, 1, (FileOptions){.codec = FILE_ZSTD});
-    const char *words = "a.parquet: byte 0: a Parquet file, read as text or JSONL";
-    size_t n;
-    expect_dies(words, read_it(path, (CorpusOptions){.format = SOURCE_JSONL}));
-    expect_dies(words, corpus_read(path, &n, (CorpusOptions){0}));
-    expect_dies("a.parquet:1: the row is longer than 2 bytes",
-                read_it(path, (CorpusOptions){.max_bytes = 2, .strict = true}));
 }
 
 // A recipe with a source in Parquet gives the tokens of the same texts in JSONL; so does `prepare tokens`.

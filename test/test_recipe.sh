@@ -2,8 +2,7 @@
 # test/test_recipe.sh [KILLS]: build/prepare with recipes: what comes out, what is done again, and kill -9 at random
 # points (5, or as many as the argument says): the same command then ends with the same bytes.
 #
-# The corpus is made here and like a crawl: pages, some too short, some copies of others, some with pieces of an
-# evaluation set, in several files, packed and not. How many of each is known, so every count is.
+# The corpus is like a crawl (make_corpus). How many pages of each kind there are is known, so every count is.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 kills=${1:-5}
@@ -11,67 +10,6 @@ kills=${1:-5}
 . test/data_common.sh
 
 good=900 short=40 copies=70 near=30 seen=8 books=120
-make_corpus() {
-    mkdir -p "$work/in/web"
-    awk -v out="$work/in/web" -v good=$good -v short=$short -v copies=$copies -v near=$near -v seen=$seen '
-        function word(k) { return substr("abcdefghijklmnopqrstuvwxyz", 1 + int(k / 7) % 20, 3 + k % 5) }
-        function page(n, i, text) { # 60 to 179 words, the first of which is a number that no other page has
-            text = "page" n
-            for (i = 0; i < 60 + (n * 37) % 120; i++)
-                text = text " " word(int(rand() * 140)) substr("abcdefghi", 1 + int(rand() * 9), 1)
-            return text "."
-        }
-        function question(i) {
-            return "the question of the examination begins with a dozen of words and ends with number " i
-        }
-        function put(text, file) {
-            file = int(k / 400)
-            k++
-            printf "{\"text\":\"%s\"}\n", text > (out "/" file ".jsonl")
-        }
-        BEGIN {
-            srand(7)
-            for (i = 0; i < good; i++) {
-                text[i] = page(i)
-                put(text[i])
-                if (i < short) put("too short " i)
-                if (i < copies) { copy = text[i]; gsub(/ /, "  ", copy); put(copy) }
-                if (i >= 100 && i < 100 + near) put(text[i] " Read more of this on page " i ".")
-                if (i >= 200 && i < 200 + seen) put(page(10000 + i) " " question(i - 200))
-            }
-            for (i = 0; i < seen; i++) print question(i) > (out "/../../test.txt")
-        }'
-    gzip "$work/in/web/1.jsonl"
-    awk -v n=$books 'BEGIN { srand(3); for (i = 0; i < n; i++) { if (i) printf "<|endoftext|>"
-        printf "book%d", i
-        for (k = 0; k < 300; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' \
-        >"$work/in/book.txt"
-    cat >"$work/recipe.toml" <<END
-[recipe]
-out = "out"
-unit = 0.4
-seed = 11
-[source.web]
-path = "in/web"
-weight = 3
-[source.book]
-path = "in/book.txt"
-[filter]
-rules = "guide"
-[dedup]
-exact = true
-near = true
-threshold = 0.7
-ngram = 5
-[contamination]
-evaluation = "test.txt"
-[tokenizer]
-vocab = 700
-[shards]
-val = 0.05
-tokens = 80000
-END
-}
 prepare() { "$BUILD/prepare" "$work/recipe.toml" "$@"; }
 documents() { sed -n "s/^$1  *\([0-9]*\) .*/\1/p" "$work/report"; }
 # A field of the stage's record, at its first place.

@@ -13,68 +13,21 @@ kills=${1:-${TEST_LONG:+30}}
 kills=${kills:-2}
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 
-# Pages in JSONL files, plain and packed, a text of books, and Parquet; some pages are copies, near copies, too short,
-# or have a question of the examination in them.
-make_corpus() {
-    mkdir -p "$work/in/web" "$work/in/rows"
-    awk -v out="$work/in" '
-        function page(n, i, text) {
-            text = "page" n
-            for (i = 0; i < 60 + (n * 37) % 120; i++)
-                text = text " " substr("abcdefghijklmnopqrstuvwxyz", 1 + int(rand() * 20), 2 + int(rand() * 5))
-            return text "."
-        }
-        function question(i) { return "the question of the examination begins with a dozen of words and ends with " i }
-        function put(text) { printf "{\"text\":\"%s\"}\n", text > (out "/web/" int(12 * rand()) ".jsonl") }
-        BEGIN {
-            srand(7)
-            for (i = 0; i < 3000; i++) {
-                text = page(i)
-                put(text)
-                if (i % 9 == 0) put(text)
-                if (i % 11 == 0) put(text " Read more of this on page " i ".")
-                if (i % 70 == 0) put(page(10000 + i) " " question(i / 70 % 8))
-                if (i % 25 == 0) put("too short " i)
-                if (i % 10 == 0) print page(20000 + i) > (out "/lines")
-                if (i % 100 == 0) print text > (out "/lines")
-            }
-            for (i = 0; i < 8; i++) print question(i) > (out "/../test.txt")
-            for (i = 0; i < 120; i++) printf "%s%s", i ? "<|endoftext|>" : "", page(30000 + i) > (out "/book.txt")
-        }'
-    gzip "$work/in/web/3.jsonl" "$work/in/web/7.jsonl"
+# The corpus of test_recipe.sh, larger, and a third source in Parquet: other pages, and copies of some.
+good=3000 short=120 copies=330 near=270 seen=43 books=120
+make_files() {
+    make_corpus
+    mkdir "$work/in/rows"
+    sed -n 's/^{"text":"page\(.*\)"}$/\1/p' "$work/in/web/2.jsonl" | sed 's/e/qu/g; s/^/row/' >"$work/in/lines"
+    sed -n '1,30s/^{"text":"\(.*\)"}$/\1/p' "$work/in/web/4.jsonl" >>"$work/in/lines"
     printf '%s\n' '#include <stdio.h>' '#include "test/parquet_file.h"' 'int main(void) { static char line[1000][8192];' \
         'const char *row[1000]; size_t n = 0; while (n < 1000 && fgets(line[n], 8192, stdin)) row[n] = line[n], n++;' \
         'Out o = parquet_file(row, n, (FileOptions){.codec = FILE_ZSTD, .page_rows = 50, .group_rows = 200});' \
         'return fwrite(o.bytes, 1, o.n, stdout) != o.n; }' >"$work/parquet.c"
     ${CC:-gcc} -I. -w -o "$work/parquet" "$work/parquet.c" -lsnappy -lz -lzstd
     "$work/parquet" <"$work/in/lines" >"$work/in/rows/pages.parquet"
-    cat >"$work/recipe.toml" <<END
-[recipe]
-out = "out"
-unit = 0.05
-seed = 11
-[source.web]
-path = "in/web"
-weight = 3
-[source.book]
-path = "in/book.txt"
-[source.rows]
-path = "in/rows"
-[filter]
-rules = "guide"
-[dedup]
-exact = true
-near = true
-threshold = 0.7
-ngram = 5
-[contamination]
-evaluation = "test.txt"
-[tokenizer]
-vocab = 600
-[shards]
-val = 0.05
-tokens = 30000
-END
+    sed -i 's|^unit = .*|unit = 0.06|; s|^tokens = .*|tokens = 30000|; s|^\[filter\]|[source.rows]\npath = "in/rows"\n&|' \
+        "$work/recipe.toml"
 }
 
 ranks() { # N [OPTION...]
@@ -90,7 +43,7 @@ one_process() {
     cat "$work/want.report"
     local stage
     for stage in exact near contamination; do [ "$(wc -l <"$work/want/$stage/removed.tsv")" -gt 20 ]; done
-    ls "$work/want/documents/part_000002_001.text"       # a packed file that is cut
+    ls "$work/want/documents/part_000001_001.text"       # a packed file that is cut
     ls "$work/want/shards/web/train_000006.bin" "$work/want/shards/rows/val_000000.bin"
 }
 
@@ -275,7 +228,7 @@ memory() {
     echo "$size MB: $(grep '^memory\|^all stages' "$work/err" | paste -sd ' ')" >"$work/measured"
 }
 
-passes 'a corpus of JSONL, packed JSONL, text and Parquet' make_corpus
+passes 'a corpus of JSONL, packed JSONL, text and Parquet' make_files
 passes 'one process does not say a word of ranks' one_process
 passes '1, 2, 3 and 4 ranks: the same bytes' same_bytes
 passes 'two ranks share the work' dealt

@@ -236,18 +236,6 @@ TEST(test_corpus)
     assert_int_equal(corpus_format(named[2], SOURCE_TEXT), SOURCE_TEXT);
 }
 
-TEST(test_strict)
-{
-    expect_dies("s.warc.gz:5: the record is longer than 50 bytes",
-                read_it(put_crawl("s.warc.gz", true), (CorpusOptions){.strict = true, .max_bytes = 50}));
-    static File f, packed;
-    f = packed = (File){0};
-    add_record(&f, "WARC/1.0", "conversion", "", "text", 4);
-    size_t n = gzip_pack(packed.bytes, sizeof packed.bytes, f.bytes, f.n);
-    expect_dies("cut.warc.gz: byte ",
-                read_it(put_bytes("cut.warc.gz", packed.bytes, n - 3), (CorpusOptions){.strict = true}));
-}
-
 // WARC gives the tokens of the same texts in JSONL: by a recipe, by `prepare tokens`, and from a pipe. Pages do not.
 TEST(test_recipe)
 {
