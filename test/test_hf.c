@@ -292,7 +292,7 @@ TEST_IN_DIR(test_llama)
         make_llama(&s, k % 3 == 0 ? ST_F32 : k % 3 == 1 ? ST_F16 : ST_BF16, tie, bias, qk, 0);
         write_tensors(&s, k < 4 ? 2 : 1);
         snprintf(keys, sizeof keys, "%s, \"tie_word_embeddings\": %s, \"attention_bias\": %s, \"mlp_bias\": %s",
-                 qk ? LIKE("qwen3") : k % 2 ? LIKE("mistral") : LIKE("llama"), tie ? "true" : "false",
+                 qk ? LIKE("qwen3") : k % 2 ? LIKE("mistral") ", \"sliding_window\": null" : LIKE("llama"), tie ? "true" : "false",
                  bias ? "true" : "false", bias ? "true" : "false");
         expect_weights(keys);
         if (k % 3 == 0)
@@ -482,13 +482,36 @@ TEST_IN_DIR(test_index)
     }
 }
 
+#define MIX ", 'num_local_experts': 3, 'num_experts_per_tok': 2"
+#define WINDOW ", 'sliding_window': 4, 'use_sliding_window': true"
+
+// Keys that are left out have the class's default.
+TEST_IN_DIR(test_left_out)
+{
+    const struct { const char *type, *more; double eps; long kv_heads, head_size, context; } rows[] = {
+        {"llama", "", 1e-6, 32, 2, 2048}, {"mistral", "", 1e-6, 8, 2, 131072}, {"mixtral", MIX, 1e-5, 8, 2, 131072},
+        {"qwen2", "", 1e-6, 32, 2, 32768}, {"qwen3", "", 1e-6, 32, 128, 32768}, {"olmo2", "", 1e-5, 32, 2, 2048},
+        {"qwen3_moe", ", 'num_experts': 3, 'num_experts_per_tok': 2, 'moe_intermediate_size': 5", 1e-6, 4, 2, 32768},
+        {"mistral", ", 'num_key_value_heads': null", 1e-6, 32, 2, 131072}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char keys[300];
+        snprintf(keys, sizeof keys, "'model_type': '%s', 'vocab_size': 11, 'hidden_size': 64, 'num_hidden_layers': 2, "
+                 "'num_attention_heads': 32, 'intermediate_size': 10%s", rows[i].type, rows[i].more);
+        Config cfg = config_of(keys);
+        assert_true(cfg.model.norm_eps == rows[i].eps && cfg.model.kv_heads == rows[i].kv_heads);
+        assert_true(cfg.model.head_size == rows[i].head_size && cfg.model.context == rows[i].context);
+    }
+}
+
 // Windows: of all layers, of a list, of Qwen's last layers; where they are switched off there are none.
 TEST_IN_DIR(test_windows)
 {
     const struct { const char *keys, *pattern; long window; } rows[] = {
-        {LIKE("mistral"), "s", 0}, {LIKE("mistral") ", 'sliding_window': null", "s", 0},
+        {LIKE("mistral"), "s", 4096}, {LIKE("mistral") ", 'sliding_window': null", "s", 0}, {LIKE("mixtral") MIX, "s", 0},
+        {LIKE("llama") ", 'sliding_window': 4", "s", 0}, // its class has none
         {LIKE("mistral") ", 'sliding_window': 4", "s", 4},
         {LIKE("qwen3") ", 'sliding_window': 4", "s", 0},
+        {LIKE("qwen3") ", 'sliding_window': 4, 'use_sliding_window': true", "s", 0}, // from layer 28 on
         {LIKE("qwen3") ", 'sliding_window': 4, 'use_sliding_window': true, 'max_window_layers': 1", "fs", 4},
         {LIKE("qwen2") ", 'sliding_window': 4, 'use_sliding_window': true, 'max_window_layers': 2", "s", 0},
         {LIKE("qwen3") ", 'sliding_window': 3, 'use_sliding_window': true, 'layer_types': ['sliding_attention', "
@@ -498,6 +521,30 @@ TEST_IN_DIR(test_windows)
         assert_int_equal(cfg.model.window, rows[i].window);
         assert_string_equal(cfg.model.window_pattern, rows[i].pattern);
     }
+}
+
+// The first `cut` characters of every name go, and `front` comes.
+static void rename_tensors(List *s, size_t cut, const char *front)
+{
+    for (int i = 0; i < s->n; i++) {
+        char name[sizeof s->name[i]];
+        snprintf(name, sizeof name, "%s%s", front, s->name[i] + cut);
+        strcpy(s->name[i], name);
+    }
+    write_tensors(s, 1);
+}
+
+// Saved from a compiled module; and as the base class, without a head.
+TEST_IN_DIR(test_prefixes)
+{
+    Opened o;
+    char keys[] = LIKE("llama") ", 'tie_word_embeddings': true";
+    ENDED(drop) List s = {.n = 0};
+    make_llama(&s, ST_F32, true, false, false, 0);
+    rename_tensors(&s, 0, "_orig_mod.");
+    expect_dies("_orig_mod.model.embed_tokens.weight: saved from a compiled module", open_model(&o, keys));
+    rename_tensors(&s, strlen("_orig_mod.model."), "");
+    expect_weights(keys);
 }
 
 TEST_IN_DIR(test_refusals)
@@ -521,10 +568,14 @@ TEST_IN_DIR(test_refusals)
         {LIKE("llama") ", 'hidden_act': 'gelu'", "hidden_act = \"gelu\": only silu"},
         {LIKE("llama") ", 'mlp_bias': true", "mlp_bias without attention_bias"},
         {LIKE("mistral") ", 'sliding_window': 0", "sliding_window = 0: a number of tokens, 1 or more"},
-        {LIKE("mistral") ", 'sliding_window': 4, 'layer_types': ['full_attention']", "layer_types"},
-        {LIKE("mistral") ", 'sliding_window': 4, 'layer_types': ['full_attention', 'chunked_attention']",
+        {LIKE("qwen3") WINDOW ", 'layer_types': ['full_attention']", "layer_types"},
+        {LIKE("qwen3") WINDOW ", 'layer_types': ['full_attention', 'chunked_attention']",
          "layer_types = \"chunked_attention\": not known here"},
         {LIKE("llama") ", 'rope_scaling': {'rope_type': 'dynamic', 'factor': 2}", "rope_type = \"dynamic\""},
+        {LIKE("llama") ", 'rope_scaling': {'type': 'dynamic', 'factor': 2}", ": type = \"dynamic\""},
+        {LIKE("llama") ", 'rope_scaling': {'type': 'linear', 'factor': 2, 'partial_rotary_factor': 0.5}",
+         "partial_rotary_factor = 0.5: not known here, of RoPE"},
+        {LIKE("llama") ", 'rope_scaling': {'type': 'yarn', 'factor': 2, 'truncate': false}", "truncate = false: the ends"},
         {LIKE("llama") ", 'rope_scaling': {'rope_type': 'yarn', 'factor': 2}", "original_max_position_embeddings"},
         {LIKE("llama") ", 'num_key_value_heads': 0", "3 heads and 0 key/value heads"},
         {LIKE("llama") ", 'num_key_value_heads': 2", "3 heads and 2 key/value heads"},

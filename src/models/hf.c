@@ -36,6 +36,26 @@ static json_t *read_json(const char *path)
 
 // ---- config.json
 
+// A class of Transformers: its kind of layers, and what a key has that config.json leaves out (configuration_*.py). 0:
+// key/value heads and a head's size as the heads have them; no window. A class without windows does not read that key.
+typedef struct {
+    const char *type;
+    QkNorm qk_norm;
+    bool experts;
+    double eps, context, kv_heads, head_size, theta, window, max_window_layers;
+} Class;
+enum { NO_WINDOWS = -1 };
+static const Class classes[] = {
+    {"llama", QK_NORM_NONE, false, 1e-6, 2048, 0, 0, 1e4, NO_WINDOWS, 0},
+    {"mistral", QK_NORM_NONE, false, 1e-6, 131072, 8, 0, 1e4, 4096, 0},
+    {"mixtral", QK_NORM_NONE, true, 1e-5, 131072, 8, 0, 1e6, 0, 0},
+    {"qwen2", QK_NORM_NONE, false, 1e-6, 32768, 32, 0, 1e4, 4096, 28},
+    {"qwen3", QK_NORM_HEAD, false, 1e-6, 32768, 32, 128, 1e4, 4096, 28},
+    {"qwen3_moe", QK_NORM_HEAD, true, 1e-6, 32768, 4, 0, 1e4, 4096, 0},
+    {"olmoe", QK_NORM_WHOLE, true, 1e-5, 4096, 0, 0, 1e4, NO_WINDOWS, 0},
+    {"olmo2", QK_NORM_WHOLE, false, 1e-5, 2048, 0, 0, 1e4, NO_WINDOWS, 0},
+};
+
 typedef struct {
     char path[PATH_MAX];
     json_t *all;
@@ -128,14 +148,26 @@ static void read_rope(Folder *f, double usual_theta)
 {
     const json_t *rope = value_of(f->all, "rope_parameters"), *old = value_of(f->all, "rope_scaling");
     if (!rope) rope = old;
-    const char *type = text(f, rope, "rope_type", text(f, rope, "type", "default"));
+    static const char *const known[] = {
+        "rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "beta_slow", "beta_fast",
+        "low_freq_factor", "high_freq_factor", "truncate", "attention_factor", "mscale", "mscale_all_dim"};
+    const char *key, *type = text(f, rope, "rope_type", text(f, rope, "type", "default"));
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)rope, key, value) {
+        size_t i = 0, n = sizeof known / sizeof *known;
+        while (i < n && strcmp(known[i], key)) i++;
+        if (i == n && !json_is_null(value)) refuse(f, key, value, "not known here, of RoPE");
+    }
     double theta = number(f, rope, "rope_theta", number(f, f->all, "rope_theta", usual_theta));
     bool linear = !strcmp(type, "linear"), yarn = !strcmp(type, "yarn"), llama3 = !strcmp(type, "llama3");
     set_number(f, "rope_theta", theta);
     if (!strcmp(type, "default")) return;
-    if (!linear && !yarn && !llama3) refuse(f, "rope_type", value_of(rope, "rope_type"), "not known here");
-    if (value_of(rope, "attention_factor") || value_of(rope, "mscale"))
+    key = value_of(rope, "rope_type") ? "rope_type" : "type";
+    if (!linear && !yarn && !llama3) refuse(f, key, value_of(rope, key), "not known here");
+    if (value_of(rope, "attention_factor") || value_of(rope, "mscale") || value_of(rope, "mscale_all_dim"))
         die("%s: attention_factor, mscale: the factor of YaRN's paper is always used", f->path);
+    if (yarn && json_is_false(value_of(rope, "truncate")))
+        refuse(f, "truncate", value_of(rope, "truncate"), "the ends of YaRN's ramp are whole pairs here");
     set_text(f, "rope_scaling", type);
     set_number(f, "rope_factor", number(f, rope, "factor", -1));
     set_number(f, "rope_original", number(f, rope, "original_max_position_embeddings",
@@ -145,18 +177,20 @@ static void read_rope(Folder *f, double usual_theta)
     set_number(f, "rope_fast", number(f, rope, yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 4));
 }
 
-// Which layers have the window is a list, or (Qwen, in older folders) those from max_window_layers on, or all. Classes
-// with experts have it on all, whatever these keys say.
-static void read_window(Folder *f, bool all)
+// Which layers have the window is a list, or (Qwen, in older folders) those from max_window_layers on, or all. Other
+// classes have it on all, whatever these keys say. A window of null is none; one that is left out is the class's.
+static void read_window(Folder *f, const Class *class)
 {
+    bool all = !class->max_window_layers;
     const json_t *window = value_of(f->all, "sliding_window"), *kinds = all ? NULL : value_of(f->all, "layer_types");
     const json_t *kind;
-    double first = all ? 0 : number(f, f->all, "max_window_layers", 0);
+    double tokens = json_object_get(f->all, "sliding_window") ? 0 : class->window;
+    double first = all ? 0 : number(f, f->all, "max_window_layers", class->max_window_layers);
     double layers = number(f, f->all, "num_hidden_layers", -1);
     char pattern[CONFIG_TEXT];
     size_t n = 0, i;
-    if (!window) return;
-    if (!json_is_integer(window) || json_integer_value(window) < 1)
+    if (!window && !tokens) return;
+    if (window && (!json_is_integer(window) || json_integer_value(window) < 1))
         refuse(f, "sliding_window", window, "a number of tokens, 1 or more, is needed");
     if (!(layers < sizeof pattern))
         die("%s: windows of %g layers: %zu are the most", f->path, layers, sizeof pattern - 1);
@@ -171,7 +205,7 @@ static void read_window(Folder *f, bool all)
     while (n < (size_t)layers) pattern[n] = (double)n < first ? 'f' : 's', n++;
     pattern[n] = 0;
     if (!strchr(pattern, 's')) return;
-    set_number(f, "window", json_number_value(window));
+    set_number(f, "window", window ? json_number_value(window) : tokens);
     set_text(f, "window_pattern", strchr(pattern, 'f') ? pattern : "s");
 }
 
@@ -229,31 +263,34 @@ static void read_experts(Folder *f, QkNorm qk_norm)
 }
 
 // Qwen2 has biases on q, k and v alone, LLaMA's attention_bias adds them to the output; the others are then 0 here.
-static void read_llama(Folder *f, bool qwen2, QkNorm qk_norm, bool experts)
+static void read_llama(Folder *f, const Class *class)
 {
     static const char *const norms[] = {"false", "true", "whole"};
-    bool olmo = qk_norm == QK_NORM_WHOLE;
+    QkNorm qk_norm = class->qk_norm;
+    bool olmo = qk_norm == QK_NORM_WHOLE, qwen2 = !strcmp(class->type, "qwen2");
     if (strcmp(text(f, f->all, "hidden_act", "silu"), "silu"))
         refuse(f, "hidden_act", value_of(f->all, "hidden_act"), "only silu is known");
     bool bias = flag(f, "attention_bias", qwen2);
     if (!bias && flag(f, "mlp_bias", false))
         die("%s: mlp_bias without attention_bias: either all matrices have biases, or none", f->path);
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
-    double T = number(f, f->all, "max_position_embeddings", 2048);
+    double T = number(f, f->all, "max_position_embeddings", class->context);
+    bool said = json_object_get(f->all, "num_key_value_heads"); // null: as many as heads
     const json_t *clip = olmo ? value_of(f->all, "clip_qkv") : NULL;
     if (clip) refuse(f, "clip_qkv", clip, "queries, keys and values are not clipped here");
-    if (flag(f, "use_sliding_window", !qwen2 && !qk_norm)) read_window(f, experts);
+    bool asks = qwen2 || qk_norm == QK_NORM_HEAD; // Qwen's classes
+    if (class->window != NO_WINDOWS && (!asks || flag(f, "use_sliding_window", false))) read_window(f, class);
     set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "context", T);
-    set_size(f, "kv_heads", "num_key_value_heads", H);
-    set_size(f, "head_size", "head_dim", H > 0 ? C / H : 0);
+    set_size(f, "kv_heads", "num_key_value_heads", !said && class->kv_heads ? class->kv_heads : H);
+    set_size(f, "head_size", "head_dim", class->head_size ? class->head_size : H > 0 ? C / H : 0);
     set_size(f, "layers", "num_hidden_layers", -1);
     set_size(f, "ffn", "intermediate_size", -1);
-    set_size(f, "norm_eps", "rms_norm_eps", olmo ? 1e-5 : 1e-6);
+    set_size(f, "norm_eps", "rms_norm_eps", class->eps);
     set_text(f, "norm", "rmsnorm"), set_text(f, "activation", "swiglu"), set_text(f, "position", "rope");
     set_text(f, "bias", bias ? "true" : "false"), set_text(f, "qk_norm", norms[qk_norm]);
     set_text(f, "tie", flag(f, "tie_word_embeddings", false) ? "true" : "false");
-    read_rope(f, experts && !qk_norm ? 1e6 : 10000);
-    if (experts) read_experts(f, qk_norm);
+    read_rope(f, class->theta);
+    if (class->experts) read_experts(f, qk_norm);
 }
 
 // What config_set lets pass, because 0 stands there for "derived", and what no block can have.
@@ -289,15 +326,12 @@ void hf_config(const char *dir, Config *cfg)
     if (snprintf(f.path, sizeof f.path, "%s/config.json", dir) >= (int)sizeof f.path) die("%s: too long a name", dir);
     f.all = read_json(f.path);
     const char *type = text(&f, f.all, "model_type", NULL);
-    bool qwen2 = !strcmp(type, "qwen2"), moe = !strcmp(type, "qwen3_moe"), qwen3 = moe || !strcmp(type, "qwen3");
-    bool mixtral = !strcmp(type, "mixtral"), olmoe = !strcmp(type, "olmoe");
-    bool olmo2 = !strcmp(type, "olmo2");
-    if (!strcmp(type, "gpt2")) read_gpt2(&f);
-    else if (qwen2 || qwen3 || mixtral || olmoe || olmo2 || !strcmp(type, "llama") || !strcmp(type, "mistral"))
-        read_llama(&f, qwen2, qwen3 ? QK_NORM_HEAD : olmoe || olmo2 ? QK_NORM_WHOLE : QK_NORM_NONE,
-                   moe || mixtral || olmoe);
+    const Class *class = classes, *end = classes + sizeof classes / sizeof *classes;
+    while (class < end && strcmp(class->type, type)) class++;
+    if (class < end) read_llama(&f, class);
+    else if (!strcmp(type, "gpt2")) read_gpt2(&f);
     else refuse(&f, "model_type", value_of(f.all, "model_type"), why_not(type));
-    set_text(&f, "norm_place", olmo2 ? "output" : "input");
+    set_text(&f, "norm_place", !strcmp(type, "olmo2") ? "output" : "input");
     set_size(&f, "vocab", "vocab_size", -1);
     check_shape(&f);
     json_decref(f.all);
@@ -364,12 +398,18 @@ static const SafeTensor *find(const Files *f, const char *name)
     return t;
 }
 
-// GPT-2's files from before it had a head have no "transformer." in their names.
+// A model that was saved without its head, as its base class, has no "transformer." or "model." in its names.
 static bool read_tensor(void *self, const Weight *w, float *theirs)
 {
     const Files *f = self;
     const SafeTensor *t = find(f, w->name);
     if (!t && !strncmp(w->name, "transformer.", 12)) t = find(f, w->name + 12);
+    if (!t && !strncmp(w->name, "model.", 6)) t = find(f, w->name + 6);
+    char compiled[300];
+    snprintf(compiled, sizeof compiled, "_orig_mod.%s", w->name);
+    if (!t && find(f, compiled))
+        die("%s: %s: saved from a compiled module (save the state_dict of the model inside, model._orig_mod)", f->dir,
+            compiled);
     if (!t) return false;
     if (t->ndim != w->ndim || t->shape[0] != w->dim[0] || (w->ndim == 2 && t->shape[1] != w->dim[1]))
         die("%s: %s has another shape than config.json says: %zu x %zu are needed", f->dir, t->name, w->dim[0],
