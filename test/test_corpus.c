@@ -274,6 +274,34 @@ TEST(test_frames)
     refuse(put_bytes("two.zst", packed, n + 10), words);
 }
 
+// A window of 512 MiB; and a dictionary in the first frame, as it is or packed, which the other frames need.
+TEST(test_windows_and_dictionaries)
+{
+    char packed[2048], text[300], want[400];
+    for (int i = 0; i < 300; i++) text[i] = "the cat sat on a mat and on a hat\n"[(i * 11 + i / 30) % 34];
+    text[0] = 'x', text[299] = 'y';
+    sprintf(want, "[0 1 0:%.300s]" NONE, text);
+    ZSTD_CCtx *z = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(z, ZSTD_c_windowLog, 29);
+    ZSTD_outBuffer to = {packed, sizeof packed, 0};
+    ZSTD_inBuffer half = {text, 150, 0}, rest = {text + 150, 150, 0};
+    ZSTD_compressStream2(z, &to, &half, ZSTD_e_continue);
+    assert_int_equal(ZSTD_compressStream2(z, &to, &rest, ZSTD_e_end), 0);
+    expect(put_bytes("long.zst", packed, to.pos), TEXT(), want);
+    for (int is_packed = 0; is_packed < 2; is_packed++) {
+        memcpy(packed, "\x5D\x2A\x4D\x18", 4);
+        size_t n = is_packed ? ZSTD_compress(packed + 8, 1000, text, 300, 3) : 300;
+        if (!is_packed) memcpy(packed + 8, text, n);
+        for (int i = 0; i < 4; i++) packed[4 + i] = (char)(n >> 8 * i);
+        n += 8;
+        n += ZSTD_compress_usingDict(z, packed + n, sizeof packed - n, text, 300, text, 300, 3);
+        expect(put_bytes("with.zst", packed, n), TEXT(), want);
+        expect(put_bytes("with.zst", packed, n), TEXT(.read_bytes = 5), want);
+        refuse(put_bytes("with.zst", packed, 100 / (size_t)(is_packed + 1)), "with.zst: its zstd dictionary ends too early");
+    }
+    ZSTD_freeCCtx(z);
+}
+
 TEST(test_packed)
 {
     char packed[8192], text[3000], want[3200];
@@ -330,6 +358,9 @@ TEST(test_foreign)
     char packed[200]; // the mark is looked for in the content
     size_t n = gzip_pack(packed, sizeof packed, "\xFF\xFE" "a\0", 4);
     refuse(put_bytes("f", packed, n), "f: byte 0: UTF-16, ");
+    expect_dies("f.json: a JSON array, not lines of JSON (make them: jq",
+                read_it(put_text("f.json", " [\n{\"text\": \"a\"},\n{\"text\": \"b\"}]"), (CorpusOptions){0}));
+    expect_dies("f.json: a JSON array", read_it(put_text("f.json", "[ {\"text\": \"a\"}]"), (CorpusOptions){0}));
     expect(put_text("f", "PK\3"), TEXT(), "[0 1 0:PK\3]" NONE);
     expect(put_text("f", "BZh is a word"), TEXT(), "[0 1 0:BZh is a word]" NONE);
 }
@@ -338,7 +369,7 @@ TEST(test_foreign)
 TEST(test_random)
 {
     const char *piece[] = {"\n", "\r\n", "--", "\xF0\x9F", "\x80", "{\"text\": \"", "\"}", "a",
-                           "\\u00e9", "{", "[", "\xEF\xBB\xBF"};
+                           "\\u00e9", "{", "[1]", "\xEF\xBB\xBF"};
     for (uint64_t round = 0; round < 120; round++) {
         Rng rng = rng_make(round, "corpus", 0);
         uint64_t drawn = 0;

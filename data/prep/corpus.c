@@ -564,12 +564,24 @@ static bool is_blank(const char *text, size_t n)
     return true;
 }
 
+// Whether an array of objects begins here.
+static bool is_array(const char *text, size_t n)
+{
+    size_t i = 0, open;
+    while (i < n && is_blank(text + i, 1)) i++;
+    open = i++;
+    while (i < n && is_blank(text + i, 1)) i++;
+    return open < n && text[open] == '[' && (i == n || text[i] == '{');
+}
+
 // Makes a record of raw bytes; false when they are left out.
 static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
 {
     if (n > r->opt.max_bytes || r->dropped) return too_long(r);
     bool jsonl = r->format == SOURCE_JSONL;
     if (jsonl && is_blank(text, n)) return false; // empty lines are no records
+    if (jsonl && !r->index && is_array(text, n))
+        die("%s: a JSON array, not lines of JSON (make them: jq -c '.[]' FILE >FILE.jsonl)", r->file[r->at_file].path);
     if (jsonl && !(text = parse_line(r, text, &n, out))) return false;
     text = decode(r, &r->text_decoded, text, &n);
     if (n > r->opt.max_bytes) return too_long(r); // U+FFFD is longer than what it replaces

@@ -112,6 +112,42 @@ static Packing look_at(Stream *s)
     return ends_with(s->path, ".gz") ? GZIP : ends_with(s->path, ".zst") ? ZSTD : PLAIN;
 }
 
+// The dictionary that all frames of an archive use is its first one, to be skipped and perhaps packed itself (IIPC,
+// "Zstandard compression format for WARC files").
+static void read_dictionary(Stream *s)
+{
+    enum { MAGIC = 0x5D, MOST = 1 << 27 };
+    if (s->n < 8 || s->in[0] != MAGIC || !stands(s, 1, "\x2A\x4D\x18", 3)) return;
+    size_t n = s->in[4] | (size_t)s->in[5] << 8 | (size_t)s->in[6] << 16 | (size_t)s->in[7] << 24, at = s->n - 8;
+    if (n > MOST) die("%s: byte 0: a zstd dictionary of %zu bytes (%d at most)", s->path, n, MOST);
+    uint8_t *packed = malloc(n + 1), *plain = packed;
+    if (!packed) die("%s: no memory for its zstd dictionary", s->path);
+    memcpy(packed, s->in + 8, at < n ? at : n);
+    size_t over = at < n ? 0 : at - n; // of the bytes that were looked at
+    memmove(s->in, s->in + s->n - over, over);
+    for (s->n = over; at < n; at++) {
+        if (s->at == s->n && !refill(s)) die("%s: its zstd dictionary ends too early (fetch it again)", s->path);
+        packed[at] = s->in[s->at++];
+    }
+    if (n > 4 && !memcmp(packed, "\x28\xB5\x2F\xFD", 4)) {
+        unsigned long long size = ZSTD_getFrameContentSize(packed, n);
+        if (size > MOST || !(plain = malloc(size + 1)) || ZSTD_isError(ZSTD_decompress(plain, size, packed, n)))
+            die("%s: byte 8: its zstd dictionary cannot be unpacked (fetch it again)", s->path);
+        free(packed);
+        n = size;
+    }
+    if (ZSTD_isError(ZSTD_DCtx_loadDictionary(s->zstd, plain, n))) die("%s: no memory for a dictionary", s->path);
+    free(plain);
+}
+
+// Windows of up to 2 GiB, as zstd --long=31 makes them.
+static void open_zstd(Stream *s)
+{
+    if (!(s->zstd = ZSTD_createDStream())) die("%s: no memory to unpack it", s->path);
+    ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, sizeof(void *) == 8 ? 31 : 30);
+    read_dictionary(s);
+}
+
 Stream *stream_open(const char *path, size_t read_bytes)
 {
     bool standard = strcmp(path, "-") == 0;
@@ -126,7 +162,7 @@ Stream *stream_open(const char *path, size_t read_bytes)
     s->packing = look_at(s);
     s->cap = read_bytes;
     if (s->packing == GZIP && inflateInit2(&s->z, 15 + 16) != Z_OK) die("%s: no memory to unpack it", path);
-    if (s->packing == ZSTD && !(s->zstd = ZSTD_createDStream())) die("%s: no memory to unpack it", path);
+    if (s->packing == ZSTD) open_zstd(s);
     return s;
 }
 
