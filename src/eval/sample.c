@@ -170,7 +170,8 @@ static int32_t draw(Sampler *s, double *log_probability)
         memcpy(logits, s->logits, V * sizeof *logits);
         weaken_repeated(logits, s->logits, &s->ids, (float)s->rule.repetition);
     }
-    int32_t id = sample_token(logits, V, s->rule, rng_uniform(s->rng, s->drawn++));
+    size_t n = (size_t)tokenizer_vocab_size(s->tokenizer); // rows beyond, of a padded vocabulary, are no tokens
+    int32_t id = sample_token(logits, n < V ? n : V, s->rule, rng_uniform(s->rng, s->drawn++));
     if (logits != s->logits) free(logits);
     if (log_probability) *log_probability = sample_log_probability(s->logits, V, id);
     if (tokenizer_ends(s->tokenizer, id)) return -1;

@@ -49,8 +49,9 @@ typedef struct {
 // the caller's.
 Sampler sample_begin(Model *model, SampleForward forward, KvCache *cache, Tokenizer *tokenizer, const char *prompt,
                       size_t n, SampleRule rule, Rng rng);
-// Draws the next token and appends it; -1 at the end of the text. *log_probability (NULL is allowed): its logarithm, in
-// the model's own distribution, whatever the rule. When the cache is full, the older half of it is forgotten.
+// Draws the next token, of those that the tokenizer has, and appends it; -1 at the end of the text. *log_probability
+// (NULL is allowed): its logarithm, in the model's own distribution, whatever the rule. When the cache is full, the
+// older half of it is forgotten.
 int32_t sample_next(Sampler *s, double *log_probability);
 // The same for n documents of one model, at most sample_batch, all with a SampleForward of zeros: id (n),
 // log_probability (n; NULL is allowed). They are rows of one forward pass, and on the CPU each comes out as it does

@@ -29,7 +29,7 @@ extern "C" {
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
 enum { FEW_ROWS = 8 };    // up to so many rows a product takes the time of reading the weights (dev_cpu.h)
-enum { DEV_VERSION = 11 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 12 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout

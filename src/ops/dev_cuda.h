@@ -177,8 +177,8 @@ __device__ inline double thread_squares(const float *x, size_t begin, size_t end
         float part = 0;
         size_t first = i;
         for (int k = 0; k < 32 && i < end; k++, i += blockDim.x) part += x[i] * x[i];
-        if (part > 1e-30f && part < 1e30f) sum += part;
-        else for (size_t j = first; j < i; j += blockDim.x) sum += (double)x[j] * x[j]; // a float cannot hold them
+        if (part > 1e-30f) sum += part;
+        else for (size_t j = first; j < i; j += blockDim.x) sum += (double)x[j] * x[j]; // too small for a float
     }
     return sum;
 }

@@ -159,8 +159,8 @@ static double squares_of(const float *x, size_t n)
         float part = 0;
 #pragma omp simd reduction(+ : part)
         for (size_t j = begin; j < stop; j++) part += x[j] * x[j];
-        if (part > 1e-30f && part < 1e30f) sum += part;
-        else for (size_t j = begin; j < stop; j++) sum += (double)x[j] * x[j]; // squares that a float cannot hold
+        if (part > 1e-30f) sum += part;
+        else for (size_t j = begin; j < stop; j++) sum += (double)x[j] * x[j]; // too small for a float
     }
     return sum;
 }

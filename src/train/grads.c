@@ -10,6 +10,7 @@
 #include "base/check.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,8 @@ void grads_clip_add(Dev *dev, ClipSum *sum, const float *grads, size_t n)
 
 double grads_clip_root(const Dev *dev, const ClipSum *sum, double grad_scale)
 {
-    return grad_scale * sqrt(dev->deterministic ? formats_sum_value(&sum->exact) : sum->rounded);
+    double squares = dev->deterministic ? formats_sum_value(&sum->exact) : sum->rounded;
+    return squares > FLT_MAX ? INFINITY : grad_scale * sqrt(squares); // an optimizer squares elements in float
 }
 
 double grads_norm(Dev *dev, const Params *params, const float *grads, double grad_scale)

@@ -17,7 +17,7 @@ extern "C" {
 // |g| over all elements of grad_scale * grads, of a part of a model those that count here (Param.owned): of tensors'
 // sums of squares, by dev->sum_squares, in table order. On a deterministic device it is exact but for its last
 // rounding (formats.h), so neither order nor layout shows in it. Not finite when any element is not, or when the
-// sum of the squares is too large for a double.
+// sum of the squares is too large for a float: an optimizer's own squares would be.
 double grads_norm(Dev *dev, const Params *params, const float *grads, double grad_scale);
 // What to multiply the gradient by so that its norm is at most `clip` (Pascanu et al., arXiv 1211.5063): clip / norm
 // where norm > clip > 0, else 1.
