@@ -49,12 +49,12 @@ static void expect(const char *name, const char *text, size_t gold, size_t n, co
 TEST_IN_DIR(test_wording)
 {
     expect("", "{'activity_label': 'Baking', 'ctx_a': '[header] How to bake [title] Mix. [step] Use Flour.', 'ctx_b': "
-           "'the Cook', 'endings': ['[substeps] rests.', ' bakes it '], 'label': '1'}\n", 1,
-           CHOICES({"Baking: How to bake. Mix. Use Flour. The cook", "  rests."},
-                   {"Baking: How to bake. Mix. Use Flour. The cook", " bakes it"}));
+           "'\xC3\xA9lan Cook', 'endings': ['[substeps] rests.', ' bakes it '], 'label': '1'}\n", 1,
+           CHOICES({"Baking: How to bake. Mix. Use Flour. \xC3\x89lan cook", "  rests."},
+                   {"Baking: How to bake. Mix. Use Flour. \xC3\x89lan cook", " bakes it"}));
     expect("", "{'goal': 'Open it', 'sol1': 'pull', 'sol2': 'push', 'label': 0}", 0,
            CHOICES({"Question: Open it\nAnswer:", " pull"}, {"Question: Open it\nAnswer:", " push"}));
-    expect("", "{'sentence': 'Ann met Eve and _ smiled. ', 'option1': 'Ann', 'option2': 'Eve', 'answer': '2'}", 1,
+    expect("", "{'sentence': 'Ann met Eve and _ smiled.\xE3\x80\x80', 'option1': 'Ann', 'option2': 'Eve', 'answer': '2'}", 1,
            CHOICES({"Ann met Eve and Ann", " smiled."}, {"Ann met Eve and Eve", " smiled."}));
     expect("", "{'question': 'Hot?', 'choices': {'text': ['ice', 'sun'], 'label': ['1', '2']}, 'answerKey': "
            "'2'}", 1, CHOICES({"Question: Hot?\nAnswer:", " ice"}, {"Question: Hot?\nAnswer:", " sun"}));
@@ -209,7 +209,16 @@ static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, int32_t fir
     token_ids_free(&context);
 }
 
-// Spaces that end the context are the ending's. What begins a document comes first: the tokenizer's own BOS always,
+static int32_t id_of(Tokenizer *tokenizer, const char *letter)
+{
+    TokenIds ids = {0};
+    tokenizer_encode(tokenizer, letter, 1, &ids);
+    int32_t id = ids.id[0];
+    token_ids_free(&ids);
+    return id;
+}
+
+// White space that ends the context is the ending's. What begins a document comes first: the tokenizer's own BOS always,
 // else end-of-text, which --bare leaves out of all but an empty context.
 TEST_IN_DIR(test_border)
 {
@@ -217,7 +226,8 @@ TEST_IN_DIR(test_border)
     Vocab vocab = *tokenizer_vocab(plain);
     enum { BOS = 7 };
     const char *text = REQUEST("0", "0", "the cook \\n", "bakes", "0") REQUEST("0", "1", "the", " cake", "0")
-        REQUEST("0", "2", "", " cake", "0") REQUEST("0", "3", "  ", "cake", "0");
+        REQUEST("0", "2", "", " cake", "0") REQUEST("0", "3", "  ", "cake", "0")
+        REQUEST("0", "4", "the cook\xC2\xA0\xE3\x80\x80", "bakes", "0") REQUEST("0", "5", "the coo", "k", "0");
     for (int kind = 0; kind < 3; kind++) // BOS is end-of-text; there is none; another token
         for (int bare = 0; bare < 2; bare++) {
             Vocab *changed = (Vocab *)tokenizer_vocab(plain); // which it only reads
@@ -231,6 +241,8 @@ TEST_IN_DIR(test_border)
             check_tokens(&c[1], plain, first, "the", " cake");
             check_tokens(&c[2], plain, always, "", " cake");
             check_tokens(&c[3], plain, always, "", "  cake");
+            check_tokens(&c[4], plain, first, "the cook", "\xC2\xA0\xE3\x80\x80" "bakes"); // U+00A0, U+3000
+            assert_true(c[5].scored == 1 && c[5].token[c[5].n - 1] == id_of(plain, "k")); // " cook" is one
             assert_int_equal(t->cut, 0);
             tasks_free(t);
         }

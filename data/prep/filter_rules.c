@@ -83,13 +83,6 @@ uint8_t *filter_rules_letters(void)
     return bit;
 }
 
-static bool is_space(uint32_t c)
-{
-    if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
-    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 static void end_word(FilterDoc *d, FilterWord *w, size_t at)
 {
     w->n = (uint32_t)(at - w->at);
@@ -127,7 +120,7 @@ void filter_rules_split(FilterDoc *d, const char *text, size_t n)
         k = words_utf8_length(text + at, n - at, &valid);
         uint32_t c = valid ? words_utf8_code(text + at, k) : 0xFFFD;
         d->chars++;
-        if (is_space(c)) {
+        if (words_is_space(c)) {
             if (w.chars) end_word(d, &w, at);
             if (l.chars) chars_in_line++;
             if (c != '\n') continue;

@@ -208,6 +208,27 @@ size_t words_utf8_border(const char *s, size_t n, size_t at)
     return at;
 }
 
+bool words_is_space(uint32_t c)
+{
+    if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+const char *words_strip(const char *s, size_t *n)
+{
+    for (bool start = false; *n;) {
+        size_t at = start ? 0 : words_utf8_border(s, *n, *n - 1), length = *n - at;
+        bool valid;
+        if (start) length = words_utf8_length(s, *n, &valid);
+        uint32_t code = words_utf8_code(s + at, length);
+        if (words_is_space(code) || (code >= 0x1C && code <= 0x1F)) s += start ? length : 0, *n -= length;
+        else if (start) break;
+        else start = true;
+    }
+    return s;
+}
+
 char *words_utf8_copy(const char *text)
 {
     size_t n = strlen(text), length = 0, o = 0;

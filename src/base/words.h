@@ -59,6 +59,11 @@ size_t words_utf8_invalid(const char *s, size_t n, size_t at, size_t *length);
 uint32_t words_utf8_code(const char *s, size_t length);
 // The largest border between characters that is not above `at`; s (n) is well-formed, at <= n.
 size_t words_utf8_border(const char *s, size_t n, size_t at);
+// Unicode's property White_Space.
+bool words_is_space(uint32_t code);
+// The start of s (*n, well-formed) without white space at its ends, and its length: as Python's strip(), to which U+001C
+// to U+001F are white space too.
+const char *words_strip(const char *s, size_t *n);
 // A copy of a 0-terminated text, a file's name for one, with U+FFFD for every ill-formed sequence; free() it.
 char *words_utf8_copy(const char *text);
 

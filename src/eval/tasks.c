@@ -4,10 +4,10 @@
 // It never writes the answer itself, so a model that was only pretrained can be judged, with one forward a choice.
 //
 // The border between context and ending is where most implementations differ. Here, as in lm-evaluation-harness: the
-// spaces at the end of the context belong to the ending (a token of GPT-2's begins with its space), both are encoded as
-// one text, and the ending's tokens are those beyond the number of tokens of the context alone. What is longer than the
-// model's context loses its first tokens. Before the text stands what the tokenizer puts there by itself (LLaMA's BOS);
-// where it puts nothing, end-of-text, as in training.
+// white space at the end of the context belongs to the ending (a token of GPT-2's begins with its space), both are
+// encoded as one text, and the ending's tokens are those beyond the number of tokens of the context alone; where there
+// are none, the ending is encoded alone. What is longer than the model's context loses its first tokens. Before the
+// text stands what the tokenizer puts there by itself (LLaMA's BOS); where it puts nothing, end-of-text, as in training.
 //
 // The invariant: a choice's log-likelihood depends on the choice and the batch it is in, and batches depend on the
 // choices alone: longest first. Ranks take batches in turn, and write into an array that is zero elsewhere; adding
@@ -21,7 +21,6 @@
 #include "base/check.h"
 #include "base/words.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +31,8 @@ static void encode(TasksChoice *c, Tokenizer *tokenizer, bool bare)
 {
     int32_t eot = tokenizer_eot(tokenizer), bos = tokenizer_bos(tokenizer), first = bos >= 0 ? bos : eot;
     size_t n = strlen(c->context), border = n;
-    while (border && isspace((unsigned char)c->context[border - 1])) border--;
+    const char *start = words_strip(c->context, &border);
+    border += (size_t)(start - c->context);
     TokenIds before = {0}, ids = {0};
     char *text = malloc(n + strlen(c->ending) + 1);
     if (!text) die("tasks: no memory for a text of %zu bytes", n);
@@ -40,8 +40,13 @@ static void encode(TasksChoice *c, Tokenizer *tokenizer, bool bare)
     if (!bare || !border || first != eot) token_ids_push(&before, first), token_ids_push(&ids, first);
     tokenizer_encode(tokenizer, text, border, &before);
     tokenizer_encode(tokenizer, text, strlen(text), &ids);
+    if (ids.n <= before.n) { // no token of its own: its first letters were joined to the context's last
+        token_ids_free(&ids);
+        ids = before, before = (TokenIds){.n = before.n};
+        tokenizer_encode(tokenizer, text + border, strlen(text + border), &ids);
+    }
     c->token = ids.id, c->n = ids.n;
-    c->scored = ids.n > before.n ? ids.n - before.n : 0;
+    c->scored = ids.n - before.n;
     token_ids_free(&before);
     free(text);
 }

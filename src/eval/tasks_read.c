@@ -26,6 +26,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 #include <xxhash.h>
 
 enum { MOST_LINE = 4 << 20, MOST_ENDINGS = 1000, PLAIN = 1000000 };
@@ -138,9 +139,9 @@ static char *replaced(char *text, const char *from, const char *to) // frees tex
 // WikiHow's texts in HellaSwag have headings: "[header] How to ... [title] Do ... [step] ..."
 static char *without_headings(char *text) // frees text
 {
-    char *start = text + strspn(text, " \t\n\v\f\r"), *end = start + strlen(start);
-    while (end > start && isspace((unsigned char)end[-1])) *--end = 0;
-    char *out = replaced(print("%s", start), " [title]", ". "), *to = out;
+    size_t n = strlen(text);
+    const char *start = words_strip(text, &n);
+    char *out = replaced(print("%.*s", (int)n, start), " [title]", ". "), *to = out;
     free(text);
     for (const char *c = out, *close; *c;) {
         if (*c == '[' && (close = strchr(c, ']')) && !memchr(c, '\n', (size_t)(close - c))) c = close + 1;
@@ -150,11 +151,26 @@ static char *without_headings(char *text) // frees text
     return replaced(out, "  ", " ");
 }
 
+// As Python's capitalize(): the first letter is a title's, the others are small.
+static char *capitalized(const char *text)
+{
+    size_t n = strlen(text), k = 0;
+    char *out = malloc(2 * n + 1); // a letter of 2 bytes may become one of 3
+    if (!out) die("tasks: no memory for a text of %zu bytes", n);
+    for (const char *c = text, *end = text + n; c < end;) {
+        int32_t code;
+        bool first = c == text;
+        c += utf8proc_iterate((const uint8_t *)c, end - c, &code);
+        k += (size_t)utf8proc_encode_char(first ? utf8proc_totitle(code) : utf8proc_tolower(code), (uint8_t *)out + k);
+    }
+    out[k] = 0;
+    return out;
+}
+
 static void read_hellaswag(Place at, const json_t *doc, Question *q)
 {
     const json_t *endings = list_of(at, doc, "endings");
-    char *second = print("%s", text_of(at, doc, "ctx_b"));
-    for (char *c = second; *c; c++) *c = (char)(c == second ? toupper((unsigned char)*c) : tolower((unsigned char)*c));
+    char *second = capitalized(text_of(at, doc, "ctx_b"));
     char *context = without_headings(print("%s: %s %s", text_of(at, doc, "activity_label"), text_of(at, doc, "ctx_a"),
                                            second));
     for (size_t i = 0; i < json_array_size(endings); i++) {
@@ -207,10 +223,9 @@ static void read_winogrande(Place at, const json_t *doc, Question *q)
 {
     const char *sentence = text_of(at, doc, "sentence"), *gap = strchr(sentence, '_');
     if (!gap) die("%s:%d: sentence: no _", at.path, at.line);
-    const char *rest = gap + 1 + strspn(gap + 1, " \t\n\v\f\r");
-    int n = (int)strlen(rest);
-    while (n && isspace((unsigned char)rest[n - 1])) n--;
-    char *ending = print("%.*s", n, rest);
+    size_t n = strlen(gap + 1);
+    const char *rest = words_strip(gap + 1, &n);
+    char *ending = print("%.*s", (int)n, rest);
     for (int i = 0; i < 2; i++)
         add(at, q, print("%.*s%s", (int)(gap - sentence), sentence, text_of(at, doc, i ? "option2" : "option1")),
             ending);
@@ -236,12 +251,10 @@ static void read_mmlu(Place at, const json_t *doc, Question *q, bool letters)
 {
     const json_t *choices = list_of(at, doc, "choices"), *subject = json_object_get(doc, "subject");
     size_t n = json_array_size(choices);
-    const char *question = text_of(at, doc, "question");
-    int length = (int)strlen(question);
-    while (length && isspace((unsigned char)question[length - 1])) length--;
-    for (; length && isspace((unsigned char)*question); length--) question++;
+    size_t length = strlen(text_of(at, doc, "question"));
+    const char *question = words_strip(text_of(at, doc, "question"), &length);
     if (n > 26) die("%s:%d: %zu choices, 26 letters", at.path, at.line, n);
-    char *context = print("%s%.*s", letters ? "" : "Question: ", length, question);
+    char *context = print("%s%.*s", letters ? "" : "Question: ", (int)length, question);
     for (size_t i = 0; letters && i < n; i++) {
         char *longer = print("%s\n%c. %s", context, (int)('A' + i), text_at(at, choices, i, "choices"));
         free(context);
