@@ -43,6 +43,10 @@ TEST(test_normalize)
     normalizes_to("\xc3\x89t\xc3\xa9 \xc2\xa0 x", 10, "\xc3\x89t\xc3\xa9 \xc2\xa0 x", 3); // beyond ASCII: as it is
     normalizes_to("\x1c\x1f \x08", 4, "\x1c\x1f \x08", 2); // other control characters are no white space
     normalizes_to("\xff\xfe", 2, "\xff\xfe", 1);
+    // Han, Kana, Thai and a Han character of 4 bytes are words; Hangul has spaces; what is cut off is as it is.
+    normalizes_to("a\xe4\xb8\xad\xe3\x81\x82", 7, "a \xe4\xb8\xad \xe3\x81\x82", 3);
+    normalizes_to("\xe0\xb8\x81\xf0\xa0\x80\x80", 7, "\xe0\xb8\x81 \xf0\xa0\x80\x80", 2);
+    normalizes_to("\xea\xb0\x80\xea\xb0\x81 \xe4\xb8", 9, "\xea\xb0\x80\xea\xb0\x81 \xe4\xb8", 2);
 }
 
 // Long texts of all bytes, among them words of one letter as dense as they come: what a twin that cuts at strings' ends
@@ -61,7 +65,7 @@ TEST(test_long_texts)
                          : k % 4 == 2 ? bits % 40 == 0
                                       : i > n / 2;
             bits >>= 32;
-            text[i] = blank ? " \t\n\v\f\r"[bits % 6] : (char)(33 + bits % 223); // no 0, and none of the six
+            text[i] = blank ? " \t\n\v\f\r"[bits % 6] : (char)(33 + bits % 190); // none of the six; no Han
         }
         for (size_t i = 0, inside = 0; i < n; i++) {
             bool blank = strchr(" \t\n\v\f\r", text[i]) != NULL;

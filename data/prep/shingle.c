@@ -25,13 +25,43 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #define XXH_INLINE_ALL // one call a gram
 #include <xxhash.h>
+
+// Characters that are words, as BERT's tokenizer has those of Han, because the text has no spaces between words.
+static bool is_word_alone(uint32_t c)
+{
+    return (c >= 0xE00 && c < 0xF00) || (c >= 0x1000 && c < 0x10A0) || (c >= 0x1780 && c < 0x1800) ||
+           (c >= 0x3040 && c < 0x3100) || (c >= 0x3400 && c < 0xA000) || (c >= 0xF900 && c < 0xFB00) ||
+           (c >= 0x20000 && c < 0x40000);
+}
+
+// The text (*n) with blanks around these characters; itself where it has none.
+static const char *space_out(Shingles *s, const char *text, size_t *n)
+{
+    size_t k = 0;
+    bool wide = false, valid;
+    for (size_t i = 0; i < *n; i++) wide |= (unsigned char)text[i] >= 0xE0;
+    if (!wide) return text;
+    s->spaced = words_grow(s->spaced, &s->cap_spaced, *n / 3 * 5 + 3, 1);
+    for (size_t i = 0, length; i < *n; i += length) {
+        length = words_utf8_length(text + i, *n - i, &valid);
+        bool alone = valid && is_word_alone(words_utf8_code(text + i, length));
+        if (alone) s->spaced[k++] = ' ';
+        memcpy(s->spaced + k, text + i, length);
+        k += length;
+        if (alone) s->spaced[k++] = ' ';
+    }
+    *n = k;
+    return s->spaced;
+}
 
 // There is no branch on the text's content, because no processor can predict where words end. Each byte is
 // written, and so is the place where a word would begin; then the two ends advance by 0 or 1.
 void shingle_normalize(Shingles *s, const char *text, size_t n_bytes)
 {
+    text = space_out(s, text, &n_bytes);
     enum { CHUNK = 4096 }; // bytes between looks at the room for words, of which it has half as many
     s->text = words_grow(s->text, &s->cap_text, n_bytes + 1, 1);
     s->n_grams = 0;
@@ -91,6 +121,7 @@ void shingle_make(Shingles *s, const char *text, size_t n_bytes, size_t n)
 void shingle_free(Shingles *s)
 {
     free(s->text);
+    free(s->spaced);
     free(s->word);
     free(s->gram);
     *s = (Shingles){0};

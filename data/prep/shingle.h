@@ -1,8 +1,9 @@
 // shingle: a text as the set of its n-grams of words.
 //
 // The normalized text: A to Z become a to z, each run of white space (blank, \t \n \v \f \r) becomes one blank, and
-// there is none at the ends. Everything else stays as it is, byte for byte: punctuation, and all beyond ASCII. A word
-// is what is between two blanks. An n-gram is n words and the blanks between them; the 64-bit XXH3 of these bytes
+// there is none at the ends. Each character of a script that is written without spaces (Han, Kana, Thai, Lao, Myanmar,
+// Khmer) stands between two blanks. Everything else stays as it is, byte for byte: punctuation, and all beyond ASCII. A
+// word is what is between two blanks. An n-gram is n words and the blanks between them; the 64-bit XXH3 of these bytes
 // stands for it.
 #ifndef SHINGLE_H
 #define SHINGLE_H
@@ -15,6 +16,8 @@ extern "C" {
 typedef struct {
     char *text; // (n_text) normalized
     size_t n_text, cap_text;
+    char *spaced; // a text with blanks around the characters of scripts without spaces
+    size_t cap_spaced;
     size_t *word; // (n_words + 1) where each word begins; word i ends at word[i + 1] - 1
     size_t n_words, cap_words;
     uint64_t *gram; // (n_grams)

@@ -52,8 +52,12 @@ def unmix(h):
     return h ^ h >> 16
 
 
+# Scripts without spaces: each character is a word.
+ALONE = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+
+
 def normalize(text):
-    text = text.encode()
+    text = ALONE.sub(r" \g<0> ", text).encode()
     text = bytes(b + 32 if 65 <= b <= 90 else b for b in text)
     return [w for w in re.split(rb"[ \t\n\v\f\r]+", text) if w]
 
