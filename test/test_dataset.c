@@ -1,11 +1,12 @@
 // Tests of dataset: the format byte by byte, what is refused, and the order of training.
 
 #include "test/test.h"
-#include <sys/stat.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"
 #include "dataset_case.h"
+
+#include <sys/stat.h>
 
 // The bytes that llm.c reads: 20240520 = 0x0134D888, 20240801 = 0x0134D9A1.
 TEST_IN_DIR(test_format)
@@ -49,6 +50,10 @@ TEST_IN_DIR(test_spans)
     put_count("a_[01].bin", 100, DATASET_AUTO, 0, 3); // a name that reads as a pattern
     OWN(Dataset) *one = dataset_open(in_dir("a_0.bin"), 10), *odd = dataset_open(in_dir("a_[01].bin"), 100);
     assert_true(dataset_tokens(one) == 10 && dataset_tokens(odd) == 3);
+    assert_int_equal(mkdir(in_dir("f[x]*"), 0777), 0); // a folder with such a name
+    put_count("f[x]*/b_0.bin", 100, DATASET_AUTO, 0, 4);
+    OWN(Dataset) *inside = dataset_open(in_dir("f[x]*/b_[0-9].bin"), 100);
+    assert_int_equal(dataset_tokens(inside), 4);
 }
 
 // Token values are positions (vocab > N), so a window tells where it was cut.

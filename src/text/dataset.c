@@ -306,6 +306,25 @@ struct Dataset {
 
 // ---- reading
 
+// The files of a pattern. A folder that is there is no pattern, whatever letters its name has.
+static int expand(const char *path, glob_t *found)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = strndup(path, slash ? (size_t)(slash - path) : 0), *pattern = malloc(2 * strlen(path) + 1);
+    char *to = pattern;
+    struct stat st;
+    if (!folder || !pattern) die("memory: no room for a file name");
+    bool literal = slash && stat(folder, &st) == 0;
+    for (const char *c = path; *c; c++) {
+        if (literal && c < slash && strchr("*?[\\", *c)) *to++ = '\\';
+        *to++ = *c;
+    }
+    *to = 0;
+    int status = glob(pattern, 0, NULL, found);
+    free(folder), free(pattern);
+    return status;
+}
+
 // Adds the files of a path or glob, and checks every token.
 static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
 {
@@ -317,7 +336,7 @@ static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
     if (!path) die("memory: no room for a file name");
     bool is_path = stat(path, &st) == 0; // taken as it is, even with * or [ in its name
     errno = 0;
-    int status = is_path ? 0 : glob(path, 0, NULL, &found);
+    int status = is_path ? 0 : expand(path, &found);
     if (status && (status == GLOB_NOSPACE || errno == ENOMEM)) die("memory: no room to look for %s", path);
     if (status)
         die("%s: no such file (make shards with 'prepare tokens')", path);
