@@ -349,6 +349,7 @@ TEST(test_foreign)
     const struct { const char *bytes; size_t n; const char *words; } row[] = {
         {"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
         {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
+        {"\x04\x22\x4D\x18\x64", 5, "f: byte 0: a file of LZ4, which is not read here (unpack it first: lz4 -dc"},
         {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
         {"PAR1\x15\0", 6, "f: byte 0: a Parquet file, read as text or JSONL"},
         {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},

@@ -721,7 +721,8 @@ static Header read_header(Parquet *p)
         Thrift t = {p->header.bytes, p->header.bytes + n, false};
         Header h = parse_header(&t);
         if (t.bad && n == room && room < HEADER_MOST) continue;
-        if (t.bad || h.n_packed < 0 || h.n_unpacked < 0 || h.n_packed > INT32_MAX || h.n_values > INT32_MAX)
+        if (t.bad || h.n_packed < 0 || h.n_unpacked < 0 || h.n_packed > INT32_MAX || h.n_unpacked > INT32_MAX ||
+            h.n_values > INT32_MAX)
             damaged(p, p->at, "no header of a page begins here");
         p->at += (uint64_t)(t.at - p->header.bytes);
         if ((uint64_t)h.n_packed > p->end - p->at) damaged(p, p->at, "a page goes beyond the end of its chunk");

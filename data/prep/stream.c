@@ -90,7 +90,8 @@ static void refuse_foreign(const Stream *s)
         size_t at, n;
         const char *bytes, *what, *how;
     } foreign[] = {{4, 6, "1AY&SY", "bzip2", "bzip2 -dc"}, {0, 6, "\xFD" "7zXZ\0", "xz", "xz -dc"},
-                   {0, 4, "PK\3\4", "zip", "unzip -p"}, {0, 5, "PAR1\x15", "Parquet", NULL}};
+                   {0, 4, "\x04\x22\x4D\x18", "LZ4", "lz4 -dc"}, {0, 4, "PK\3\4", "zip", "unzip -p"},
+                   {0, 5, "PAR1\x15", "Parquet", NULL}};
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         if (!stands(s, foreign[i].at, foreign[i].bytes, foreign[i].n)) continue;
         else if (!foreign[i].how)
