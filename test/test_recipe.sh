@@ -28,6 +28,8 @@ counts() {
     [ "$val" -gt 16 ] && [ "$val" -lt 86 ]
     [ ! -e "$work/out/runs" ]
     grep -q 'guide.words 40' "$work/report"
+    tr -d ' \n' <"$work/out/documents/stage.json" | grep -qE '"guide.words":\[40,[1-9]' # and their bytes
+    [ "$(grep -c '^<tr><td>' "$work/out/report.html")" -ge "$(grep -cE '^(read|filter|exact|near|contamination|train|val) ' "$work/report")" ]
     ! grep -qE 'https?:|<script|src=' "$work/out/report.html"
     # Why a document went: the copy of the first page, and the page it is a copy of.
     [ "$(head -n 1 "$work/out/exact/removed.tsv" | cut -f 3,4 | tr '\t' ' ')" = \
