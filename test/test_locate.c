@@ -4,7 +4,7 @@
 #include "step_run.h"
 
 #include "formats/formats.h"
-#include "src/check/locate.h"
+#include "src/check/observers.h"
 
 #include <math.h>
 

@@ -37,13 +37,24 @@ static bool is_word_alone(uint32_t c)
            (c >= 0x20000 && c < 0x40000);
 }
 
+// Whether a byte is there that such a character may begin with. (0xE2 begins quotes and dashes, 0xEA to 0xEE Korean.)
+static bool may_have_words_alone(const char *text, size_t n)
+{
+    unsigned char most = 0;
+    for (size_t i = 0; i < n; i++) most = (unsigned char)text[i] > most ? (unsigned char)text[i] : most;
+    for (size_t i = 0; i < n && most >= 0xE0; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0xE0 && c <= 0xF0 && c != 0xE2 && (c < 0xEA || c > 0xEE)) return true;
+    }
+    return false;
+}
+
 // The text (*n) with blanks around these characters; itself where it has none.
 static const char *space_out(Shingles *s, const char *text, size_t *n)
 {
     size_t k = 0;
-    bool wide = false, valid;
-    for (size_t i = 0; i < *n; i++) wide |= (unsigned char)text[i] >= 0xE0;
-    if (!wide) return text;
+    bool valid;
+    if (!may_have_words_alone(text, *n)) return text;
     s->spaced = words_grow(s->spaced, &s->cap_spaced, *n / 3 * 5 + 3, 1);
     for (size_t i = 0, length; i < *n; i += length) {
         length = words_utf8_length(text + i, *n - i, &valid);

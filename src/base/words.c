@@ -215,16 +215,24 @@ bool words_is_space(uint32_t c)
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+static bool is_stripped(const char *s, size_t length)
+{
+    uint32_t code = words_utf8_code(s, length);
+    return words_is_space(code) || (code >= 0x1C && code <= 0x1F);
+}
+
 const char *words_strip(const char *s, size_t *n)
 {
-    for (bool start = false; *n;) {
-        size_t at = start ? 0 : words_utf8_border(s, *n, *n - 1), length = *n - at;
-        bool valid;
-        if (start) length = words_utf8_length(s, *n, &valid);
-        uint32_t code = words_utf8_code(s + at, length);
-        if (words_is_space(code) || (code >= 0x1C && code <= 0x1F)) s += start ? length : 0, *n -= length;
-        else if (start) break;
-        else start = true;
+    bool valid;
+    while (*n) {
+        size_t last = words_utf8_border(s, *n, *n - 1);
+        if (!is_stripped(s + last, *n - last)) break;
+        *n = last;
+    }
+    while (*n) {
+        size_t first = words_utf8_length(s, *n, &valid);
+        if (!is_stripped(s, first)) break;
+        s += first, *n -= first;
     }
     return s;
 }

@@ -1,4 +1,4 @@
-// locate: finds the tensor and the rank in which a NaN or infinity first appeared. See locate.h.
+// locate: finds the tensor and the rank in which a NaN or infinity first appeared. See observers.h.
 //
 // One NaN in one gradient is in every gradient after the ranks have added them, and in every weight one update later.
 // When the norm is not finite, the origin is no longer visible. So each unit's output is checked after its forward, and
@@ -20,7 +20,7 @@
 //
 // Rejected: running the step again to look (a memory error is not there the second time); feenableexcept (threads
 // and libraries raise invalid operations on purpose).
-#include "src/check/locate.h"
+#include "src/check/observers.h"
 
 #include "base/check.h"
 #include "formats/formats.h"
@@ -43,7 +43,8 @@ bool locate_finite_x(const Dev *dev, const X *x, size_t n)
     return !bad;
 }
 
-// The same of memory that the host does not read: squares of fp32 numbers are finite in double, and so is their sum.
+// The same of memory that the host does not read; a number whose square a float cannot hold is not finite here, as in
+// grads_norm.
 static bool finite_on(Dev *dev, const float *x, size_t n)
 {
     return dev->raw_alloc ? isfinite(dev->sum_squares(dev, x, n)) : formats_finite(x, n);

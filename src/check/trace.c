@@ -1,8 +1,8 @@
-// trace: records one update of a pipeline and writes trace.json: the stages of rank 0's copy of the model. See trace.h.
+// trace: records one update of a pipeline and writes trace.json: the stages of rank 0's copy of the model. See observers.h.
 //
 // The invariant: the recorded schedule is the one that runs; recording only adds a barrier before the update. (Each
 // stage's times are of its own machine's clock.)
-#include "src/check/trace.h"
+#include "src/check/observers.h"
 
 #include "src/check/pipeline_draw.h"
 #include "parallel/ranks.h"

@@ -447,7 +447,7 @@ bool comm_progress(Comm *comm)
 static void nap(const CommFamily *f, int *tries)
 {
     Comm *root = f->first;
-    if (f->beat) supervisor_pulse(f->beat);
+    supervisor_pulse(f->beat);
     if (++*tries <= f->spins) return;
     if (!f->partner && root->ops->doze && root->ops->doze(root, 1e-9 * LONG_NAP)) return;
     sleep_s(1e-9 * NAP);
@@ -520,7 +520,7 @@ static CommRequest start(Comm *comm, CommCall call)
     CommAlgorithm algorithm = comm_algorithm(comm, call.kind, call.type, call.op);
     CommCount *count = &comm->count[call.kind];
     bool message = call.kind == COMM_SEND || call.kind == COMM_RECV;
-    if (f->beat) supervisor_call(f->beat, comm->name, comm_kind_name(call.kind), comm->sequence);
+    supervisor_call(f->beat, comm->name, comm_kind_name(call.kind), comm->sequence);
     if (f->checked && comm->size > 1 && !message) compare(comm, &call, algorithm);
     Slot *s = take_slot(comm);
     if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && !comm->ops->direct && !comm->shared &&
@@ -594,14 +594,14 @@ void comm_wait(Comm *comm, CommRequest *request)
     if (!s || !s->used || s->serial != request->serial || s->comm != comm)
         die("group %s: a request is waited for twice, or in another group than it was started in", comm->name);
     double begin = clock_seconds(), end;
-    if (f->beat) supervisor_wait(f->beat, comm->name, comm_kind_name(s->run.call.kind), s->number);
+    supervisor_wait(f->beat, comm->name, comm_kind_name(s->run.call.kind), s->number);
     if (s->native && !s->done && comm->ops->finish) s->done = comm->ops->finish(comm, &s->receiving);
     for (int tries = 0; !advance(s); nap(f, &tries)) comm_progress(comm);
     for (end = clock_seconds(); end < s->ready; end = clock_seconds()) {
         sleep_s(s->ready - end < 1e-3 ? s->ready - end : 1e-3);
         comm_progress(comm);
     }
-    if (f->beat) supervisor_go_on(f->beat);
+    supervisor_go_on(f->beat);
     CommCount *count = &comm->count[s->run.call.kind];
     count->waited += end - begin, count->seconds += end - s->begin;
     f->waited += end - begin;

@@ -157,15 +157,13 @@ void replicas_agree(Replicas *r, long step)
 
 void replicas_phase(const Replicas *r, long step, const char *phase)
 {
-    Heartbeat *beat = comm_heartbeat(r->world);
-    if (beat) supervisor_phase(beat, step, phase);
+    supervisor_phase(comm_heartbeat(r->world), step, phase);
     if (r->rank == 0) doing(strcmp(phase, "training") ? phase : step ? NULL : "the first update");
 }
 
 void replicas_alive(const Replicas *r)
 {
-    Heartbeat *beat = comm_heartbeat(r->world);
-    if (beat) supervisor_progress(beat);
+    supervisor_progress(comm_heartbeat(r->world));
 }
 
 // ---- access to the state

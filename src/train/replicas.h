@@ -73,7 +73,7 @@ struct Replicas {
 
 // One process; world: a group of it alone, for checkpoints and its supervisor. NULL in a plan and in tests.
 Replicas replicas_alone(Comm *world);
-// Whether one process is alone: it holds everything in memory, and takes its sums in any order.
+// Whether a run of one process needs nothing of ranks.c: it is not offloaded, deterministic or accounted for.
 bool replicas_plain(const Config *cfg);
 // Model, optimizer and buffers for exchange, from the configuration, through `mem`: nothing is initialised or touched,
 // so that a plan can call it with an allocator that only counts. dir: of the run; "": a plan.

@@ -435,10 +435,9 @@ static void build_model(Run *run)
 static void report_failures(const Replicas *all, const char *dir)
 {
     char path[SUPERVISOR_PATH];
-    Heartbeat *beat = comm_heartbeat(all->world);
     if ((size_t)snprintf(path, sizeof path, "%s/failure.jsonl", dir) >= sizeof path) return;
     if (all->rank == 0) unlink(path);
-    if (beat) supervisor_file(beat, path);
+    supervisor_file(comm_heartbeat(all->world), path);
 }
 
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
