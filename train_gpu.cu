@@ -7,7 +7,7 @@
 // machine's GPUs in turn; there may be more ranks than GPUs. What they exchange goes from GPU to GPU over NCCL where
 // each has its own, else through the host (comm.backend).
 #include "base/check.h"
-#include "comm/comm_nccl.h"
+#include "comm/comm.h"
 #include "comm/comm_staged.h"
 #include "src/check/override.h"
 #include "ops/dev_cuda.h"

@@ -5,7 +5,6 @@
 #include "base/disk.h"
 #include "base/words.h"
 #include "record/metrics.h"
-#include "record/page.h"
 #include "temp_dir.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "text/screen.h"
+#include "text/packing.h"
 
 enum { EOT = 256, T = 64 }; // the tokenizer's bytes are tokens 0 to 255
 

@@ -13,7 +13,6 @@
 #include "parallel/pipeline_check.h"
 #include "parallel/pipeline_table.h"
 #include "record/metrics.h"
-#include "record/page.h"
 
 // ---- config: the reader of configurations. What it takes is written, and read again with the same values.
 static void config_seeds(void)

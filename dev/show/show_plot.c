@@ -4,7 +4,6 @@
 // The trainer does the same at every evaluation, by the same functions.
 #include "dev/show/show.h"
 #include "base/check.h"
-#include "record/page.h"
 #include "record/metrics.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// trace: records one update of a pipeline and writes trace.json: the stages of rank 0's copy of the model. See observers.h.
+// trace: records one update of a pipeline and writes trace.json: the stages of rank 0's model. See observers.h.
 //
 // The invariant: the recorded schedule is the one that runs; recording only adds a barrier before the update. (Each
 // stage's times are of its own machine's clock.)

@@ -7,7 +7,7 @@
 // A call *starts* and returns a CommRequest; comm_wait finishes it. Until then its buffers belong to the call: `in`
 // must not be written, `out` neither read nor written (counts are copied). All ranks of a group make the same
 // collective calls in the same order; waits may come in any order. One thread of a rank makes all calls. Buffers are
-// host memory, except in the groups of comm_staged.h and comm_nccl.h, which take GPU memory; comm_host gives the group
+// host memory, except in the groups of comm_staged.h and comm_nccl.cu, which take GPU memory; comm_host gives the group
 // of the same ranks for host memory.
 //
 // Sums. fp32, fp64 and integers add in their own type; bf16 and fp16 add in fp32 and round once, at the end. With
@@ -245,6 +245,20 @@ int comm_mpi_threads(const Comm *world);
 void comm_mpi_places(Comm *world, FILE *out);
 // Frees the family and ends MPI. Collective.
 void comm_mpi_stop(Comm *world);
+
+// ---- NCCL (comm_nccl.cu)
+//
+// Collectives use NCCL and stay on the GPUs. Messages between two ranks go through the host as in comm_staged.h, which
+// also says when a call runs and when its result may be used. Results keep the contract above: for `ordered` sums,
+// 16-bit sums and floating-point maxima NCCL only moves the data, and a kernel adds in the tree. An error of NCCL, at
+// once or later, ends all ranks with one line.
+
+// A "world" of the ranks of `host` (comm_mpi's world, or comm_self), each with its own GPU, `device` from 0 on its
+// machine; their buffers are that GPU's memory. NCCL's id goes through `host`. Collective. Freed before `host` is.
+// comm_staged_order (comm_staged.h) names the caller's stream. Dies in a program that was built without NCCL.
+Comm *comm_nccl_start(Comm *host, int device);
+// Whether this program was built with NCCL.
+bool comm_nccl_built(void);
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,7 @@
 // pipeline stage that posts a receive early, or sends what its neighbour takes later, would block both ends. Such
 // messages go through the host instead, which costs a pass over PCIe.
 // Where the compiler finds no nccl.h the program is built without NCCL, and comm_nccl_start dies with that message.
-#include "comm/comm_nccl.h"
+#include "comm/comm.h"
 
 #include "base/check.h"
 #include "comm/comm_staged.h"

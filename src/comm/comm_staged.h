@@ -2,7 +2,7 @@
 // host ranks (comm_mpi).
 //
 // So several ranks may share one GPU, and a machine without NCCL can train on several. Sums are computed on the host,
-// by the same code and in the same order as those of host memory: the same bits. comm_nccl.h is faster.
+// by the same code and in the same order as those of host memory: the same bits. comm_nccl.cu is faster.
 //
 // When a call may run, and when its result may be used:
 //   - without comm_staged_order: the call's input must be complete when the call starts; comm_wait returns when the

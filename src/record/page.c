@@ -1,4 +1,4 @@
-// page: writes report.html. See page.h.
+// page: writes report.html. See metrics.h.
 //
 // The template (report.html beside this file) is compiled in. Its element "data" gets the run's files: the lines of
 // metrics.jsonl as they stand, the text of config.toml, trace.json. The script of the template does the rest.
@@ -9,7 +9,7 @@
 // in pairs. So are val lines. Of other lines the newest stay.
 //
 // The invariant: every byte of a run's files is valid JSON without "<" in the page, and the script writes it as text.
-#include "record/page.h"
+#include "record/metrics.h"
 
 #include "base/check.h"
 #include "base/config.h"

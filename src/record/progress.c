@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/stop.h"
 #include "base/words.h"
-#include "record/page.h"
 #include "record/metrics.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// screen: judging documents as a step reads them. See screen.h for the rules.
+// screen: judging documents as a step reads them. See packing.h for the rules.
 //
 // Invariant: what is masked in sample s is a function of its tokens. So ranks, layouts and resumed runs agree without a
 // word, a checkpoint holds nothing of it, and sample s + 1 is the same sample whether s was rejected or not. The loss is
@@ -12,7 +12,7 @@
 // run's position would no longer be one number); judging whole documents when a run begins (that is a new corpus: make
 // it with build/prepare, whose rules see the text); a bound on the loss of a sequence (it depends on the weights, so a
 // hard document and a broken one look alike; see monitor.h).
-#include "text/screen.h"
+#include "text/packing.h"
 
 #include <string.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// pace: a number of steps for a number of minutes, planned again while the run goes on. See pace.h.
+// pace: a number of steps for a number of minutes, planned again while the run goes on. See schedule.h.
 //
 // At each hundredth of the budget, and where a tenth of the steps that were left is done before it, with `now` seconds
 // gone, of which `other` were not updates, and s seconds an update:
@@ -14,7 +14,7 @@
 // Rejected: steps from the speed of the first seconds alone (a compiler beside the start of a run of 4 minutes made it
 // one of 2.5, with a tenth of its steps); a learning rate that is a function of the clock at each step (the same, but a
 // record would need every step's).
-#include "train/pace.h"
+#include "train/schedule.h"
 
 #include "base/check.h"
 #include "base/clock.h"

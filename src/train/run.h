@@ -21,14 +21,13 @@
 #include "train/loads.h"
 #include "train/monitor.h"
 #include "train/optim.h"
-#include "train/pace.h"
+#include "train/schedule.h"
 #include "train/phases.h"
 #include "record/progress.h"
 #include "train/replicas.h"
 #include "train/grads.h"
-#include "train/schedule.h"
 #include "eval/tasks.h"
-#include "text/screen.h"
+#include "text/packing.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

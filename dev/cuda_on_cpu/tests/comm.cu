@@ -8,7 +8,7 @@
 #include "../../../test/comm_device.h"
 
 #include "base/check.h"
-#include "comm/comm_nccl.h"
+#include "comm/comm.h"
 #include "comm/comm_staged.h"
 #include "base/gpu.h"
 
