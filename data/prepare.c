@@ -47,6 +47,7 @@
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
 #include "text/dataset.h"
+#include "tokenizer/chat.h"
 #include "tokenizer/pretoken.h"
 #include "tokenizer/tokenizer.h"
 #include "base/words.h"
@@ -58,7 +59,7 @@ typedef struct {
     int command; // TOKENS ...
     OptionList input;
     const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype,
-        *special;
+        *special, *chat;
     const char *shard_tokens, *threads, *file, *eot;
     size_t max_document, least, sample, samples; // MiB; times; number of the first sample, how many
     bool strict;
@@ -155,6 +156,8 @@ static Options read_options(int argc, char **argv)
                "tokenizer.json or SentencePiece *.model", &o.tokenizer, .where = TOKENS),
         OPTION(TEXT, "--eot", "TOKEN", "the special token of --tokenizer that documents start with ["
                TOKENIZER_EOT ", <|end_of_text|> or its eos_token]", &o.eot, .where = TOKENS),
+        OPTION(TEXT, "--chat", "FORM", "the input is conversations, JSONL with \"messages\"; how their turns are written: "
+               CHAT_NAMES ", or template: as the tokenizer's chat_template says", &o.chat, .where = TOKENS),
         OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text, jsonl, parquet or warc [auto]", &o.format,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--field", "NAME", "the field of JSONL, or column of Parquet, of the document [text]", &o.field,
@@ -251,8 +254,17 @@ static Tokenizer *train_on(const CorpusStore *store, size_t n_docs, const Option
     return tokenizer_trainer_finish(trainer, vocab_size);
 }
 
+// The conversations of a batch, which have been looked at when they were read.
+static void encode_chats(Chat *chat, const Batch *b, TokenIds *ids)
+{
+    char why[200];
+    for (size_t i = 0; i < b->n; b->end[i++] = ids->n)
+        if (!chat_encode(chat, b->text[i].bytes, b->text[i].n, ids, why)) die("conversation %zu: %s", i, why);
+}
+
 // Documents [from, to), each with the end-of-text token before it, which t must have. Returns the bytes of their texts.
-static uint64_t write_tokens(const CorpusStore *store, size_t from, size_t to, Tokenizer *t, int n_threads, Shards *out)
+static uint64_t write_tokens(const CorpusStore *store, size_t from, size_t to, Tokenizer *t, Chat *chat, int n_threads,
+                             Shards *out)
 {
     uint64_t n_bytes = 0;
     int32_t eot = tokenizer_eot(t);
@@ -261,7 +273,8 @@ static uint64_t write_tokens(const CorpusStore *store, size_t from, size_t to, T
     while (from < to) {
         from = read_batch(store, from, to, &b);
         ids.n = 0;
-        tokenizer_encode_texts(t, b.text, b.n, n_threads, &ids, b.end);
+        if (chat) encode_chats(chat, &b, &ids);
+        else tokenizer_encode_texts(t, b.text, b.n, n_threads, &ids, b.end);
         for (size_t i = 0, at = 0; i < b.n; at = b.end[i++]) {
             shards_add(out, &eot, 1);
             shards_add(out, ids.id + at, b.end[i] - at);
@@ -291,10 +304,11 @@ static bool is_tokenizer(const char *name)
     return strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer_config.json") == 0;
 }
 
-// Reads everything below `path` into the store, and adds its files to `sources`.
-static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
+// Reads everything below `path` into the store, and adds its files to `sources`. chat: conversations.
+static void read_input(const Options *o, const char *path, Chat *chat, CorpusStore *store, json_t *sources)
 {
-    CorpusOptions options = {.format = sources_format(o->format), .field = o->field, .strict = o->strict, .log = stderr,
+    CorpusOptions options = {.format = chat ? SOURCE_JSONL : sources_format(o->format), .lines = chat != NULL,
+                             .field = o->field, .strict = o->strict, .log = stderr,
                              .max_bytes = o->max_document << 20, .raise = "--max-document"};
     options.line = o->line;
     if (!o->line && *o->separator) options.separator = o->separator;
@@ -304,7 +318,12 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
     CorpusReader *r = corpus_open(&path, 1, options);
     CorpusRecord doc;
     doing("reading the text");
-    while (corpus_next(r, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
+    while (corpus_next(r, &doc)) {
+        char why[200];
+        if (chat && !chat_encode(chat, doc.text, doc.n_bytes, NULL, why))
+            die("%s:%llu: %s", doc.path, (unsigned long long)doc.line, why);
+        corpus_store_add(store, doc.text, doc.n_bytes);
+    }
     doing(NULL);
     CorpusCounts counts = corpus_counts(r);
     fprintf(stderr, "%s: ", path);
@@ -382,7 +401,7 @@ typedef struct {
 } Part;
 
 // Encodes and writes a part as dir/NAME_000000.bin and up; returns its entry in the manifest.
-static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part part)
+static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Chat *chat, Part part)
 {
     double start = clock_seconds();
     DatasetType type = strcmp(o->dtype, "uint16") == 0   ? DATASET_U16
@@ -391,7 +410,7 @@ static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part 
     Shards *shards = shards_open(dir, part.name, tokenizer_vocab_size(t), type,
                                  count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
     doing("writing tokens");
-    uint64_t n_bytes = write_tokens(part.store, part.from, part.to, t, count_threads(o), shards);
+    uint64_t n_bytes = write_tokens(part.store, part.from, part.to, t, chat, count_threads(o), shards);
     int64_t n_tokens = shards_tokens(shards);
     int n_shards = shards_close(shards);
     doing(NULL);
@@ -450,16 +469,18 @@ static int do_tokens(const Options *o)
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
     count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
     Tokenizer *t = given_tokenizer(o);
+    if (o->chat && !t) die_usage("prepare tokens: --chat needs --tokenizer, the one of the model that learns to answer");
+    Chat *chat = o->chat ? chat_open(t, strcmp(o->chat, "template") ? o->chat : NULL, o->tokenizer) : NULL;
     disk_folder_make(o->out, "--out");
     int lock = disk_folder_lock(o->out);
     disk_folder_check_old(o->out, is_result);
     check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
-    if (given) read_input(o, o->train, store, sources);
+    if (given) read_input(o, o->train, chat, store, sources);
     size_t n_train = corpus_store_count(store);
-    if (given) read_input(o, o->val_file, store, sources);
-    for (size_t i = 0; i < o->input.n; i++) read_input(o, o->input.word[i], store, sources);
+    if (given) read_input(o, o->val_file, chat, store, sources);
+    for (size_t i = 0; i < o->input.n; i++) read_input(o, o->input.word[i], chat, store, sources);
     corpus_store_finish(store);
     print_input(store, sources);
     if (!given) n_train = corpus_store_split(store, fraction);
@@ -467,8 +488,8 @@ static int do_tokens(const Options *o)
     int vocab = tokenizer_vocab_size(t);
     char *dir = disk_folder_begin(o->out);
     tokenizer_save(t, dir);
-    json_t *train_json = write_part(o, dir, t, (Part){"train", store, 0, n_train}),
-           *val_json = write_part(o, dir, t, (Part){"val", store, n_train, corpus_store_count(store)});
+    json_t *train_json = write_part(o, dir, t, chat, (Part){"train", store, 0, n_train}),
+           *val_json = write_part(o, dir, t, chat, (Part){"val", store, n_train, corpus_store_count(store)});
     save_manifest(json_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o}", "version", 1, "vocab_size", vocab,
                             "eot", tokenizer_eot(t), "pattern", tokenizer_pattern(t), "dtype",
                             strcmp(o->dtype, "uint32") == 0 || vocab > 65535 ? "uint32" : "uint16", "train",
@@ -478,6 +499,7 @@ static int do_tokens(const Options *o)
     free(dir);
     close(lock);
     fprintf(stderr, "done: %s, %.1f s in all\n", o->out, clock_seconds() - start);
+    chat_free(chat);
     tokenizer_free(t);
     corpus_store_close(store);
     return 0;
@@ -493,7 +515,7 @@ static int do_train_tokenizer(const Options *o)
     check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
-    for (size_t i = 0; i < o->input.n; i++) read_input(o, o->input.word[i], store, sources);
+    for (size_t i = 0; i < o->input.n; i++) read_input(o, o->input.word[i], NULL, store, sources);
     corpus_store_finish(store);
     print_input(store, sources);
     Tokenizer *t = train_tokenizer(o, store, corpus_store_count(store));

@@ -102,13 +102,12 @@ static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
     doing(name);
     EvalResult r = eval_run(j->model->model, ds, (int64_t)tokens, (int64_t)stride, 1, m->max_batch, m->max_tokens,
                             j->token_bytes, eot, NULL);
-    int64_t bytes = dataset_text_bytes(ds, 1, r.tokens, j->token_bytes);
     dataset_close(ds);
     doing(NULL);
     if (!isfinite(r.loss)) die("%s: the loss is not finite (are the weights of %s?)", name, j->model->dir);
     if (json) {
         json_t *row = json_pack("{s:s, s:I, s:I}", "set", name, "tokens", (json_int_t)r.tokens, "bytes",
-                                (json_int_t)bytes);
+                                (json_int_t)r.bytes);
         put(row, "loss", "", r.loss);
         put(row, "perplexity", "", exp(r.loss));
         put(row, "bpb", "", r.bpb);
@@ -118,7 +117,7 @@ static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
     } else {
         char error[20] = "-";
         if (isfinite(r.error)) snprintf(error, sizeof error, "%.4f", r.error);
-        printf("%12lld %12lld %11.4f %7s %11.4g %10.4f  %s\n", (long long)r.tokens, (long long)bytes, r.loss, error,
+        printf("%12lld %12lld %11.4f %7s %11.4g %10.4f  %s\n", (long long)r.tokens, (long long)r.bytes, r.loss, error,
                exp(r.loss), r.bpb, name);
     }
     fflush(stdout);
@@ -160,15 +159,23 @@ static Dataset *open_tokens(const Judge *j, const TokenIds *ids)
 
 static void measure_set(Judge *j, const char *name)
 {
-    const Tokenizer *t = j->model->tokenizer;
+    Tokenizer *t = j->model->tokenizer;
+    const Config *cfg = &j->model->cfg;
     int vocab = (int)j->model->model->shape.vocab;
     if (ends_with(name, ".toml")) {
         Sources sources = sources_read(name);
         for (size_t i = 0; i < sources.n; i++)
             measure(j, sources.source[i].name, dataset_open(sources.source[i].path, vocab), tokenizer_eot(t));
         sources_free(&sources);
-    } else if (ends_with(name, ".bin")) measure(j, name, dataset_open(name, vocab), tokenizer_eot(t));
-    else {
+    } else if (ends_with(name, ".bin")) {
+        Dataset *ds = dataset_open(name, vocab);
+        if (cfg->data.loss == CONFIG_LOSS_ASSISTANT && !strcmp(name, cfg->data.val)) { // as the run measures it
+            Chat *chat = chat_open(t, NULL, cfg->data.tokenizer);
+            dataset_turns(ds, chat);
+            chat_free(chat);
+        }
+        measure(j, name, ds, tokenizer_eot(t));
+    } else {
         int32_t first = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_need_eot(t, "eval: the tokenizer");
         TokenIds ids = encode(j, name, first);
         measure(j, name, open_tokens(j, &ids), first);

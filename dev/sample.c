@@ -3,6 +3,7 @@
 //   build/sample runs/stories --prompt "Once upon a time"
 //   build/sample runs/stories                                       on a terminal: a prompt a line
 //   echo "Once" | build/sample runs/stories --n 3 --json
+//   build/sample runs/chat --chat                                   a conversation: a line is what the user says
 //
 // The samples are those of a run: with its settings sample i of seed s after step k is drawn with the random numbers of
 // (s, "sample i", k), so the last ones in samples.txt come out again.
@@ -11,6 +12,7 @@
 #include "tools/options.h"
 #include "base/words.h"
 #include "models/trained.h"
+#include "tokenizer/chat.h"
 #include "eval/sample.h"
 #include "ops/dev_cpu.h"
 
@@ -24,7 +26,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *prompt, *tokenizer_dir, *dtype = "fp32";
+static const char *prompt, *tokenizer_dir, *dtype = "fp32", *system_text;
+static bool chatting;
+static Chat *chat;
+static TokenIds said; // the conversation so far
 static OptionList stops;
 static size_t count = 1, tokens, top_k, threads;
 static double seed;
@@ -49,6 +54,9 @@ static Option options[] = {
     OPTION(SWITCH, "--logprobs", NULL, "a line for each token: the natural logarithm of its probability, its text",
            &logprobs),
     OPTION(SWITCH, "--json", NULL, "a line of JSON for each text", &json),
+    OPTION(SWITCH, "--chat", NULL, "a conversation by the tokenizer's chat template: a line is what the user says",
+           &chatting),
+    OPTION(TEXT, "--system", "TEXT", "of --chat: what the system says first [what the template says]", &system_text),
     OPTION(TEXT, "--tokenizer", "DIR", "the tokenizer's folder [of the run]", &tokenizer_dir),
     OPTION(TEXT, "--dtype", "TYPE", "of weights and activations: fp32 or bf16, which reads half the bytes [fp32]",
            &dtype),
@@ -137,11 +145,16 @@ static void text_begin(Text *o, Trained *t, const char *words, size_t n, size_t 
     *o = (Text){.words = words, .n_words = n, .ids = json ? json_array() : NULL, .logs = json ? json_array() : NULL};
     o->to = open_memstream(&o->waiting, &o->n_waiting);
     if (!o->to) die("sample: no memory for a text");
-    o->sampler = sample_begin(t->model, (SampleForward){0}, &o->cache, t->tokenizer, words, n, rule,
-                              rng_make((uint64_t)seed, name, (uint32_t)t->step));
+    Rng rng = rng_make((uint64_t)seed, name, (uint32_t)t->step);
+    if (chat) {
+        TokenIds ids = {0};
+        for (size_t k = 0; k < said.n; k++) token_ids_push(&ids, said.id[k]);
+        chat_ask(chat, &ids);
+        o->sampler = sample_begin_ids(t->model, (SampleForward){0}, &o->cache, t->tokenizer, ids, rule, rng);
+    } else o->sampler = sample_begin(t->model, (SampleForward){0}, &o->cache, t->tokenizer, words, n, rule, rng);
     o->cache = model_cache_for(t->model, o->sampler.ids.n + tokens);
     if (count > 1 && !json) fprintf(o->to, "%s== sample %zu\n", i ? "\n" : "", i);
-    if (!json && !logprobs) fwrite(words, 1, n, o->to);
+    if (!json && !logprobs && !chat) fwrite(words, 1, n, o->to);
 }
 
 // Its turn to be shown.
@@ -231,6 +244,7 @@ static void write_batch(Trained *t, const char *words, size_t n, size_t i, size_
     for (size_t k = 0; k < n_texts; k++) {
         if (k > turn) text_turn(&text[k]);
         if (!text[k].end) text_end(&text[k], "interrupted");
+        if (chat && i + k + 1 == count) chat_turn(chat, CHAT_ASSISTANT, text[k].text, text[k].n, &said);
         text_free(&text[k], t->model);
     }
     seconds += clock_seconds() - begin;
@@ -240,6 +254,7 @@ static void write_texts(Trained *t, const char *words, size_t n)
 {
     size_t most = sample_batch(t->model);
     n_written = 0, seconds = 0;
+    if (chat) chat_turn(chat, CHAT_USER, words, n, &said);
     for (size_t i = 0; i < count && !interrupted; i += most)
         write_batch(t, words, n, i, count - i < most ? count - i : most);
     fprintf(stderr, "sample: %zu tokens in %.3f s, %.1f a second; the first after %.3f s\n", n_written, seconds,
@@ -247,6 +262,24 @@ static void write_texts(Trained *t, const char *words, size_t n)
 }
 
 // ---- where prompts come from
+
+static void begin_chat(Trained *t)
+{
+    chat = chat_open(t->tokenizer, NULL, t->dir);
+    if (tokenizer_bos(t->tokenizer) >= 0) token_ids_push(&said, tokenizer_bos(t->tokenizer));
+    if (system_text) chat_turn(chat, CHAT_SYSTEM, system_text, strlen(system_text), &said);
+    else chat_begin(chat, &said);
+}
+
+// Each line of the input is what the user says.
+static void answer_lines(Trained *t)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    for (ssize_t n; !interrupted && (n = getline(&line, &cap, stdin)) > 0;)
+        write_texts(t, line, (size_t)n - (line[n - 1] == '\n'));
+    free(line);
+}
 
 static char *all_input(size_t *n)
 {
@@ -326,17 +359,22 @@ int main(int argc, char **argv)
     if (!options_given(&set, "--min-p")) rule.min_p = cfg->sample.min_p;
     if (!options_given(&set, "--repetition")) rule.repetition = cfg->sample.repetition;
     if (!options_given(&set, "--seed")) seed = (double)cfg->run.seed;
-    if (prompt || !isatty(STDIN_FILENO)) {
+    if (chatting) begin_chat(t);
+    if (chat && !prompt && !isatty(STDIN_FILENO)) answer_lines(t);
+    else if (prompt || !isatty(STDIN_FILENO)) {
         size_t n = prompt ? strlen(prompt) : 0;
         char *input = prompt ? NULL : all_input(&n);
         write_texts(t, prompt ? prompt : input, n);
         free(input);
     } else {
         Editor editor = find_editor();
-        fprintf(stderr, "%s. Type how a text begins; Ctrl-C stops it, Ctrl-D ends.\n", t->dir);
+        fprintf(stderr, "%s. Type %s; Ctrl-C stops it, Ctrl-D ends.\n", t->dir,
+                chat ? "what the user says" : "how a text begins");
         for (char *line; (line = ask(&editor)); free(line)) write_texts(t, line, strlen(line));
         puts("");
     }
+    chat_free(chat);
+    token_ids_free(&said);
     trained_close(t);
     free(stops.word);
     return 0;

@@ -533,6 +533,7 @@ static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes
     out->json = text;
     out->n_json = *n_bytes;
     json_t *field = json_object_get(r->json, r->opt.field);
+    if (r->opt.lines && json_is_object(r->json)) return text;
     if (json_is_string(field)) {
         *n_bytes = json_string_length(field);
         return json_string_value(field);

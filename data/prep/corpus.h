@@ -22,6 +22,7 @@ typedef struct {
     SourceFormat format;
     const char *separator; // text: stands between documents, anywhere, e.g. "<|endoftext|>" [none]; or
     const char *line;      // text: a line that is this and nothing else does; "": an empty line [none]
+    bool lines;            // JSONL: a line as it is is the document
     const char *field;     // JSONL; Parquet: a column, or a path to one ["text"]
     size_t max_bytes;      // of a document, of JSONL: of its line [CORPUS_MIB MiB]; of Parquet's pages 16 times that
     const char *raise;     // how the user gives a larger max_bytes, for messages ["max_bytes"]

@@ -64,6 +64,7 @@ typedef enum { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_DISK } OffloadMode;
 typedef enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE } ConfigReduce;
 typedef enum { CONFIG_EMBED_STORAGE, CONFIG_EMBED_FP32 } ConfigEmbed;
 typedef enum { CONFIG_PACKING_CUT, CONFIG_PACKING_BEST_FIT } ConfigPacking;
+typedef enum { CONFIG_LOSS_ALL, CONFIG_LOSS_ASSISTANT } ConfigLoss;
 // Rank r of N has chunks r and 2N - 1 - r (zig-zag), or 2r and 2r + 1 (contiguous, the naive twin).
 typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
 // Keys and values arrive block by block from the left neighbour (ring), or all at once (all-gather).
@@ -116,6 +117,7 @@ typedef struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];
         bool shuffle, document_mask;
         ConfigPacking packing;
+        ConfigLoss loss;
         double max_repeat, max_broken;
     } data;
     struct {

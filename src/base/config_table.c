@@ -89,6 +89,9 @@ static const ConfigKey TABLE[] = {
         "attention stays within documents, and positions count from their start; in training and evaluation"),
     CHOICE(data, packing, "cut", "cut|best_fit", "data.document_mask=true",
            "sequences of the training text: cut from the stream of documents, or filled with whole documents"),
+    ONE_OF(data, loss, "all", "all|assistant",
+           "targets that count: all tokens, or of conversations (prepare tokens --chat) what the assistant says; in "
+           "training and in data.val"),
     NUM(data, max_repeat, "1", "[0, 1]", "", "",
         "while reading: a document's part in a sequence counts no loss when more than this part of its 4-grams occurred "
         "earlier in it; 1: off"),

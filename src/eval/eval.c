@@ -39,6 +39,7 @@ static void fill_window(const Dataset *val, int64_t scored, int64_t end, size_t 
     int64_t start = end > (int64_t)T ? end - (int64_t)T : 0, n = end - start;
     dataset_span(val, start, n, token);
     dataset_span(val, start + 1, n, target);
+    dataset_counted(val, start + 1, n, target);
     for (int64_t t = 0; t < scored - start; t++) target[t] = -1;
     for (int64_t t = n; t < (int64_t)T; t++) token[t] = 0, target[t] = -1;
 }
@@ -59,12 +60,23 @@ static int64_t before(const Eval *e, size_t k)
     return n < e->n ? n : e->n;
 }
 
-// How many targets the scored windows from `first` to `last` have.
+// The tokens that are the targets of scored window k: *n from the returned one on.
+static int64_t targets_of(const Eval *e, size_t k, int64_t *n)
+{
+    int64_t begin = before(e, k * e->every);
+    *n = before(e, k * e->every + 1) - begin;
+    return 1 + begin;
+}
+
+// How many targets that count the scored windows from `first` to `last` have.
 static int64_t scored(const Eval *e, size_t first, size_t last)
 {
-    int64_t n = 0;
-    for (size_t k = first; k < last; k++) n += before(e, k * e->every + 1) - before(e, k * e->every);
-    return n;
+    int64_t sum = 0;
+    for (size_t k = first; k < last; k++) {
+        int64_t n, begin = targets_of(e, k, &n);
+        sum += dataset_counted(e->val, begin, n, NULL);
+    }
+    return sum;
 }
 
 void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *b)
@@ -157,10 +169,12 @@ EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t st
     double error, sum = sum_windows(&e, model, ranks, &error, &stopped);
     free(token);
     n = scored(&e, 0, e.n_windows);
+    if (!n) die("validation set: none of its targets counts (data.loss=assistant: has it conversations?)");
     EvalResult result = {.loss = sum / (double)n, .error = error, .tokens = n, .stopped = stopped};
-    int64_t bytes = 0;
-    for (size_t k = 0; token_bytes && k < e.n_windows; k++)
-        bytes += dataset_text_bytes(val, 1 + before(&e, k * every), scored(&e, k, k + 1), token_bytes);
-    if (bytes > 0) result.bpb = sum / log(2) / (double)bytes;
+    for (size_t k = 0; token_bytes && k < e.n_windows; k++) {
+        int64_t targets, begin = targets_of(&e, k, &targets);
+        result.bytes += dataset_text_bytes(val, begin, targets, token_bytes);
+    }
+    if (result.bytes > 0) result.bpb = sum / log(2) / (double)result.bytes;
     return result;
 }

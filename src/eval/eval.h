@@ -12,7 +12,7 @@ typedef struct {
     double loss; // nats per token: sum of token losses / tokens scored
     double error; // standard error of loss, over windows; NAN of a single one
     double bpb;  // bits per byte of text: the same sum / ln 2 / bytes that the scored tokens stand for; 0 if unknown
-    int64_t tokens;
+    int64_t tokens, bytes; // scored; bytes: 0 if unknown
     bool stopped; // a signal asks the program to end (stop.h): loss and bpb are NAN
 } EvalResult;
 

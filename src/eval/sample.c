@@ -84,19 +84,26 @@ double sample_log_probability(const float *logits, size_t V, int32_t id)
 
 // ---- a document
 
+Sampler sample_begin_ids(Model *model, SampleForward forward, KvCache *cache, Tokenizer *tokenizer, TokenIds ids,
+                         SampleRule rule, Rng rng)
+{
+    Sampler s = {.model = model, .forward = forward, .cache = cache, .tokenizer = tokenizer, .rule = rule, .rng = rng,
+                 .ids = ids, .logits = malloc(model->shape.vocab * sizeof *s.logits)};
+    if (!s.logits) die("sample: no memory for %zu logits", model->shape.vocab);
+    if (!ids.n) die("sample: an empty prompt, and no token of the tokenizer begins or ends a text (give a prompt)");
+    cache->length = 0;
+    return s;
+}
+
 Sampler sample_begin(Model *model, SampleForward forward, KvCache *cache, Tokenizer *tokenizer, const char *prompt,
                       size_t n, SampleRule rule, Rng rng)
 {
-    Sampler s = {.model = model, .forward = forward, .cache = cache, .tokenizer = tokenizer, .rule = rule, .rng = rng,
-                 .logits = malloc(model->shape.vocab * sizeof *s.logits)};
-    if (!s.logits) die("sample: no memory for %zu logits", model->shape.vocab);
+    TokenIds ids = {0};
     int32_t bos = tokenizer_bos(tokenizer), eot = tokenizer_eot(tokenizer);
-    if (bos >= 0) token_ids_push(&s.ids, bos);
-    else if (!n && eot >= 0) token_ids_push(&s.ids, eot); // the end of a text before
-    tokenizer_encode(tokenizer, prompt, n, &s.ids);
-    if (!s.ids.n) die("sample: an empty prompt, and no token of the tokenizer begins or ends a text (give a prompt)");
-    cache->length = 0;
-    return s;
+    if (bos >= 0) token_ids_push(&ids, bos);
+    else if (!n && eot >= 0) token_ids_push(&ids, eot); // the end of a text before
+    tokenizer_encode(tokenizer, prompt, n, &ids);
+    return sample_begin_ids(model, forward, cache, tokenizer, ids, rule, rng);
 }
 
 // How many ids are to be fed; first empties a cache that has no room for them.

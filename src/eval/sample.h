@@ -49,6 +49,9 @@ typedef struct {
 // the caller's.
 Sampler sample_begin(Model *model, SampleForward forward, KvCache *cache, Tokenizer *tokenizer, const char *prompt,
                       size_t n, SampleRule rule, Rng rng);
+// Begins with these tokens alone (ids: taken over), a conversation.
+Sampler sample_begin_ids(Model *model, SampleForward forward, KvCache *cache, Tokenizer *tokenizer, TokenIds ids,
+                         SampleRule rule, Rng rng);
 // Draws the next token, of those that the tokenizer has, and appends it; -1 at the end of the text. *log_probability
 // (NULL is allowed): its logarithm, in the model's own distribution, whatever the rule. When the cache is full, the
 // older half of it is forgotten.

@@ -301,6 +301,7 @@ struct Dataset {
     int32_t eot;       // of a packed one
     Ring *ring;        // (n_rings), one without a mixture
     Mixture mixture; // of the rings; {0} without
+    uint8_t *counts; // (n_tokens / 8 + 1) a bit a token: whether it is a target; NULL: all are
     uint64_t hash;
 };
 
@@ -417,6 +418,7 @@ void dataset_close(Dataset *ds)
     for (size_t i = 0; i < ds->n_rings; i++) free(ds->ring[i].piece), free(ds->ring[i].row_end);
     free(ds->shard);
     free(ds->ring);
+    free(ds->counts);
     mixture_free(&ds->mixture);
     free(ds);
 }
@@ -463,9 +465,39 @@ int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const in
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t take = n - at < CHUNK ? n - at : CHUNK;
         dataset_span(ds, first + at, take, tokens);
-        for (int64_t i = 0; i < take; i++) bytes += token_bytes[tokens[i]];
+        dataset_counted(ds, first + at, take, tokens);
+        for (int64_t i = 0; i < take; i++) bytes += tokens[i] < 0 ? 0 : token_bytes[tokens[i]];
     }
     return bytes;
+}
+
+// ---- which tokens are targets
+void dataset_turns(Dataset *ds, const Chat *chat)
+{
+    int32_t tokens[CHUNK];
+    ChatPlace place = {0};
+    check(!ds->counts);
+    ds->counts = calloc((size_t)ds->n_tokens / 8 + 1, 1);
+    if (!ds->counts) die("memory: no room for a bit a token, %lld", (long long)ds->n_tokens);
+    for (int64_t at = 0; at < ds->n_tokens; at++) {
+        int64_t left = ds->n_tokens - at;
+        if (at % CHUNK == 0) dataset_span(ds, at, left < CHUNK ? left : CHUNK, tokens);
+        if (chat_starts(chat, tokens[at % CHUNK])) place = (ChatPlace){0};
+        if (chat_counts(chat, &place, tokens[at % CHUNK])) ds->counts[at / 8] |= (uint8_t)(1 << at % 8);
+    }
+    ds->hash ^= chat_hash(chat);
+}
+
+int64_t dataset_counted(const Dataset *ds, int64_t first, int64_t n, int32_t *target)
+{
+    int64_t counted = 0;
+    if (!ds->counts) return n;
+    for (int64_t i = first; i < first + n; i++) {
+        bool counts = ds->counts[i / 8] >> i % 8 & 1;
+        counted += counts;
+        if (target && !counts) target[i - first] = -1;
+    }
+    return counted;
 }
 
 // ---- the order of training ----
@@ -501,6 +533,14 @@ static void ring_span(const Dataset *ds, const Ring *ring, int64_t first, int64_
     int64_t before_end = ring->n - first < n ? ring->n - first : n;
     dataset_span(ds, ring->first + first, before_end, out);
     dataset_span(ds, ring->first, n - before_end, out + before_end);
+}
+
+// Targets that are n tokens of a ring from `first` on, in the same way.
+static void ring_counted(const Dataset *ds, const Ring *ring, int64_t first, int64_t n, int32_t *target)
+{
+    int64_t before_end = ring->n - first < n ? ring->n - first : n;
+    dataset_counted(ds, ring->first + first, before_end, target);
+    dataset_counted(ds, ring->first, n - before_end, target + before_end);
 }
 
 // The source of a sample of the run, and in *sample its number there.
@@ -547,6 +587,7 @@ void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t see
         memcpy(inputs + at, token, (size_t)(n - last) * sizeof *inputs);
         memcpy(targets + at - !first, token + first, (size_t)(n - first) * sizeof *targets);
     }
+    ring_counted(ds, ring, (start + 1) % ring->n, context, targets);
 }
 
 // ---- rows of whole documents ----
@@ -629,6 +670,7 @@ void dataset_row(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle,
         memcpy(targets + begin, inputs + begin + 1, (size_t)(n - 1) * sizeof *targets);
         targets[t - 1] = ds->eot;
         if (behind < ring->n) dataset_span(ds, ring->first + behind, 1, targets + t - 1);
+        ring_counted(ds, ring, (piece[i].begin + 1) % ring->n, n, targets + begin);
         if (n == 1 && inputs[begin] == ds->eot && targets[begin] == ds->eot) targets[begin] = -1; // no document
     }
     for (; t < ds->packed; t++) inputs[t] = ds->eot, targets[t] = -1, pos[t] = 0, first[t] = t;

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "tokenizer/chat.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -57,10 +59,17 @@ void dataset_pack(Dataset *ds, int context, int32_t eot);
 void dataset_row(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle, int32_t *inputs, int32_t *targets,
                  int32_t *pos, int32_t *first);
 
+// From now on only what the assistant says is a target (chat.h); others are -1 in windows and rows. Reads all tokens,
+// and takes a bit a token. A document's part counts as it does in the whole, wherever a window begins.
+void dataset_turns(Dataset *ds, const Chat *chat);
+// How many of the n tokens from `first` on count as targets, and as in windows those that do not as -1 (target NULL is
+// allowed): target i is token first + i.
+int64_t dataset_counted(const Dataset *ds, int64_t first, int64_t n, int32_t *target);
+
 // Evaluation: n tokens from `first` on, in order. Dies when the span leaves [0, dataset_tokens).
 void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out);
-// The bytes of text that the n tokens from `first` on stand for; token_bytes (vocab) holds the bytes of each
-// token: tokenizer_text_bytes, 0 for end-of-text.
+// The bytes of text that those of the n tokens from `first` on that count stand for; token_bytes (vocab) holds the bytes
+// of each token: tokenizer_text_bytes, 0 for end-of-text.
 int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const int32_t *token_bytes);
 
 // ---- writing ----

@@ -728,6 +728,15 @@ void tokenizer_set_eot(Tokenizer *t, const char *token, const char *path)
     v->has_bos = true;
 }
 
+void tokenizer_set_chat(Tokenizer *t, const char *jinja, int32_t end)
+{
+    char *copy = strdup(jinja);
+    if (!copy) die("memory: no room for a chat template");
+    free(t->vocab.chat);
+    t->vocab.chat = copy;
+    t->vocab.has_eos = true, t->vocab.eos = end;
+}
+
 const char *tokenizer_pattern(const Tokenizer *t)
 {
     return !*t->vocab.pattern ? "none" : pretoken_regex(t->vocab.pattern) ? t->vocab.pattern : "custom";

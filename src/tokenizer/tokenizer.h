@@ -101,6 +101,8 @@ void tokenizer_set_eot(Tokenizer *t, const char *token, const char *path);
 // What a text starts with when a model reads it; -1: nothing. GPT-2, and every tokenizer trained here: eot.
 int32_t tokenizer_bos(const Tokenizer *t);
 bool tokenizer_ends(const Tokenizer *t, int32_t id); // whether a model that draws this token has ended its text
+// Its chat template from now on, whose turns end with `end`: a model that draws it has ended its text.
+void tokenizer_set_chat(Tokenizer *t, const char *jinja, int32_t end);
 const char *tokenizer_pattern(const Tokenizer *t); // its name in pretoken.h, "custom" or "none"
 
 void token_ids_push(TokenIds *ids, int32_t id);

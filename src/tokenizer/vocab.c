@@ -108,6 +108,7 @@ void vocab_free(Vocab *v)
     free(v->added);
     free(v->merge);
     free(v->pattern);
+    free(v->chat);
     *v = (Vocab){0};
 }
 

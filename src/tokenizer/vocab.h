@@ -32,6 +32,7 @@ typedef struct {
     bool fuse_unk;      // one unk for several neighbours
     bool nfc;           // a text is first put into Unicode's form C (pretoken.h)
     bool ignore_merges; // a word that is a token as a whole is not merged (LLaMA-3)
+    char *chat;         // the chat template (chat.h); NULL: none
     char *pattern;      // a name ("gpt2") or a regular expression: see pretoken.h; "": a text is one word
     // SentencePiece. A space is a space here, U+2581 in its files.
     bool chars;

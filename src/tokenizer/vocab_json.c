@@ -377,6 +377,21 @@ static int64_t named(const Vocab *v, json_t *config, const char *key)
     return vocab_find_special(v, json_is_object(value) ? text_of(value, "content") : text_of(config, key));
 }
 
+// chat_template.jinja, which Transformers prefers, or the text in the configuration: one, or the one of several that is
+// named "default".
+static char *read_chat(json_t *config, const char *dir)
+{
+    char path[4096];
+    size_t n, i;
+    snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+    char *file = disk_read_file(path, &n, 1 << 20);
+    if (file || errno != ENOENT) return need(file, path);
+    json_t *chat = json_object_get(config, "chat_template"), *one;
+    json_array_foreach(chat, i, one)
+        if (!strcmp(text_of(one, "name"), "default")) return need(strdup(text_of(one, "template")), dir);
+    return json_is_string(chat) ? need(strdup(json_string_value(chat)), dir) : NULL;
+}
+
 void vocab_read_config(Vocab *v, const char *dir)
 {
     static const char *const name[] = {"tokenizer_config.json", "special_tokens_map.json"};
@@ -394,6 +409,7 @@ void vocab_read_config(Vocab *v, const char *dir)
     if (json_is_false(json_object_get(config, "add_bos_token")) && v->bos != v->eot) v->has_bos = false;
     if (!v->has_bos && bos >= 0 && (bos == v->eot || is_true(config, "add_bos_token", false, path)))
         v->has_bos = true, v->bos = (int32_t)bos;
+    v->chat = read_chat(config, dir);
     json_decref(config);
 }
 
@@ -600,6 +616,7 @@ static void save_config(const Vocab *v, const char *dir)
     if (v->has_unk) json_object_set_new(config, "unk_token", name_json(v, true, v->unk));
     if (other.eot != v->eot && v->eot >= 0)
         json_object_set_new(config, "document_token", name_json(v, true, v->eot));
+    if (v->chat) json_object_set_new(config, "chat_template", json_string(v->chat));
     save_json(config, dir, "tokenizer_config.json");
 }
 

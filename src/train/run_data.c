@@ -146,10 +146,11 @@ static uint64_t open_tokenizer(Run *run)
         die("data.train, data.val and data.tokenizer: all three are needed (make them with build/prepare, "
             "or try: make run)");
     bool broken = cfg->data.max_broken < 1;
-    if (none && (cfg->sample.count || cfg->eval.tasks[0] || cfg->data.document_mask || broken))
+    bool turns = cfg->data.loss == CONFIG_LOSS_ASSISTANT;
+    if (none && (cfg->sample.count || cfg->eval.tasks[0] || cfg->data.document_mask || broken || turns))
         die("data.tokenizer is empty, and %s needs it (name its folder%s)",
             cfg->sample.count ? "sample.count" : cfg->eval.tasks[0] ? "eval.tasks"
-            : cfg->data.document_mask ? "data.document_mask" : "data.max_broken",
+            : cfg->data.document_mask ? "data.document_mask" : turns ? "data.loss" : "data.max_broken",
             cfg->sample.count ? ", or try --sample.count=0" : "");
     if (none) return 0;
     run->data.tokenizer = tokenizer_load(cfg->data.tokenizer);
@@ -171,6 +172,14 @@ static uint64_t open_tokenizer(Run *run)
     return hash;
 }
 
+static void count_turns(RunData *d, const Config *cfg)
+{
+    Chat *chat = chat_open(d->tokenizer, NULL, cfg->data.tokenizer);
+    dataset_turns(d->train, chat);
+    dataset_turns(d->val, chat);
+    chat_free(chat);
+}
+
 void run_open_data(Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -186,6 +195,7 @@ void run_open_data(Run *run)
     if (cfg->data.max_repeat < 1 || cfg->data.max_broken < 1)
         run->data.screen = screen_new(cfg->data.max_repeat, cfg->data.max_broken, (size_t)cfg->model.context,
                                       run->data.tokenizer);
+    if (cfg->data.loss == CONFIG_LOSS_ASSISTANT) count_turns(&run->data, cfg);
     hash_data(&run->data, cfg, tokenizer);
     if (dataset_windows(run->data.train, (int)cfg->model.context) < 1)
         die("%s: %lld tokens are fewer than model.context + 1 = %ld", cfg->data.train,
@@ -293,7 +303,7 @@ int64_t run_load_step(Run *run, long step, size_t *valid)
         if (*valid) return (int64_t)rows;
         if (passed * batch.sequences > windows) // a whole epoch
             die("data.train: no target counts in %lld batches after sample %lld (data.max_repeat, data.max_broken: "
-                "try higher ones)", (long long)passed + 1, (long long)(batch.before - passed * batch.sequences));
+                "try higher ones; data.loss=assistant: are there conversations?)", (long long)passed + 1, (long long)(batch.before - passed * batch.sequences));
         run->saves.guard[RUN_SKIPPED] += (double)batch.sequences;
         if (run->begun && !passed)
             progress_note(run->progress, "step %ld: no target of samples %lld to %lld counts (data.max_repeat, "
