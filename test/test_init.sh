@@ -2,6 +2,8 @@
 # test/test_init.sh: build/train beginning with the weights of another run (ckpt.init), from end to end and on any layout.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
+# shellcheck source=test/ranks_common.sh
+. "$(dirname "$0")/ranks_common.sh"
 
 # What a model says of the validation set: a run of one step whose learning rate is 0.
 says() { # CONFIG NAME [OPTION...]: the loss, from metrics.jsonl
@@ -72,10 +74,29 @@ resumes_as_itself() {
     if grep -q '^weights: those' <(tail -n +2 "$work/stopped.out"); then return 1; fi
 }
 
+# A further stage: with a constant rate and the same data it is the rest of a run that was not cut, to the bit, on other
+# ranks; its data goes on, and it is stopped and resumed itself.
+a_stage() { # [OPTION...]
+    local same=(--optim.schedule=constant --optim.warmup=0 --numerics.deterministic=true "$@")
+    rm -rf "${runs:?}"/{uncut,first,second}
+    train llama uncut --run.steps=8 "${same[@]}"
+    train llama first --run.steps=4 "${same[@]}"
+    same+=(--run.steps=4 --ckpt.init="$runs/first" --ckpt.init_state=true)
+    ranks 2 llama second --batch.micro=4 --run.stop_at=2 "${same[@]}"
+    grep -q "^weights and optimizer's state: those of $runs/first, step 4" "$runs/second/log.txt"
+    train llama second "${same[@]}" --ckpt.resume=true
+    grep -q '"adam_step":8,' "$(checkpoint second 4)/manifest.json"
+    "$BUILD/diff" "$(checkpoint second 4)" "$(checkpoint uncut 8)" --exact | tail -n 1 | grep '^identical: '
+    cmp <(value train loss "$runs/second/metrics.jsonl") <(value train loss "$runs/uncut/metrics.jsonl" | tail -n 4)
+}
+
 refusals() {
     local train=$BUILD/train file=$work/llama.toml
     fails_with 1 "$runs/none: cannot open|$runs/none/manifest.json" "$train" "$file" --run.name=r --ckpt.init="$runs/none"
     mkdir -p "$runs/empty/checkpoints"
+    fails_with 1 'init_state has no effect without ckpt.init' "$train" "$file" --run.name=r --ckpt.init_state=true
+    fails_with 1 'a file of weights has no optimizer' "$train" "$file" --run.name=r --ckpt.init_state=true --ckpt.init="$work/llama.safetensors"
+    fails_with 1 'optim.name' "$train" "$file" --run.name=r --ckpt.init_state=true --ckpt.init="$runs/llama" --optim.name=lion
     fails_with 1 'empty/checkpoints: no checkpoint in it' "$train" "$file" --run.name=r --ckpt.init="$runs/empty"
     fails_with 1 'model.norm_eps: the checkpoint was trained with 1e-05, this run has 1e-06 .set it so.' "$train" "$file" \
         --run.name=r --ckpt.init="$runs/llama" --model.norm_eps=1e-6
@@ -93,5 +114,7 @@ passes 'any optimizer and any layout take them' on_any_layout
 passes 'from a file of weights, too' from_a_file
 passes 'a run without a tokenizer' without_a_tokenizer
 passes 'and is resumed as a run of its own' resumes_as_itself
+passes 'a further stage, with the optimizer' a_stage
+passes 'in bf16, with experts' a_stage --numerics.dtype=bf16 --model.experts=4 --model.experts_ffn=40
 passes 'what is refused' refusals
 exit $failed

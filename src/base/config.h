@@ -231,6 +231,7 @@ typedef struct {
         ConfigResume resume;
         bool async;
         char init[CONFIG_TEXT];
+        bool init_state;
         long keep, keep_every;
     } ckpt;
     struct {

@@ -378,6 +378,8 @@ static const ConfigKey TABLE[] = {
         "NAME is taken"),
     TEXT(ckpt, init, "",
         "run, one of its checkpoints, or a safetensors file with our names, whose weights a new run starts with"),
+    BOOL(ckpt, init_state, "false",
+        "with them the optimizer's state, scales and the place in the data: a further stage, not a beginning"),
     BOOL(ckpt, async, "false",
         "write checkpoints while training goes on, from a copy in memory; at most two at a time"),
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),

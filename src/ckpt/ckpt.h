@@ -182,9 +182,9 @@ bool ckpt_async_poll(CkptAsync *async, bool wait, CkptDone *done);
 // shapes). Without arrays: only the weights. Collective; every rank gets the state.
 bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state);
 
-// The weights alone, of a run's newest checkpoint, of the one at path, or of a safetensors file with our names (or
-// weight.NAME, as a dump has them), for another run: part has no arrays. Dies when there is none, or when it does not
-// fit. Collective; every rank gets the state, which a file has not: step 0.
+// The weights of a run's newest checkpoint, of the one at path, or of a safetensors file with our names (or
+// weight.NAME, as a dump has them), for another run; where part has arrays, the optimizer's state too, which a file has
+// not. Dies when there is none, or when it does not fit. Collective; every rank gets the state, which a file has not: step 0.
 void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, CkptState *state);
 
 // The highest step that has a directory, or -1: whether a run that does not resume would walk over

@@ -415,11 +415,12 @@ void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, Ckpt
     if (!world || world->rank == 0)
         kind = stat(inner, &info) == 0 ? RUN : stat(path, &info) == 0 && S_ISREG(info.st_mode) ? WEIGHTS : CHECKPOINT;
     ckpt_tell(world, &kind, sizeof kind);
-    bool run = kind == RUN;
+    bool run = kind == RUN, optim = part->n_arrays > 0;
     CkptFailure f = {error, sizeof error};
-    CkptManifest *m = run ? open_newest(world, inner, 0, false, false, &n_seen)
+    if (kind == WEIGHTS && optim) refuse(world, "ckpt.init_state: a file of weights has no optimizer's state");
+    CkptManifest *m = run ? open_newest(world, inner, 0, optim, false, &n_seen)
                       : kind == WEIGHTS ? open_file(world, path, f)
-                                        : open_one(world, path, false, true, &verdict, f);
+                                        : open_one(world, path, optim, true, &verdict, f);
     if (run && !m)
         ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
     if (!m || !take(m, world, part, state, f)) refuse(world, error);

@@ -216,7 +216,7 @@ static bool read_state(const json_t *root, CkptState *s)
     s->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
     s->config = json_string_value(json_object_get(root, "config"));
     s->optim = optim ? json_string_value(optim) : "adamw"; // checkpoints without the key are AdamW's
-    return ok && s->step >= 0 && s->adam_step >= 0 && s->adam_step <= s->step;
+    return ok && s->step >= 0 && s->adam_step >= 0 && s->adam_step <= INT32_MAX; // a later stage has more than its steps
 }
 
 static bool read_number(const json_t *j, double *x)

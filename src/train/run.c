@@ -577,6 +577,8 @@ void run_begin(Run *run)
     const Config *cfg = &run->cfg;
     char path[700];
     check_steps(cfg);
+    if (cfg->ckpt.init_state && !*cfg->ckpt.init)
+        die("ckpt.init_state has no effect without ckpt.init, the run whose state it is (try --ckpt.init=runs/NAME)");
     snprintf(path, sizeof path, "%s/config.toml", run->dir);
     if (run->replicas.rank == 0) run->config_text = config_text(cfg, run->dir);
     run_schedule(run);

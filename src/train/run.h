@@ -227,7 +227,8 @@ bool run_saved(Run *run, long step);
 // Everything from the newest sound checkpoint up to that step (0: any), whatever layout wrote it: its step, or -1:
 // there is none.
 long run_restore(Run *run, long up_to);
-// The weights of ckpt.init, which replace the random ones; dies when they do not fit.
+// The weights of ckpt.init, which replace the random ones, and with ckpt.init_state the optimizer's state; dies when
+// they do not fit.
 void run_init(Run *run);
 // The monitor's verdict on update `step` + 1. Starts a cool-down, or turns a drill (monitor.rollback_at) into a
 // rollback.

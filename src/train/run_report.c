@@ -80,7 +80,8 @@ void run_announce(Run *run)
         progress_note(run->progress, "parallel.zero = %ld has no effect: parallel.dp * cp = 1, so no rank has what another "
                       "has (mpiexec -n %d starts several)", cfg->parallel.zero, 2 * run->replicas.size);
     if (run->first_step == 0 && *cfg->ckpt.init)
-        progress_note(run->progress, "weights: those of %s, step %ld%s", cfg->ckpt.init, run->saves.init_step,
+        progress_note(run->progress, "weights%s: those of %s, step %ld%s",
+                      cfg->ckpt.init_state ? " and optimizer's state" : "", cfg->ckpt.init, run->saves.init_step,
                       run->saves.upcycled ? "; each expert begins as its layer's one network, routers are new" : "");
     if (run->first_step > 0) progress_note(run->progress, "resumed: after step %ld of this run", run->first_step);
     char scored[90] = "";

@@ -91,7 +91,6 @@ static void numbers_loaded(Run *run)
     }
     for (size_t i = 0; i < n; i++) amax[i] = (float)scales->fp8_amax[i];
     if (run->loads.E) loads_tell(&run->loads, run->model);
-    if (run->paced) run_pace_loaded(run);
     if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
     scales->scaler.scale = (float)scales->scaler_state[0];
     scales->scaler.good_steps = (int)scales->scaler_state[1];
@@ -150,17 +149,35 @@ void run_saves_free(Run *run)
     replicas_checkpoint_free(&run->replicas, &run->saves.part);
 }
 
+// Of the numbers beside the tensors those that a run takes over from another one. Experts' biases belong to the weights:
+// without them other experts are chosen.
+static int inherited(Run *run, bool stage, CkptExtra extra[EXTRAS])
+{
+    static const char *const name[] = {"experts", "loss_scale", "fp8.amax", "data"};
+    int n = numbers(run, extra), kept = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < (stage ? 4 : 1); k++)
+            if (!strcmp(extra[i].name, name[k])) extra[kept++] = extra[i];
+    return kept;
+}
+
 void run_init(Run *run)
 {
     Replicas *r = &run->replicas;
+    bool stage = run->cfg.ckpt.init_state;
     CkptPart part = replicas_checkpoint(r, false);
-    while (part.n && part.piece[part.n - 1].array >= 0) part.n--; // the weights' pieces stand first
-    part.n_arrays = 0;
-    CkptExtra biases = {"experts", run->loads.n_state, run->loads.state}; // without them it chooses other experts
-    CkptState state = {.config = run->config_text, .init = true, .extra = &biases, .n_extra = run->loads.E ? 1 : 0};
+    while (!stage && part.n && part.piece[part.n - 1].array >= 0) part.n--; // the weights' pieces stand first
+    if (!stage) part.n_arrays = 0;
+    CkptExtra extra[EXTRAS];
+    CkptState state = {.config = run->config_text, .init = true, .optim = stage ? run->optim.kind->name : NULL,
+                       .extra = extra, .n_extra = inherited(run, stage, extra)};
     ckpt_load_weights(r->world, run->cfg.ckpt.init, &part, &state);
     replicas_weights_loaded(r);
-    if (run->loads.E) loads_tell(&run->loads, run->model);
+    if (stage) {
+        run->optim.step = (int)state.adam_step;
+        run->saves.guard[RUN_SKIPPED] = (double)state.sample; // they are behind it, as batches that are passed over
+    }
+    numbers_loaded(run);
     run->saves.upcycled = state.upcycled;
     replicas_checkpoint_free(r, &part);
     run->saves.init_step = state.step;
@@ -259,6 +276,7 @@ long run_restore(Run *run, long up_to)
     run->seconds = state.seconds;
     run->best_val = state.best_val;
     numbers_loaded(run);
+    if (run->paced) run_pace_loaded(run);
     return state.step;
 }
 
