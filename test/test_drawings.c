@@ -334,7 +334,7 @@ static void loss_axis(const char *svg, double *y0, double *slope)
     *y0 = y[0] - value[0] / *slope;
 }
 
-TEST(test_marks_stand_at_their_values)
+TEST_IN_DIR(test_marks_stand_at_their_values)
 {
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0, 0);
     write_start(metrics, "run <1> & \"2\"", 2.0);
@@ -380,7 +380,7 @@ TEST(test_marks_stand_at_their_values)
 }
 
 // Runs that have little or strange to show.
-TEST(test_odd_runs)
+TEST_IN_DIR(test_odd_runs)
 {
     for (int kind = 0; kind < 7; kind++) {
         Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0, 0);
@@ -413,7 +413,7 @@ TEST(test_odd_runs)
     }
 }
 
-TEST(test_size_is_bounded)
+TEST_IN_DIR(test_size_is_bounded)
 {
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0, 0);
     for (int i = 1; i <= 20000; i++) write_train(metrics, i, 3 + (i % 7) * 0.1 + (i == 15000));
@@ -434,7 +434,7 @@ TEST(test_size_is_bounded)
 
 // Three runs of different lengths, constant losses 2, 3 and 4: each has a flat smoothed curve at its loss as far as
 // the run goes, and a label with its name.
-TEST(test_overlay)
+TEST_IN_DIR(test_overlay)
 {
     const char *path[3] = {in_dir("0.jsonl"), in_dir("1.jsonl"), in_dir("2.jsonl")};
     const char *name[3] = {"one", "two & more", "three"};
@@ -467,14 +467,14 @@ TEST(test_overlay)
 
 static int plot_nothing(void *picture)
 {
-    metrics_plot_loss(in_dir("none.jsonl"), picture, NULL, 0);
+    metrics_plot_loss(in_dir("metrics.jsonl"), picture, NULL, 0);
     return 0;
 }
 
-TEST(test_errors)
+TEST_IN_DIR(test_errors)
 {
     expect_die(plot_nothing, in_dir("loss.svg"), "cannot open");
-    expect_die(plot_nothing, in_dir("loss.svg"), in_dir("none.jsonl"));
+    expect_die(plot_nothing, in_dir("loss.svg"), in_dir("metrics.jsonl"));
 }
 
 TESTS(program_set_up, temp_dir_remove)
