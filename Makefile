@@ -271,7 +271,7 @@ asan-units:
 asan-programs: $(BIN) $(TESTS)
 	@BUILD=$(B) test/run.sh --units
 # clang, for its OpenMP library: see test/tsan.sh.
-TSAN_TESTS = test_ckpt_async test_offload test_comm test_collectives test_dedup test_dataset \
+TSAN_TESTS = test_ckpt_async test_offload test_comm test_dedup test_dataset \
     test_tokenizer test_bpe test_model test_base
 tsan:
 	@$(MAKE) --no-print-directory B=$(B)/tsan CC=clang WERROR= tsan-programs \

@@ -1,6 +1,6 @@
 // test_packing: document starts and positions; the packer against a naive twin and against what holds for every
 // packing; the program's table; and packed datasets. (That documents of a row do not see each other:
-// test_packing_model, and test_attention.)
+// test_window, and test_attention.)
 #include "test/test.h"
 #define PROGRAM "show"
 #define PART "packing"
@@ -286,7 +286,7 @@ TEST(test_program)
 // ---- dataset rows: Tests of packed datasets: an epoch's rows hold every document once, whole where it fits; each
 // token has the target that follows it in its document; and what is prefetched is what is then read.
 
-enum { ROWS_EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
+enum { END = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
 
 // ---- what is announced to the system: how often each token, by its place in all files
 
@@ -344,7 +344,7 @@ static void make_text(Text *text, uint64_t seed, int32_t base)
         text->start[i] = text->n;
         text->length[i] = 1 + rng_below(rng, 2 * i + 1, most);
         for (size_t k = 0; k < text->length[i]; k++, text->n++)
-            text->stream[text->n] = k ? base + (int32_t)text->n : ROWS_EOT;
+            text->stream[text->n] = k ? base + (int32_t)text->n : END;
     }
 }
 
@@ -372,14 +372,14 @@ TEST(test_rows_are_the_packers)
     add_shard("a_0.bin", cut, 4), add_shard("a_1.bin", text.n - cut, 4);
     ENDED(packing_free) Packing p = packing_make(text.length, DOCS, T, 0);
     OWN(Dataset) *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
-    dataset_pack(ds, T, ROWS_EOT);
+    dataset_pack(ds, T, END);
     assert_int_equal(dataset_windows(ds, T), p.n_rows);
     int empty = 0, long_ones = 0;
     for (size_t r = 0; r < p.n_rows; r++) {
         static int wanted[ROOM + 1];
         memset(wanted, 0, sizeof wanted);
         Row want, got = read_row(ds, (int64_t)r, false);
-        packing_fill(&p, r, text.stream, text.start, text.length, ROWS_EOT, want.token, want.pos, want.first, want.target);
+        packing_fill(&p, r, text.stream, text.start, text.length, END, want.token, want.pos, want.first, want.target);
         for (size_t i = p.row_begin[r]; i < p.row_begin[r + 1]; i++) {
             const PackedPiece *piece = &p.piece[i];
             long_ones += piece->begin > 0;
@@ -403,7 +403,7 @@ TEST(test_epochs)
     make_text(&text, 2, 1);
     put_tokens("b_0.bin", 4 * ROOM, DATASET_AUTO, text.stream, text.n);
     OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), 4 * ROOM);
-    dataset_pack(ds, T, ROWS_EOT);
+    dataset_pack(ds, T, END);
     int64_t rows = dataset_windows(ds, T);
     int32_t first_of_epoch[3];
     for (int64_t epoch = 0; epoch < 3; epoch++) {
@@ -417,17 +417,17 @@ TEST(test_epochs)
                 int32_t x = row.token[t];
                 assert_int_equal(row.pos[t], t - row.first[t]);
                 if (row.target[t] == -1) padding += row.pos[t] == 0;
-                if (x == ROWS_EOT) {
-                    if (row.target[t] > 0) assert_int_equal(text.stream[row.target[t] - 2], ROWS_EOT);
+                if (x == END) {
+                    if (row.target[t] > 0) assert_int_equal(text.stream[row.target[t] - 2], END);
                     continue;
                 }
                 assert_int_equal(seen[x - 1]++, 0);
-                bool last = x == (int32_t)text.n || text.stream[x] == ROWS_EOT;
-                assert_int_equal(row.target[t], last ? ROWS_EOT : x + 1);
+                bool last = x == (int32_t)text.n || text.stream[x] == END;
+                assert_int_equal(row.target[t], last ? END : x + 1);
                 ends += last;
             }
         }
-        for (size_t i = 0; i < text.n; i++) assert_int_equal(seen[i], text.stream[i] != ROWS_EOT);
+        for (size_t i = 0; i < text.n; i++) assert_int_equal(seen[i], text.stream[i] != END);
         assert_true(ends > DOCS / 2 && padding > 0);
     }
     assert_true(first_of_epoch[0] != first_of_epoch[1] || first_of_epoch[1] != first_of_epoch[2]);
@@ -444,7 +444,7 @@ TEST(test_mixture)
     unlink(in_dir("a_1.bin"));
     put_text("mix.toml", "[source.a]\npath = \"a_0.bin\"\nweight = 3\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n");
     OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
-    dataset_pack(ds, T, ROWS_EOT);
+    dataset_pack(ds, T, END);
     int n_b = 0;
     for (int64_t s = 0; s < 400; s++) {
         Row row = read_row(ds, s, true);
@@ -465,10 +465,10 @@ TEST(test_many)
     enum { MANY = 300000, HALF = MANY / 2 }; // tokens; documents of two
     static int32_t stream[MANY];
     static int seen[HALF];
-    for (int i = 0; i < MANY; i++) stream[i] = i % 2 ? 1 + i / 2 : ROWS_EOT;
+    for (int i = 0; i < MANY; i++) stream[i] = i % 2 ? 1 + i / 2 : END;
     put_tokens("b_0.bin", MANY, DATASET_AUTO, stream, MANY);
     OWN(Dataset) *ds = dataset_open(in_dir("b_0.bin"), MANY);
-    dataset_pack(ds, T, ROWS_EOT);
+    dataset_pack(ds, T, END);
     assert_int_equal(dataset_windows(ds, T), MANY / T); // 2^17 documents of 2 tokens fill their rows
     for (int64_t r = 0; r < MANY / T; r++) {
         Row row = read_row(ds, r, true);

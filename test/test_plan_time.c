@@ -244,7 +244,7 @@ static const ModelShape wide = { // for 8 ranks
     .layers = 1, .channels = 10, .heads = 8, .kv_heads = 8, .head_size = 2, .ffn = 16, .vocab = 53, .context = T,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
 
-static PlanJob traffic_job_of(const ModelShape *shape, size_t tokens, int tp, int pp, int cp, int dp)
+static PlanJob job_on(const ModelShape *shape, size_t tokens, int tp, int pp, int cp, int dp)
 {
     PlanJob job = plan_job(shape, "A100-80", dp, dp, tp, cp, pp);
     job.T = tokens, job.x_bytes = 4;
@@ -264,7 +264,7 @@ static size_t sent(const PlanTraffic *t, const char *group, CommKind kind)
 TEST(test_context_bytes)
 {
     for (int cp = 2; cp <= 4; cp *= 2) {
-        PlanJob job = traffic_job_of(&traffic_llama, 64, 1, 1, cp, 1);
+        PlanJob job = job_on(&traffic_llama, 64, 1, 1, cp, 1);
         job.batch = 6, job.layout.micro = 2;
         PlanTraffic t = plan_traffic(&job);
         size_t each = cp_bytes(cp, 4, 2, 64, 2, 6, false) + cp_bytes(cp, 4, 2, 64, 2, 6, true);
@@ -288,7 +288,7 @@ TEST(test_pipeline_bytes)
     for (int i = 0; i < 6; i++) {
         ModelShape s = gpt;
         s.layers = 12;
-        PlanJob job = traffic_job_of(&s, T, 2, cases[i].p, 1, 1);
+        PlanJob job = job_on(&s, T, 2, cases[i].p, 1, 1);
         job.batch = cases[i].m, job.layout.schedule = cases[i].schedule, job.layout.chunks = cases[i].v;
         job.layout.scatter = false;
         char why[400];
@@ -316,7 +316,7 @@ static PlanJob routed_job(void)
     ModelShape s = {.layers = 3, .channels = 12, .heads = 2, .kv_heads = 2, .head_size = 6, .ffn = 20, .vocab = 31,
                     .context = 16, .swiglu = true, .rope = true,
                     .experts = {.n = 8, .k = 2, .ffn = 10, .dense = 1, .every = 1}};
-    PlanJob job = traffic_job_of(&s, 16, 1, 1, 1, 4);
+    PlanJob job = job_on(&s, 16, 1, 1, 1, 4);
     job.batch = 12, job.layout.ep = 4;
     return job;
 }
@@ -388,7 +388,7 @@ TEST(test_split_blocks_add_twice)
 
 TEST(test_seconds_by_hand)
 {
-    PlanJob job = traffic_job_of(&wide, 64, 8, 1, 1, 16);
+    PlanJob job = job_on(&wide, 64, 8, 1, 1, 16);
     RooflineConstants k = roofline_constants();
     PlanGroup tp = plan_traffic_group(&job, MESH_TP), dp = plan_traffic_group(&job, MESH_REPLICAS);
     assert_int_equal(tp.inside, 8);
@@ -404,7 +404,7 @@ TEST(test_seconds_by_hand)
          8 * 5e-6 + 2 * (15 / 16.0) * 8e8 / (25e9 * k.between), 1e-12);
     assert_string_equal(way, "halving");
     // All 8 of each of two nodes are replicas: 8 cards between the nodes, as a ring or by the hierarchy.
-    PlanJob flat = traffic_job_of(&wide, 64, 1, 1, 1, 16);
+    PlanJob flat = job_on(&wide, 64, 1, 1, 1, 16);
     PlanGroup g = plan_traffic_group(&flat, MESH_REPLICAS);
     assert_int_equal(g.inside, 8);
     double ring = 30 * 5e-6 + 2 * (15 / 16.0) * 8e8 / (8 * 25e9 * k.between);
@@ -425,7 +425,7 @@ TEST(test_groups_are_the_meshs)
     for (int i = 0; i < 4 * 4 * 3 * 5 * 8; i++) {
         int tp = 1 << i % 4, cp = 1 << i / 4 % 4, pp = 1 << i / 16 % 3, dp = 1 << i / 48 % 5, ep = 1 << i / 240;
         if (ep > dp * cp) continue;
-        PlanJob job = traffic_job_of(&wide, 64, tp, pp, cp, dp);
+        PlanJob job = job_on(&wide, 64, tp, pp, cp, dp);
         job.layout.ep = ep;
         MeshShape mesh = mesh_shape(job.layout.gpus, pp, cp, ep, tp);
         int members[mesh_size(mesh)];
@@ -438,7 +438,7 @@ TEST(test_groups_are_the_meshs)
         }
     }
     assert_true(tried > 1000 && split > 50);
-    PlanJob two = traffic_job_of(&wide, 64, 2, 2, 1, 4), one = traffic_job_of(&wide, 64, 8, 2, 1, 4); // models, or a stage, on a node
+    PlanJob two = job_on(&wide, 64, 2, 2, 1, 4), one = job_on(&wide, 64, 8, 2, 1, 4); // models, or a stage, on a node
     assert_int_equal(plan_traffic_group(&two, MESH_PP).inside, 2);
     assert_int_equal(plan_traffic_group(&one, MESH_PP).inside, 1);
 }
@@ -446,7 +446,7 @@ TEST(test_groups_are_the_meshs)
 // 4 ranks on a node and 4 on another: 3/7 of the bytes by the node's link, meanwhile 4/7 by the card.
 TEST(test_all_to_all_by_hand)
 {
-    PlanJob job = traffic_job_of(&wide, 64, 2, 1, 1, 8);
+    PlanJob job = job_on(&wide, 64, 2, 1, 1, 8);
     job.layout.ep = 8;
     RooflineConstants k = roofline_constants();
     PlanGroup g = plan_traffic_group(&job, MESH_EP);
@@ -459,9 +459,9 @@ TEST(test_all_to_all_by_hand)
 // ---- roofline: times of single operations against tiles, depth and bytes worked out by hand; sums of
 // operations against model_flops_per_token.
 
-static const ModelShape roofline_gpt = {.layers = 1, .channels = 1024, .heads = 16, .kv_heads = 16, .head_size = 64, .ffn = 4096,
-                               .vocab = 50304, .context = 1024, .bias = true, .tie = true};
-static const ModelShape roofline_llama = {.layers = 1, .channels = 2048, .heads = 16, .kv_heads = 4, .head_size = 128,
+static const ModelShape a_gpt = {.layers = 1, .channels = 1024, .heads = 16, .kv_heads = 16, .head_size = 64,
+                                 .ffn = 4096, .vocab = 50304, .context = 1024, .bias = true, .tie = true};
+static const ModelShape a_llama = {.layers = 1, .channels = 2048, .heads = 16, .kv_heads = 4, .head_size = 128,
                                  .ffn = 5632, .vocab = 32000, .context = 2048, .swiglu = true, .rope = true};
 
 // Exactly one wave of the largest tiles: nothing is lost but the depth, `sustained` and the launch.
@@ -502,9 +502,9 @@ TEST(test_long_sums_are_cut)
 // The operations of a block and a head, forward and back, are those that the trainer counts.
 TEST(test_flops_are_the_models)
 {
-    ModelShape windows = roofline_llama;
+    ModelShape windows = a_llama;
     windows.window = 300;
-    const ModelShape *const shapes[] = {&roofline_gpt, &roofline_llama, &windows};
+    const ModelShape *const shapes[] = {&a_gpt, &a_llama, &windows};
     for (int i = 0; i < 3; i++) {
         Machine m = machines_find("A100-80");
         RooflineCase c = {.machine = &m, .part = *shapes[i], .B = 3, .T = shapes[i]->context, .cp = 1, .x_bytes = 2,
@@ -521,12 +521,12 @@ TEST(test_flops_are_the_models)
 TEST(test_cuts_halve)
 {
     Machine m = machines_find("H100");
-    RooflineCase c = {.machine = &m, .part = roofline_llama, .B = 8, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
+    RooflineCase c = {.machine = &m, .part = a_llama, .B = 8, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
     double one = roofline_block(&c).seconds[0];
     c.cp = 2;
     double half = roofline_block(&c).seconds[0];
     assert_true(half > 0.49 * one && half < 0.6 * one);
-    c.cp = 1, c.part = tp_shape(&roofline_llama, 0, 2, true);
+    c.cp = 1, c.part = tp_shape(&a_llama, 0, 2, true);
     half = roofline_block(&c).seconds[0];
     assert_true(half > 0.49 * one && half < 0.6 * one);
 }
@@ -534,7 +534,7 @@ TEST(test_cuts_halve)
 TEST(test_slower_kinds)
 {
     Machine m = machines_find("A100-80");
-    RooflineCase c = {.machine = &m, .part = roofline_llama, .B = 4, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
+    RooflineCase c = {.machine = &m, .part = a_llama, .B = 4, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
     Roofline fused = roofline_block(&c);
     c.eager = true;
     Roofline eager = roofline_block(&c);
