@@ -106,38 +106,23 @@ TEST(test_zeroed_and_aligned)
     }
 }
 
-static int alloc_after_seal(void *arg)
-{
-    (void)arg;
-    Mem mem = {0};
-    mem_alloc(&mem, MEM_PARAMS, 8, "weights");
-    mem_seal(&mem);
-    mem_alloc(&mem, MEM_ACTS, 12345, "latecomer");
-    return 0;
-}
-
-static int alloc_too_much(void *arg)
-{
-    (void)arg;
-    Mem mem = {0};
-    mem_alloc(&mem, MEM_OPTIM, SIZE_MAX - 100, "moments");
-    return 0;
-}
-
-static int free_unknown(void *arg)
-{
-    (void)arg;
-    Mem mem = {0};
-    int not_ours;
-    mem_free(&mem, &not_ours);
-    return 0;
-}
-
 TEST(test_dies)
 {
-    expect_die(alloc_after_seal, NULL, "latecomer: 12345 bytes of activations asked for after the warm-up step");
-    expect_die(alloc_too_much, NULL, "left for moments (optimizer)");
-    expect_die(free_unknown, NULL, "mem_free");
+    expect_dies("latecomer: 12345 bytes of activations asked for after the warm-up step", {
+        Mem mem = {0};
+        mem_alloc(&mem, MEM_PARAMS, 8, "weights");
+        mem_seal(&mem);
+        mem_alloc(&mem, MEM_ACTS, 12345, "latecomer");
+    });
+    expect_dies("left for moments (optimizer)", {
+        Mem mem = {0};
+        mem_alloc(&mem, MEM_OPTIM, SIZE_MAX - 100, "moments");
+    });
+    expect_dies("mem_free", {
+        Mem mem = {0};
+        int not_ours;
+        mem_free(&mem, &not_ours);
+    });
 }
 
 // Freeing behind the sealed door is allowed, and mem_free_all opens the door.
@@ -178,14 +163,6 @@ static void *failing_alloc(size_t n_bytes)
     return NULL;
 }
 
-static int device_is_full(void *arg)
-{
-    (void)arg;
-    Mem mem = {.raw_alloc = failing_alloc, .raw_free = free};
-    mem_alloc(&mem, MEM_GRADS, 1, "grads");
-    return 0;
-}
-
 TEST(test_raw_allocator)
 {
     Mem mem = {.raw_alloc = counting_alloc, .raw_free = counting_free};
@@ -205,7 +182,10 @@ TEST(test_raw_allocator)
     assert_int_equal(device_blocks, 1);
     mem_free_all(&mem);
     assert_int_equal(device_blocks, 0);
-    expect_die(device_is_full, NULL, "left for grads (gradients)");
+    expect_dies("left for grads (gradients)", {
+        Mem mem = {.raw_alloc = failing_alloc, .raw_free = free};
+        mem_alloc(&mem, MEM_GRADS, 1, "grads");
+    });
 }
 
 TEST(test_tag_names)
@@ -450,57 +430,32 @@ TEST(test_many_units)
     assert_int_equal(setitimer(ITIMER_VIRTUAL, &limit, NULL), 0);
 }
 
-static int add_twice(void *arg)
-{
-    (void)arg;
-    Params params = small_table();
-    params_add(&params, 3, "head.weight", 2, 1, 1, 0, 0, true, -1);
-    return 0;
-}
-
-static int add_to_an_earlier_unit(void *arg)
-{
-    (void)arg;
-    Params params = small_table();
-    params_add(&params, 1, "layers.0.late", 2, 1, 1, 0, 0, true, -1);
-    return 0;
-}
-
-static int add_long_name(void *arg)
-{
-    (void)arg;
-    Params params = {0};
-    char name[PARAM_NAME + 1];
-    memset(name, 'a', PARAM_NAME);
-    name[PARAM_NAME] = 0;
-    params_add(&params, 0, name, 1, 1, 1, 0, 0, true, -1);
-    return 0;
-}
-
-static int add_three_axes(void *arg)
-{
-    (void)arg;
-    Params params = {0};
-    params_add(&params, 0, "cube", 3, 2, 2, 0, 0, true, -1);
-    return 0;
-}
-
-static int range_of_no_unit(void *arg)
-{
-    (void)arg;
-    Params params = small_table();
-    size_t begin, end;
-    params_unit_range(&params, params.n_units, &begin, &end);
-    return 0;
-}
-
 TEST(test_params_dies)
 {
-    expect_die(add_twice, NULL, "strcmp(params->row[i].name, name)");
-    expect_die(add_to_an_earlier_unit, NULL, "unit >=");
-    expect_die(add_long_name, NULL, "PARAM_NAME");
-    expect_die(add_three_axes, NULL, "ndim");
-    expect_die(range_of_no_unit, NULL, "broken invariant");
+    expect_dies("strcmp(params->row[i].name, name)", {
+        Params params = small_table();
+        params_add(&params, 3, "head.weight", 2, 1, 1, 0, 0, true, -1);
+    });
+    expect_dies("unit >=", {
+        Params params = small_table();
+        params_add(&params, 1, "layers.0.late", 2, 1, 1, 0, 0, true, -1);
+    });
+    expect_dies("PARAM_NAME", {
+        Params params = {0};
+        char name[PARAM_NAME + 1];
+        memset(name, 'a', PARAM_NAME);
+        name[PARAM_NAME] = 0;
+        params_add(&params, 0, name, 1, 1, 1, 0, 0, true, -1);
+    });
+    expect_dies("ndim", {
+        Params params = {0};
+        params_add(&params, 0, "cube", 3, 2, 2, 0, 0, true, -1);
+    });
+    expect_dies("broken invariant", {
+        Params params = small_table();
+        size_t begin, end;
+        params_unit_range(&params, params.n_units, &begin, &end);
+    });
 }
 
 // Element i of a tensor is init_mean + init_std * rng_normal((seed, name, 0), i), rounded once; std 0 gives

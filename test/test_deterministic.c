@@ -112,20 +112,15 @@ TEST(test_heads_of_several_ranks)
     dev_cpu_free(dev);
 }
 
-static int too_many(void *arg)
-{
-    (void)arg;
-    Mem mem = {0};
-    Dev *dev = dev_cpu_create(1);
-    dev->deterministic = true;
-    Model *m = model_create(&gpt, dev, &mem, 1, T, 1, true);
-    for (size_t i = 0; i < 2; i++) run_batch(m, &(Step){0}, i, 1, T);
-    return 0;
-}
-
 TEST_FIRST(test_too_many_sequences)
 {
-    expect_die(too_many, NULL, "more than 1 sequences in a step");
+    expect_dies("more than 1 sequences in a step", {
+        Mem mem = {0};
+        Dev *dev = dev_cpu_create(1);
+        dev->deterministic = true;
+        Model *m = model_create(&gpt, dev, &mem, 1, T, 1, true);
+        for (size_t i = 0; i < 2; i++) run_batch(m, &(Step){0}, i, 1, T);
+    });
 }
 
 // ---- tf32: a device that rounds the operands of its products to TF32 gives, bit for bit, what the deterministic fp32

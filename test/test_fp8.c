@@ -65,27 +65,19 @@ TEST(test_sites)
     params_free(&p);
 }
 
-static int keep(void *arg)
+static void keep(const char *names)
 {
     Params p = table();
-    fp8_set_sites(fp8_create(FP8_CURRENT, 1), &p, arg);
-    return 0;
-}
-
-static int no_history(void *arg)
-{
-    fp8_create(FP8_DELAYED, *(int *)arg);
-    return 0;
+    fp8_set_sites(fp8_create(FP8_CURRENT, 1), &p, names);
 }
 
 TEST(test_errors)
 {
-    expect_die(keep, "layers.7.", "'layers.7.' is in no name of a block's matrix");
-    expect_die(keep, "ffn_norm", "'ffn_norm' is in no name"); // a vector
-    expect_die(keep, "head", "'head' is in no name");         // never in fp8 anyway
-    expect_die(keep, "ffn.down,,attn.q", "'' is no part");
-    int zero = 0;
-    expect_die(no_history, &zero, "amax history of 0 steps");
+    expect_dies("'layers.7.' is in no name of a block's matrix", keep("layers.7."));
+    expect_dies("'ffn_norm' is in no name", keep("ffn_norm")); // a vector
+    expect_dies("'head' is in no name", keep("head"));         // never in fp8 anyway
+    expect_dies("'' is no part", keep("ffn.down,,attn.q"));
+    expect_dies("amax history of 0 steps", fp8_create(FP8_DELAYED, 0));
 }
 
 TEST(test_formats_by_role)

@@ -258,33 +258,23 @@ TEST_IN_DIR(test_two_steps)
     case_close(&c);
 }
 
-static int open_nowhere(void *arg)
-{
-    Case *c = arg;
-    Norms norms = grads_norms_create(&c->model, case_params(), c->n);
-    grads_norms_open(&norms, "/nowhere/at/all");
-    return 0;
-}
-
-// A full disk, in place of the file that grads_norms_open opened.
-static int write_nothing(void *arg)
-{
-    Case *c = arg;
-    Norms norms = grads_norms_create(&c->model, case_params(), c->n);
-    grads_norms_open(&norms, dir);
-    fclose(norms.file);
-    norms.file = fopen("/dev/full", "w");
-    grads_norms_begin(&norms);
-    grads_norms_write(&norms, c->dev, 1, 1);
-    return 0;
-}
-
 TEST_IN_DIR(test_errors)
 {
     Case c;
     case_open(&c, OPTIM_SGD, 1);
-    expect_die(open_nowhere, &c, "norms: cannot open /nowhere/at/all/norms.csv: No such file");
-    if (access("/dev/full", W_OK) == 0) expect_die(write_nothing, &c, "(is the disk full?)");
+    expect_dies("norms: cannot open /nowhere/at/all/norms.csv: No such file", {
+        Norms norms = grads_norms_create(&c.model, case_params(), c.n);
+        grads_norms_open(&norms, "/nowhere/at/all");
+    });
+    // A full disk, in place of the file that grads_norms_open opened.
+    if (access("/dev/full", W_OK) == 0) expect_dies("(is the disk full?)", {
+        Norms norms = grads_norms_create(&c.model, case_params(), c.n);
+        grads_norms_open(&norms, dir);
+        fclose(norms.file);
+        norms.file = fopen("/dev/full", "w");
+        grads_norms_begin(&norms);
+        grads_norms_write(&norms, c.dev, 1, 1);
+    });
     case_close(&c);
 }
 
@@ -355,13 +345,6 @@ TEST(test_resume_mid_interval)
     }
 }
 
-static int overflow_forever(void *arg)
-{
-    LossScaler *s = arg;
-    for (int i = 0; i < 100; i++) grads_scaler_update(s, false);
-    return 0;
-}
-
 TEST(test_repeated_overflow_reaches_the_minimum)
 {
     LossScaler s = grads_scaler_create(65536, 2000);
@@ -370,7 +353,8 @@ TEST(test_repeated_overflow_reaches_the_minimum)
         assert_true(s.scale == ldexpf(1, k));
     }
     LossScaler at_the_end = s;
-    expect_die(overflow_forever, &at_the_end, "overflow even at the smallest scale, 1 ");
+    expect_dies("overflow even at the smallest scale, 1 ",
+                for (int i = 0; i < 100; i++) grads_scaler_update(&at_the_end, false));
     good(&s, 2000); // and it comes back
     assert_true(s.scale == 2);
 }
@@ -395,22 +379,12 @@ TEST(test_fixed_scale)
     assert_true(s.scale == 128 && s.good_steps == 0 && none.scale == 1);
 }
 
-static int create(void *arg)
-{
-    const float *settings = arg;
-    grads_scaler_create(settings[0], (int)settings[1]);
-    return 0;
-}
-
 TEST(test_bad_settings)
 {
     float scales[] = {0, -2, 0.5f, 3, 1000, 0x1p25f, NAN, INFINITY};
-    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
-        float settings[2] = {scales[i], 10};
-        expect_die(create, settings, "is not a power of two");
-    }
-    float settings[2] = {2, -1};
-    expect_die(create, settings, "interval -1 is negative");
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        expect_dies("is not a power of two", grads_scaler_create(scales[i], 10));
+    expect_dies("interval -1 is negative", grads_scaler_create(2, -1));
 }
 
 TESTS(NULL, NULL)

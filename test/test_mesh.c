@@ -229,29 +229,9 @@ TEST(test_print)
     each_shape(lines_up);
 }
 
-typedef struct {
-    int world, pp, cp, ep, tp;
-    const char *words;
-} Refused;
-
-static int make(void *arg)
-{
-    const Refused *r = arg;
-    mesh_shape(r->world, r->pp, r->cp, r->ep, r->tp);
-    return 0;
-}
-
-static int divide(void *arg)
-{
-    (void)arg;
-    mesh_must_divide("model.heads", 6, "parallel.tp", 3);
-    mesh_must_divide("model.heads", 6, "parallel.tp", 4);
-    return 0;
-}
-
 TEST(test_refusals)
 {
-    Refused rows[] = {
+    const struct { int world, pp, cp, ep, tp; const char *words; } rows[] = {
         {6, 1, 1, 1, 4, "6 ranks are not a multiple of pp x cp x tp = 1 x 1 x 4 = 4 (start a multiple of 4 ranks)"},
         {12, 2, 2, 1, 2, "12 ranks are not a multiple of pp x cp x tp = 2 x 2 x 2 = 8"},
         {16, 1, 2, 3, 2, "parallel.ep = 3 does not divide dp x cp = 4 x 2 = 8"},
@@ -259,8 +239,12 @@ TEST(test_refusals)
         {4, 1, 1, 1, 5, "parallel.tp = 5 on 4 ranks (1 to 4)"},
         {4, 1, -2, 1, 1, "parallel.cp = -2 on 4 ranks"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_die(make, &rows[i], rows[i].words);
-    expect_die(divide, NULL, "parallel.tp = 4 does not divide model.heads = 6 (what does: 1, 2, 3, 6)");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_dies(rows[i].words, mesh_shape(rows[i].world, rows[i].pp, rows[i].cp, rows[i].ep, rows[i].tp));
+    expect_dies("parallel.tp = 4 does not divide model.heads = 6 (what does: 1, 2, 3, 6)", {
+        mesh_must_divide("model.heads", 6, "parallel.tp", 3);
+        mesh_must_divide("model.heads", 6, "parallel.tp", 4);
+    });
 }
 
 TESTS(NULL, NULL)

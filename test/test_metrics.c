@@ -232,20 +232,14 @@ TEST_IN_DIR(test_reader_tolerates_a_cut_line)
     metrics_log_free(&log);
 }
 
-static int open_missing(void *path) { return metrics_read(path).n_rows > 0; }
-static int open_unwritable(void *path) { return !metrics_open(path, 0, 0); }
-static int write_full(void *path)
-{
-    MetricsRow row = train_row(1);
-    metrics_write(metrics_open(path, 0, 0), &row);
-    return 0;
-}
-
 TEST_IN_DIR(test_errors)
 {
-    expect_die(open_missing, in_dir("metrics.jsonl"), "No such file");
-    expect_die(open_unwritable, "/nonexistent/metrics.jsonl", "metrics: cannot open /nonexistent/metrics.jsonl");
-    if (!access("/dev/full", W_OK)) expect_die(write_full, "/dev/full", "is the disk full?");
+    expect_dies("No such file", metrics_read(in_dir("metrics.jsonl")));
+    expect_dies("metrics: cannot open /nonexistent/metrics.jsonl", metrics_open("/nonexistent/metrics.jsonl", 0, 0));
+    if (!access("/dev/full", W_OK)) expect_dies("is the disk full?", {
+        MetricsRow row = train_row(1);
+        metrics_write(metrics_open("/dev/full", 0, 0), &row);
+    });
 }
 
 // ---- phases: the time between two moments is divided between the phases, each moment once: by hand, through the

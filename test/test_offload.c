@@ -689,22 +689,6 @@ TEST(test_unchecked_is_not_noticed)
     bench_close(&b);
 }
 
-static int memory_is_damaged(void *arg)
-{
-    Mem mem = {0};
-    (void)arg;
-    OffloadSettings s = {.mode = OFFLOAD_CPU, .sizes = sizes, .n_items = N, .n_slots = 1, .mem = &mem,
-                         .tag = MEM_OPTIM};
-    Offload *o = offload_create(&s);
-    offload_set_checked(o, true);
-    one_pass(o, true);
-    ((char *)mem.block[1].ptr)[4096] ^= 1; // of item 3: 0, 1 and 4095 bytes are before it
-    offload_wait(o, 2);
-    offload_release(o, 2, false);
-    offload_wait(o, 3);
-    return 0;
-}
-
 static int no_room(void *arg)
 {
     Bench *b = arg;
@@ -715,28 +699,11 @@ static int no_room(void *arg)
     return 0;
 }
 
-static int no_such_directory(void *arg)
-{
-    strcat(path, "/no/such");
-    bench_open(arg, 1, 1, 1);
-    return 0;
-}
-
 static int exists(void *arg)
 {
     FILE *f = fopen(path, "w");
     if (!f || fclose(f)) return 98;
     bench_open(arg, 1, 1, 1);
-    return 0;
-}
-
-static int plan_is_used(void *arg)
-{
-    Mem mem = {0};
-    (void)arg;
-    OffloadSettings s = {.mode = OFFLOAD_DISK, .sizes = sizes, .n_items = N, .n_slots = 1, .mem = &mem,
-                         .tag = MEM_OPTIM};
-    offload_fetch(offload_create(&s), 1);
     return 0;
 }
 
@@ -766,15 +733,34 @@ TEST(test_errors)
     static const char *const misuse[] = {"w0 r0 f0 r0", "w0 g0", "x0"}; // released twice; read while lent, past its end
     for (int i = 0; i < 3; i++) expect_die(perform, (void *)(uintptr_t)misuse[i], "broken invariant");
     expect_die(perform, "w0 w1 w2", "offload: item 2 is asked for while all 2 slots are lent");
-    expect_die(memory_is_damaged, NULL, "offload: host memory: item 3, bytes 4096 to 8192, is not what was written");
+    expect_dies("offload: host memory: item 3, bytes 4096 to 8192, is not what was written", {
+        Mem mem = {0};
+        OffloadSettings s = {.mode = OFFLOAD_CPU, .sizes = sizes, .n_items = N, .n_slots = 1, .mem = &mem,
+                             .tag = MEM_OPTIM};
+        Offload *o = offload_create(&s);
+        offload_set_checked(o, true);
+        one_pass(o, true);
+        ((char *)mem.block[1].ptr)[4096] ^= 1; // of item 3: 0, 1 and 4095 bytes are before it
+        offload_wait(o, 2);
+        offload_release(o, 2, false);
+        offload_wait(o, 3);
+    });
     snprintf(words, sizeof words, "offload: %s: no room for 32768 bytes: File too large (make room on that disk", path);
     expect_die(no_room, &b, words);
     snprintf(words, sizeof words, "offload: %s: cannot be made: File exists (remove it; the store needs a file of its "
              "own)", path);
     expect_die(exists, &b, words);
     assert_int_equal(unlink(path), 0);
-    expect_die(no_such_directory, &b, "/no/such: cannot be made: No");
-    expect_die(plan_is_used, NULL, "broken invariant");
+    expect_dies("/no/such: cannot be made: No", {
+        strcat(path, "/no/such");
+        bench_open(&b, 1, 1, 1);
+    });
+    expect_dies("broken invariant", {
+        Mem mem = {0};
+        OffloadSettings s = {.mode = OFFLOAD_DISK, .sizes = sizes, .n_items = N, .n_slots = 1, .mem = &mem,
+                             .tag = MEM_OPTIM};
+        offload_fetch(offload_create(&s), 1);
+    });
 }
 
 TESTS(make_directory, remove_directory)

@@ -140,12 +140,6 @@ TEST(test_by_a_person)
     pipeline_table_free(t);
 }
 
-static int read_file(void *arg)
-{
-    pipeline_table_free(pipeline_table_read(arg));
-    return 0;
-}
-
 TEST(test_bad_files)
 {
 #define H "stage,slot,action,micro,chunk\n"
@@ -174,10 +168,10 @@ TEST(test_bad_files)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_text("table.csv", bad[i][0]);
-        expect_die(read_file, in_dir("table.csv"), bad[i][1]);
+        expect_dies(bad[i][1], pipeline_table_free(pipeline_table_read(in_dir("table.csv"))));
     }
     unlink(in_dir("table.csv"));
-    expect_die(read_file, in_dir("table.csv"), "cannot be read");
+    expect_dies("cannot be read", pipeline_table_free(pipeline_table_read(in_dir("table.csv"))));
 }
 
 // ---- pipeline check: all published tables of up to 8 stages, 32 micro-batches and 4 chunks hold, with

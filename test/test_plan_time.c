@@ -461,8 +461,8 @@ TEST(test_all_to_all_by_hand)
 
 static const ModelShape a_gpt = {.layers = 1, .channels = 1024, .heads = 16, .kv_heads = 16, .head_size = 64,
                                  .ffn = 4096, .vocab = 50304, .context = 1024, .bias = true, .tie = true};
-static const ModelShape a_llama = {.layers = 1, .channels = 2048, .heads = 16, .kv_heads = 4, .head_size = 128,
-                                 .ffn = 5632, .vocab = 32000, .context = 2048, .swiglu = true, .rope = true};
+static const ModelShape gqa = {.layers = 1, .channels = 2048, .heads = 16, .kv_heads = 4, .head_size = 128,
+                               .ffn = 5632, .vocab = 32000, .context = 2048, .swiglu = true, .rope = true};
 
 // Exactly one wave of the largest tiles: nothing is lost but the depth, `sustained` and the launch.
 TEST(test_matmul_of_one_wave)
@@ -502,9 +502,9 @@ TEST(test_long_sums_are_cut)
 // The operations of a block and a head, forward and back, are those that the trainer counts.
 TEST(test_flops_are_the_models)
 {
-    ModelShape windows = a_llama;
+    ModelShape windows = gqa;
     windows.window = 300;
-    const ModelShape *const shapes[] = {&a_gpt, &a_llama, &windows};
+    const ModelShape *const shapes[] = {&a_gpt, &gqa, &windows};
     for (int i = 0; i < 3; i++) {
         Machine m = machines_find("A100-80");
         RooflineCase c = {.machine = &m, .part = *shapes[i], .B = 3, .T = shapes[i]->context, .cp = 1, .x_bytes = 2,
@@ -521,12 +521,12 @@ TEST(test_flops_are_the_models)
 TEST(test_cuts_halve)
 {
     Machine m = machines_find("H100");
-    RooflineCase c = {.machine = &m, .part = a_llama, .B = 8, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
+    RooflineCase c = {.machine = &m, .part = gqa, .B = 8, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
     double one = roofline_block(&c).seconds[0];
     c.cp = 2;
     double half = roofline_block(&c).seconds[0];
     assert_true(half > 0.49 * one && half < 0.6 * one);
-    c.cp = 1, c.part = tp_shape(&a_llama, 0, 2, true);
+    c.cp = 1, c.part = tp_shape(&gqa, 0, 2, true);
     half = roofline_block(&c).seconds[0];
     assert_true(half > 0.49 * one && half < 0.6 * one);
 }
@@ -534,7 +534,7 @@ TEST(test_cuts_halve)
 TEST(test_slower_kinds)
 {
     Machine m = machines_find("A100-80");
-    RooflineCase c = {.machine = &m, .part = a_llama, .B = 4, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
+    RooflineCase c = {.machine = &m, .part = gqa, .B = 4, .T = 2048, .cp = 1, .x_bytes = 2, .fused_attention = true};
     Roofline fused = roofline_block(&c);
     c.eager = true;
     Roofline eager = roofline_block(&c);
@@ -551,10 +551,6 @@ TEST(test_slower_kinds)
 
 // ---- machines
 
-static int find_gpu(void *name) { return machines_find(name).node > 99; }
-static int tf32_of(void *name) { return machines_tf32(machines_find(name)).node > 99; }
-static int find_link(void *name) { return machines_link(name).bandwidth < 0; }
-
 TEST(test_machines)
 {
     Machine a = machines_find("a100-80"), h = machines_find("H100");
@@ -570,14 +566,14 @@ TEST(test_machines)
     Machine t = machines_tf32(h);
     assert_true(t.peak == 494.7e12 && machines_tf32(a).peak == 156e12);
     near(t.reachable / t.peak, h.reachable / h.peak, 1e-12);
-    expect_die(tf32_of, "V100", "no TF32 rate in the table");
+    expect_dies("no TF32 rate in the table", machines_tf32(machines_find("V100")));
     assert_string_equal(machines_find("A100").name, "A100-80"); // without the memory: the first
     assert_string_equal(machines_find("a100-40").name, "A100-40");
-    expect_die(find_gpu, "H1000", "did you mean H100?");
-    expect_die(find_gpu, "H20", "is no accelerator"); // not the beginning of H200
-    expect_die(find_gpu, "A100-", "is no accelerator");
-    expect_die(find_gpu, "", "is no accelerator");
-    expect_die(find_link, "infiniband", "is no link");
+    expect_dies("did you mean H100?", machines_find("H1000"));
+    expect_dies("is no accelerator", machines_find("H20")); // not the beginning of H200
+    expect_dies("is no accelerator", machines_find("A100-"));
+    expect_dies("is no accelerator", machines_find(""));
+    expect_dies("is no link", machines_link("infiniband"));
     Machine here = machines_measure(0.05);
     assert_true(here.peak > 1e8 && here.bandwidth > 1e7 && here.memory > 1e6 && here.cores >= 1);
 }

@@ -188,12 +188,6 @@ TEST(test_ramped)
         assert_true(schedule_lr_ramped(&wsd, &ramp, step) == schedule_lr(&wsd, step));
 }
 
-static int check_schedule(void *schedule)
-{
-    schedule_check(schedule);
-    return 0;
-}
-
 TEST(test_settings_that_make_no_curve)
 {
     const struct {
@@ -216,7 +210,7 @@ TEST(test_settings_that_make_no_curve)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Schedule s = {.lr = row[i].lr, .min_lr = row[i].min_lr, .warmup = row[i].warmup, .kind = row[i].kind,
                       .decay_start = (double)row[i].decay_start, .shape = row[i].shape, .decay_steps = 28};
-        if (row[i].words) expect_die(check_schedule, &s, row[i].words);
+        if (row[i].words) expect_dies(row[i].words, schedule_check(&s));
         else schedule_check(&s);
     }
 }
@@ -535,24 +529,20 @@ TEST(test_learning_rate)
     for (long step = 0; step < 100; step++) assert_true(schedule_lr_factor(&r, step) == 1);
 }
 
-static int make(void *tokens)
+static void make(int64_t from, int64_t ramp_tokens)
 {
-    const int64_t *t = tokens;
-    schedule_ramp_make(t[0], t[1], 40, t[2], 10, false);
-    return 0;
+    schedule_ramp_make(from, 400, 40, ramp_tokens, 10, false);
 }
 
 TEST(test_settings_that_do_not_fit)
 {
-    int64_t fits[] = {40, 400, 100}, negative[] = {-40, 400, 100}, above[] = {440, 400, 100};
-    int64_t below_grain[] = {39, 400, 100}, odd[] = {90, 400, 100}, length[] = {40, 400, -1};
-    make(fits);
-    expect_die(make, negative, "batch.ramp_from: -40 is not between 0 and batch.tokens 400");
-    expect_die(make, above, "batch.ramp_from: 440 is not between");
-    expect_die(make, below_grain, "batch.ramp_from: 39 is not a multiple of model.context 10 (try 30)");
-    expect_die(make, odd, "batch.ramp_by: 40 tokens at a time, sequences of 10, do not lead from batch.ramp_from 90 to "
-                          "batch.tokens 400 (try 10)");
-    expect_die(make, length, "batch.ramp_tokens: -1");
+    make(40, 100);
+    expect_dies("batch.ramp_from: -40 is not between 0 and batch.tokens 400", make(-40, 100));
+    expect_dies("batch.ramp_from: 440 is not between", make(440, 100));
+    expect_dies("batch.ramp_from: 39 is not a multiple of model.context 10 (try 30)", make(39, 100));
+    expect_dies("batch.ramp_by: 40 tokens at a time, sequences of 10, do not lead from batch.ramp_from 90 to "
+                "batch.tokens 400 (try 10)", make(90, 100));
+    expect_dies("batch.ramp_tokens: -1", make(40, -1));
 }
 
 // ---- schedule print: the table has the values of the run at the steps that matter, the drawings have their corners
@@ -726,16 +716,12 @@ TEST_IN_DIR(test_picture)
     free(read_svg(in_dir("schedule.svg")));
 }
 
-static int draw_nowhere(void *path)
-{
-    Ramp r = ramp();
-    schedule_print_svg(&print_wsd, &r, 10, path);
-    return 0;
-}
-
 TEST_IN_DIR(test_no_place_for_the_picture)
 {
-    expect_die(draw_nowhere, in_dir("none/schedule.svg"), "none/schedule.svg: No such file");
+    expect_dies("none/schedule.svg: No such file", {
+        Ramp r = ramp();
+        schedule_print_svg(&print_wsd, &r, 10, in_dir("none/schedule.svg"));
+    });
 }
 
 TESTS(NULL, NULL)

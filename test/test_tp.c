@@ -69,39 +69,25 @@ TEST(test_vocabulary_is_cut_whole)
         }
 }
 
-typedef struct {
-    ModelShape shape;
-    int size;
-    bool sequence;
-    size_t T;
-} Refused;
-
-static int refuse(void *arg)
-{
-    const Refused *r = arg;
-    tp_check(&r->shape, r->size, r->sequence, r->T);
-    return 0;
-}
-
 TEST(test_refusals)
 {
-    Refused r = {.shape = gpt, .size = 4, .T = T};
-    tp_check(&r.shape, 4, true, T);
+    ModelShape s = gpt;
+    tp_check(&s, 4, true, T);
     tp_check(&llama, 4, true, T); // two ranks to a key/value head
-    r.shape.heads = r.shape.kv_heads = 6;
-    expect_die(refuse, &r, "model.heads");
-    r.shape = gpt, r.shape.ffn = 18;
-    expect_die(refuse, &r, "model.ffn");
-    r.shape = llama, r.shape.experts = (ModelExperts){.n = 4, .k = 2, .ffn = 26, .every = 1};
-    expect_die(refuse, &r, "model.experts_ffn");
-    r.shape.experts.ffn = 24, r.shape.experts.shared = 6;
-    expect_die(refuse, &r, "model.experts_shared");
-    r.shape = gpt, r.shape.heads = 12, r.shape.kv_heads = 6;
-    expect_die(refuse, &r, "model.kv_heads = 6, parallel.tp = 4: neither divides the other");
-    r.shape = gpt, r.shape.vocab = 3;
-    expect_die(refuse, &r, "model.vocab = 3, parallel.tp = 4: every rank needs a token");
-    r.shape = gpt, r.sequence = true, r.T = 10;
-    expect_die(refuse, &r, "parallel.sp: rows of 10 tokens cannot be shared by parallel.tp = 4 ranks");
+    s.heads = s.kv_heads = 6;
+    expect_dies("model.heads", tp_check(&s, 4, false, T));
+    s = gpt, s.ffn = 18;
+    expect_dies("model.ffn", tp_check(&s, 4, false, T));
+    s = llama, s.experts = (ModelExperts){.n = 4, .k = 2, .ffn = 26, .every = 1};
+    expect_dies("model.experts_ffn", tp_check(&s, 4, false, T));
+    s.experts.ffn = 24, s.experts.shared = 6;
+    expect_dies("model.experts_shared", tp_check(&s, 4, false, T));
+    s = gpt, s.heads = 12, s.kv_heads = 6;
+    expect_dies("model.kv_heads = 6, parallel.tp = 4: neither divides the other", tp_check(&s, 4, false, T));
+    s = gpt, s.vocab = 3;
+    expect_dies("model.vocab = 3, parallel.tp = 4: every rank needs a token", tp_check(&s, 4, false, T));
+    expect_dies("parallel.sp: rows of 10 tokens cannot be shared by parallel.tp = 4 ranks",
+                tp_check(&gpt, 4, true, 10));
 }
 
 // ---- ep: how many rows the experts of a rank may get, where ranks divide them, and what is refused. (Bits,
@@ -122,16 +108,9 @@ TEST(test_room)
     assert_int_equal(experts_rows(&x), 8);
 }
 
-static int divided_badly(void *arg)
-{
-    (void)arg;
-    ep_shape(&(ModelShape){.experts = {.n = 5, .k = 2, .ffn = 9, .every = 1}}, 0, 2);
-    return 0;
-}
-
 TEST(test_refused)
 {
-    expect_die(divided_badly, NULL, "model.experts = 5");
+    expect_dies("model.experts = 5", ep_shape(&(ModelShape){.experts = {.n = 5, .k = 2, .ffn = 9, .every = 1}}, 0, 2));
 }
 
 TESTS(NULL, NULL)
