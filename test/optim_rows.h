@@ -1,6 +1,6 @@
 // optim_rows: the rows of test_ops for the optimizers other than AdamW: one update of a larger tensor from a random
 // state; and for adaptive clipping and the difference of two arrays. Tests only.
-// Trajectories: test_optim.c; fixtures: test_optim_fixtures.c.
+// Trajectories: test_optim.c; fixtures: test_optim.c.
 #ifndef OPTIM_ROWS_H
 #define OPTIM_ROWS_H
 #include "ops/dev_cpu.h"

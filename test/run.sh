@@ -12,7 +12,7 @@
 # WHY" out of what runs without --long; "# deeper: WHAT" ("// deeper: WHAT" in a program's head) says that it does more
 # where TEST_LONG is set; "# limit: N s" gives it more time, or less. test/README.md has what each circle proves and costs.
 #
-# usage: test/run.sh [OPTION...] [NAME...]     NAME: test_rng, check_headers, ...; none: all of the chosen circle
+# usage: test/run.sh [OPTION...] [NAME...]     NAME: test_base, check_headers, ...; none: all of the chosen circle
 #   --long           with TEST_LONG; without names: the scripts and programs with "long" or "deeper" in their heads
 #   --circle NAME    the scripts of that circle; --long --circle NAME: in all their depth
 #   --units          the programs alone

@@ -322,29 +322,16 @@ TEST(test_work)
         }
 }
 
-typedef struct {
-    CpSettings set;
-    size_t T;
-    int size;
-} Wrong;
-
-static int check_wrong(void *arg)
-{
-    Wrong *w = arg;
-    cp_check(w->set, w->T, w->size);
-    return 0;
-}
-
 TEST(test_refused)
 {
-    expect_die(check_wrong, (&(Wrong){.T = 30, .size = 4}), "30 tokens in 2 x 4 equal chunks");
-    expect_die(check_wrong, (&(Wrong){.T = 30, .size = 4}), "24 tokens would do");
-    expect_die(check_wrong, (&(Wrong){.T = 2, .size = 4}), "8 tokens would do");
-    expect_die(check_wrong, (&(Wrong){.set = {.blocks = 16}, .T = 48, .size = 3}), "over 3 ranks: 16 blocks");
-    expect_die(check_wrong, (&(Wrong){.set = {.blocks = 4}, .T = 48, .size = 4}), "over 4 ranks: 4 blocks");
-    expect_die(check_wrong, (&(Wrong){.set = {.blocks = 16}, .T = 8, .size = 1}), "8 tokens in 16 blocks");
-    expect_die(check_wrong, (&(Wrong){.set = {.blocks = 16, .assign = CP_CONTIGUOUS}, .T = 48, .size = 2}),
-               "contiguous chunks over 2 ranks");
+    const CpSettings none = {0}, blocks = {.blocks = 16};
+    expect_dies("30 tokens in 2 x 4 equal chunks", cp_check(none, 30, 4));
+    expect_dies("24 tokens would do", cp_check(none, 30, 4));
+    expect_dies("8 tokens would do", cp_check(none, 2, 4));
+    expect_dies("over 3 ranks: 16 blocks", cp_check(blocks, 48, 3));
+    expect_dies("over 4 ranks: 4 blocks", cp_check((CpSettings){.blocks = 4}, 48, 4));
+    expect_dies("8 tokens in 16 blocks", cp_check(blocks, 8, 1));
+    expect_dies("contiguous chunks over 2 ranks", cp_check((CpSettings){.blocks = 16, .assign = CP_CONTIGUOUS}, 48, 2));
     cp_check((CpSettings){.blocks = 16}, 48, 8);
     cp_check((CpSettings){.blocks = 16, .assign = CP_CONTIGUOUS}, 48, 1);
     cp_check((CpSettings){0}, 30, 5);

@@ -1,11 +1,16 @@
-// Tests of dataset: the format byte by byte, what is refused, and the order of training.
-
+// test_dataset: the format byte by byte, files of nanoGPT and Megatron, what is refused, the order of training, and
+// mixtures of several sources.
 #include "test/test.h"
 
 #include "expect_die.h"
 #include "temp_dir.h"
 #include "dataset_case.h"
+#include "parallel/ddp.h"
+#include "text/sources.h"
+#include "base/rng.h"
 
+#include <fcntl.h>
+#include <math.h>
 #include <sys/stat.h>
 
 // The bytes that llm.c reads: 20240520 = 0x0134D888, 20240801 = 0x0134D9A1.
@@ -206,7 +211,7 @@ TEST_IN_DIR(test_errors)
     int32_t out[10], target[10];
     expect_dies("tokens 5 to 11 of 10", dataset_span(ds, 5, 6, out));
     expect_dies("10 tokens, fewer than a window of 10 + 1", dataset_window(ds, 0, 10, 1, true, out, target));
-    // The file is cut under an open dataset: an error, not SIGBUS. (Written over: test_dataset_file.)
+    // The file is cut under an open dataset: an error, not SIGBUS. (Written over: test_dataset.)
     assert_int_equal(truncate(path, 1024 + 8), 0);
     expect_dies("x.bin: offset 1024: the file has 1032 bytes, it had 1044", dataset_span(ds, 0, 10, out));
 }
@@ -221,4 +226,336 @@ TEST_IN_DIR(test_wide_token)
     expect_dies("x.bin: offset 1028: token 2147483649", dataset_open(put_bytes("x.bin", bytes, n), 10));
 }
 
-TESTS(NULL, NULL)
+// ---- dataset file: Tests of the files of dataset: files of nanoGPT and Megatron, written here byte by byte, and what
+// is refused.
+
+static void expect_tokens(const char *name, int vocab, const int32_t *want, int64_t n)
+{
+    int32_t got[64];
+    OWN(Dataset) *ds = dataset_open(in_dir(name), vocab);
+    assert_int_equal(dataset_tokens(ds), n);
+    dataset_span(ds, 0, n, got);
+    assert_memory_equal(got, want, (size_t)n * sizeof *got);
+}
+
+// nanoGPT: numbers and nothing else; EOT (here 258) behind each document. A pattern takes all its files.
+TEST(test_raw)
+{
+    const int32_t want[] = {1, 2, 258, 3, 258, 1, 2, 258, 3, 258};
+    put_bytes("raw.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
+    expect_tokens("raw.bin:uint16", 259, want, 5);
+    put_bytes("raw2.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
+    expect_tokens("raw*.bin:uint16", 259, want, 10);
+    const int32_t wide[] = {131073, 16908291};
+    put_bytes("raw.bin", "\1\0\2\0\3\0\2\1", 8);
+    expect_tokens("raw.bin:uint32", 16908292, wide, 2);
+    expect_dies("raw.bin: 8 bytes, shorter than a shard's header", dataset_open(in_dir("raw.bin"), 259));
+    put_bytes("raw.bin", "\1\0\2\0\3", 5);
+    expect_dies("raw.bin: 5 bytes, not a multiple of 2", dataset_open(in_dir("raw.bin:uint16"), 259));
+    put_bytes("raw.bin", "\1\0\2\0\3\1", 6);
+    expect_dies("raw.bin: offset 4: token 259, but the vocabulary has 259",
+                dataset_open(in_dir("raw.bin:uint16"), 259));
+    put_tokens("s.bin", 259, DATASET_AUTO, want, 5);
+    expect_tokens("s.bin", 259, want, 5);
+    expect_dies("s.bin: has the header of a shard (leave :uint16 off)", dataset_open(in_dir("s.bin:uint16"), 259));
+    uint16_t many[600] = {0};
+    put_bytes("raw.bin", many, sizeof many);
+    expect_dies("add :uint16 to its name", dataset_open(in_dir("raw.bin"), 259));
+    expect_dies("no such file", dataset_open(in_dir("raw.bin:uint64"), 259));
+    put_bytes("raw.bin", "\x93NUMPY\1\0\x02\0{}", 12);
+    expect_dies("raw.bin: has the header of np.save (write the array with array.tofile",
+                dataset_open(in_dir("raw.bin:uint16"), 259));
+}
+
+// An index of three sequences, two documents.
+static size_t megatron_index(uint8_t *out, uint8_t type, const int32_t length[3], int bytes)
+{
+    const uint64_t version = 1, n = 3, n_documents = 3;
+    const int64_t begin[3] = {0, (int64_t)length[0] * bytes, (int64_t)(length[0] + length[1]) * bytes};
+    const int64_t document[3] = {0, 2, 3};
+    memcpy(out, "MMIDIDX\0\0", 9);
+    memcpy(out + 9, &version, 8);
+    out[17] = type;
+    memcpy(out + 18, &n, 8);
+    memcpy(out + 26, &n_documents, 8);
+    memcpy(out + 34, length, 12);
+    memcpy(out + 46, begin, 24);
+    memcpy(out + 70, document, 24);
+    return 94;
+}
+
+TEST(test_megatron)
+{
+    const int32_t length[3] = {2, 0, 3}, want[5] = {7, 300, 5, 6, 299};
+    const uint16_t narrow[5] = {7, 300, 5, 6, 299};
+    uint8_t idx[100] = {0}, bad[100];
+    size_t n = megatron_index(idx, 8, length, 2);
+    put_bytes("m.idx", idx, n);
+    put_bytes("m.bin", narrow, sizeof narrow);
+    expect_tokens("m.idx", 301, want, 5);
+    put_bytes("m.idx", idx, n + 3); // with modes, a byte a sequence
+    expect_tokens("m.idx", 301, want, 5);
+    put_bytes("m.bin", narrow, sizeof narrow - 2);
+    expect_dies("m.bin: 8 bytes, but", dataset_open(in_dir("m.idx"), 301));
+    const int32_t wide[5] = {7, 300, 5, 6, 299};
+    put_bytes("m.bin", wide, sizeof wide);
+    n = megatron_index(idx, 4, length, 4);
+    put_bytes("m.idx", idx, n);
+    expect_tokens("m.idx", 301, want, 5);
+    for (size_t cut = 0; cut < n; cut += 7) { // cut off anywhere
+        put_bytes("m.idx", idx, cut);
+        expect_dies("m.idx: ", dataset_open(in_dir("m.idx"), 301));
+    }
+    const struct { size_t at; uint8_t value; const char *words; } changes[] = {
+        {0, 'X', "not an index of Megatron"},     {9, 2, "version 2"},
+        {17, 7, "type 7 of a token"},             {18, 4, "4 sequences and 3 documents"},
+        {25, 0x80, "sequences and 3 documents"},  {33, 0x80, "documents (cut off or damaged?)"},
+        {34, 3, "sequence 1 begins at byte 8, not 12"}, {54, 9, "offset 54: sequence 1 begins at byte 9"},
+        {42, 4, "20 bytes, but"},                 {37, 0x80, "sequence 0"}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        memcpy(bad, idx, n);
+        bad[changes[i].at] = changes[i].value;
+        put_bytes("m.idx", bad, n);
+        expect_dies(changes[i].words, dataset_open(in_dir("m.idx"), 301));
+    }
+    put_bytes("m.idx", idx, n);
+    int32_t negative[5] = {7, -1, 5, 6, 299};
+    put_bytes("m.bin", negative, sizeof negative);
+    expect_dies("m.bin: offset 4: token 4294967295", dataset_open(in_dir("m.idx"), 301));
+    unlink(in_dir("m.bin"));
+    expect_dies("m.bin: No such file", dataset_open(in_dir("m.idx"), 301));
+}
+
+// The file changes under an open dataset: a line with the offset, not SIGBUS and not a wrong token.
+TEST(test_changes_while_open)
+{
+    const uint16_t good[5] = {1, 2, 3, 4, 5};
+    put_bytes("raw.bin", good, sizeof good);
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}}; // a clock moves in steps
+    assert_int_equal(utimensat(AT_FDCWD, in_dir("raw.bin"), long_ago, 0), 0);
+    OWN(Dataset) *ds = dataset_open(in_dir("raw.bin:uint16"), 10);
+    int32_t got[5];
+    dataset_span(ds, 0, 5, got);
+    assert_int_equal(truncate(in_dir("raw.bin"), 6), 0);
+    expect_dies("raw.bin: offset 0: the file has 6 bytes, it had 10 when the run began", dataset_span(ds, 0, 5, got));
+    const uint16_t other[5] = {5, 4, 3, 2, 1}; // tokens too, but not those
+    put_bytes("raw.bin", other, sizeof other);
+    expect_dies("raw.bin: offset 0: somebody wrote to the file during the run", dataset_span(ds, 0, 5, got));
+    put_bytes("raw.bin", good, sizeof good);
+    OWN(Dataset) *again = dataset_open(in_dir("raw.bin:uint16"), 10);
+    assert_int_equal(rename(in_dir("raw.bin"), in_dir("moved.bin")), 0); // who has it open has it
+    put_bytes("raw.bin", other, sizeof other);
+    dataset_span(again, 0, 5, got);
+    assert_int_equal(got[0], 1);
+}
+
+// A pipe under the name of a token file is refused; it is not waited for until somebody writes.
+TEST(test_pipe)
+{
+    unlink(in_dir("s.bin"));
+    assert_int_equal(mkfifo(in_dir("s.bin"), 0600), 0);
+    alarm(10); // waiting forever would be the failure
+    expect_dies("s.bin: not a file", dataset_open(in_dir("s.bin"), 10));
+    expect_dies("s.bin: not a file", dataset_open(in_dir("s.bin:uint16"), 10));
+    alarm(0);
+}
+
+// ---- mixture: the share of every source after any number of samples, and datasets of several sources: every sample
+// once per epoch, whatever the layout and however often the run is resumed.
+
+enum { MOST = 9 };
+
+// Tijdeman's bound after every sample, in whole numbers: |x D - n W| (2k - 2) <= D (2k - 3). And the index of a sample
+// is how many of its source came before.
+static void check_order(const Mixture *m, int64_t n_samples)
+{
+    int64_t x[MOST] = {0}, index, K = 2 * (int64_t)m->n_sources - 2;
+    for (int64_t n = 1; n <= n_samples; n++) {
+        size_t i = mixture_source(m, n - 1, &index);
+        assert_true(i < m->n_sources);
+        assert_int_equal(index, x[i]);
+        x[i]++;
+        for (size_t k = 0; k < m->n_sources; k++) {
+            int64_t off = x[k] * m->period - n * (int64_t)m->part[k];
+            if (!(llabs(off) * K <= m->period * (K - 1)) && m->n_sources > 1)
+                fail_msg("source %zu of %zu: %lld samples of %lld, its share is %g", k, m->n_sources, (long long)x[k],
+                         (long long)n, (double)m->part[k] / (double)m->period);
+        }
+    }
+}
+
+TEST(test_within_one)
+{
+    Rng rng = rng_make(5, "test", 0);
+    for (uint64_t row = 0; row < 60; row++) {
+        double weight[MOST];
+        size_t k = 1 + row % MOST;
+        for (size_t i = 0; i < k; i++) weight[i] = 1 + (double)rng_below(rng, row * 16 + i, row < 40 ? 9 : 400);
+        ENDED(mixture_free) Mixture m = mixture_make(weight, k);
+        check_order(&m, 2 * m.period + 3);
+    }
+}
+
+TEST(test_shares)
+{
+    const struct { double weight[3]; int64_t period; uint64_t part[3]; } rows[] = {
+        {{3, 1, 2}, 6, {3, 1, 2}}, {{0.75, 0.25, 1}, 8, {3, 1, 4}}, {{2.5, 2.5, 5}, 4, {1, 1, 2}},
+        {{0.7, 0.2, 0.1}, 10, {7, 2, 1}}, {{1e5, 2e5, 3e5}, 6, {1, 2, 3}}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        ENDED(mixture_free) Mixture m = mixture_make(rows[r].weight, 3);
+        assert_int_equal(m.period, rows[r].period);
+        assert_memory_equal(m.part, rows[r].part, sizeof rows[r].part);
+    }
+    // Shares that are no such fractions: multiples of 2^-20, off by less than that, and all samples are given.
+    const double weight[] = {3.14159265358979, 2.71828182845905, 0.5772156649};
+    ENDED(mixture_free) Mixture m = mixture_make(weight, 3);
+    assert_int_equal(m.period, MIXTURE_PERIOD);
+    assert_int_equal(m.part[0] + m.part[1] + m.part[2], MIXTURE_PERIOD);
+    for (int i = 0; i < 3; i++) {
+        double share = weight[i] / (weight[0] + weight[1] + weight[2]);
+        assert_true(fabs((double)m.part[i] / MIXTURE_PERIOD - share) < 0x1p-20);
+    }
+    check_order(&m, 20000);
+}
+
+// ---- datasets of several sources: a token is its own position, behind those of the sources before
+enum { T = 7, N_A = 400, N_B = 150, N_C = 64, N = N_A + N_B + N_C };
+static const int first_of[4] = {0, N_A, N_A + N_B, N};
+
+static void write_sources(const double weight[3])
+{
+    static const char *const name[] = {"a.bin", "b.bin", "c.bin"};
+    char text[300], *at = text;
+    for (int s = 0; s < 3; s++) {
+        put_count(name[s], N, DATASET_AUTO, first_of[s], (size_t)(first_of[s + 1] - first_of[s]));
+        at += sprintf(at, "[source.%.1s]\npath = \"%s\"\nweight = %g\n", name[s], name[s], weight[s]);
+    }
+    put_text("mix.toml", text);
+}
+
+// The source of a window, which must be one of it alone, and the position of its first target there.
+static int place(const int32_t *in, const int32_t *target, int *position)
+{
+    int s = 0;
+    while (target[0] >= first_of[s + 1]) s++;
+    int n = first_of[s + 1] - first_of[s];
+    *position = target[0] - first_of[s];
+    for (int i = 0; i < T; i++) {
+        assert_int_equal(target[i], first_of[s] + (*position + i) % n);
+        assert_int_equal(in[i], first_of[s] + (*position + i - 1 + n) % n);
+    }
+    return s;
+}
+
+// Runs of several ranks that are stopped, go back to their last checkpoint, and go on with another layout. What was
+// done since the checkpoint is forgotten. In the end every sample has been trained on once, and so has, in each epoch
+// of each source, every window.
+TEST(test_once_per_epoch)
+{
+    enum { SAMPLES = 1200, LAYOUTS = 6 };
+    write_sources((double[]){5, 3, 1.5});
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
+    assert_int_equal(dataset_tokens(ds), N);
+    assert_int_equal(dataset_windows(ds, T), N_A / T + N_B / T + N_C / T);
+    for (uint64_t run = 0; run < 20; run++) {
+        static int times[SAMPLES], source[SAMPLES], position[SAMPLES], back[SAMPLES];
+        Rng rng = rng_make(run, "layouts", 0);
+        uint64_t draw = 0;
+        int64_t done = 0;
+        memset(times, 0, sizeof times);
+        while (done < SAMPLES) {
+            int ranks = 1 << rng_below(rng, draw++, 4), micro = 1 + (int)rng_below(rng, draw++, 3);
+            int accumulate = 1 + (int)rng_below(rng, draw++, 3), steps = 1 + (int)rng_below(rng, draw++, 12);
+            int64_t batch = (int64_t)ranks * micro * accumulate, saved = done, at = done;
+            int save_at = (int)rng_below(rng, draw++, (uint64_t)steps + 1);
+            for (int step = 0; step < steps; step++) {
+                if (step == save_at) saved = at;
+                for (int r = ranks - 1; r >= 0; r--) { // in any order
+                    size_t begin, n = ddp_share((size_t)batch, r, ranks, &begin);
+                    for (size_t i = 0; i < n; i++) {
+                        int64_t s = at + (int64_t)(begin + i);
+                        int32_t in[T], target[T];
+                        if (s >= SAMPLES) continue;
+                        dataset_window(ds, s, T, 99, true, in, target);
+                        times[s]++;
+                        source[s] = place(in, target, &position[s]);
+                    }
+                }
+                at += batch;
+            }
+            for (int64_t s = saved; s < at && s < SAMPLES; s++) times[s]--; // stopped: since the checkpoint, nothing
+            done = saved;
+        }
+        // The samples of a source, in order, are its epochs: of N / T windows each, which never overlap.
+        int count[3] = {0};
+        memset(back, 0, sizeof back);
+        for (int s = 0; s < SAMPLES; s++) {
+            assert_int_equal(times[s], 1);
+            int n = first_of[source[s] + 1] - first_of[source[s]], windows = n / T;
+            int epoch = count[source[s]]++ / windows;
+            static int seen[3][N_A];
+            static int seen_epoch[3];
+            if (!back[source[s]] || seen_epoch[source[s]] != epoch) {
+                memset(seen[source[s]], 0, sizeof seen[0]);
+                seen_epoch[source[s]] = epoch, back[source[s]] = 1;
+            }
+            for (int i = 0; i < T; i++) assert_int_equal(seen[source[s]][(position[s] + i) % n]++, 0);
+        }
+        assert_true(count[2] / (N_C / T) > 10); // the smallest source has gone through many epochs
+    }
+}
+
+// Each epoch of a source has an order of its own, and so has each source.
+TEST(test_orders_differ)
+{
+    write_sources((double[]){1, 1, 1});
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
+    enum { W = N_C / T }; // of c: samples 2, 5, 8, ... in any case one of three
+    int order[3][4][N_A / T], n[3] = {0}, same = 0, position;
+    for (int64_t s = 0; s < 3 * 4 * W; s++) {
+        int32_t in[T], target[T];
+        dataset_window(ds, s, T, 99, true, in, target);
+        int k = place(in, target, &position);
+        order[k][n[k] / W][n[k] % W] = position;
+        n[k]++;
+    }
+    for (int e = 1; e < 4; e++)
+        for (int i = 0; i < W; i++) same += order[2][e][i] == order[2][0][i];
+    assert_int_equal(n[2], 4 * W);
+    assert_true(same < 3 * W / 2); // 27 places, each the same with probability below 1/9 of windows and offsets
+}
+
+// Weights whose sum is no double, or nearly nothing: their shares are those of 1 and 3 all the same.
+TEST(test_far_weights)
+{
+    const double far[] = {4e307, 5e-320};
+    for (int i = 0; i < 2; i++) {
+        const double weight[] = {far[i], 3 * far[i], far[i]};
+        ENDED(mixture_free) Mixture m = mixture_make(weight, 3);
+        assert_int_equal(m.period, MIXTURE_PERIOD);
+        for (int k = 0; k < 3; k++) { // a share is within 2^-20 of its own; a denormal has 4 digits
+            double error = (double)m.part[k] / MIXTURE_PERIOD - (k == 1 ? 0.6 : 0.2);
+            assert_true(fabs(error) <= 0x1p-20 + (i ? 1e-4 : 0));
+        }
+    }
+}
+
+TEST_IN_DIR(test_mixture_errors)
+{
+    write_sources((double[]){1, 1, 1});
+    OWN(Dataset) *ds = dataset_open(in_dir("mix.toml"), N);
+    assert_int_equal(dataset_windows(ds, 100), 0); // c has less than a window
+    int32_t in[100], target[100];
+    expect_dies("64 tokens in source c, fewer than a window of 100 + 1",
+                for (int64_t s = 3; s-- > 0;) dataset_window(ds, s, 100, 1, true, in, target));
+    unlink(in_dir("b.bin"));
+    expect_dies("b.bin: no such file", dataset_open(in_dir("mix.toml"), N));
+    put_text("mix.toml", "[source.a]\npath = \"a.bin\"\nfield = \"text\"\n");
+    expect_dies("[source.a]: format, separator, line and field are for text", dataset_open(in_dir("mix.toml"), N));
+    expect_dies("none.toml: cannot read", dataset_open(in_dir("none.toml"), N));
+    const double tiny[] = {1, 1e-9}, bad[][2] = {{0, 1}, {1, 0}, {1, -1}, {1, INFINITY}, {INFINITY, 1}, {1, NAN}};
+    expect_dies("the share is below 1 in 1048576", mixture_make(tiny, 2));
+    for (int i = 0; i < 6; i++) expect_dies("(a number above 0)", mixture_make(bad[i], 2));
+}
+
+TESTS(temp_dir_make, temp_dir_remove)

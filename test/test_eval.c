@@ -253,16 +253,10 @@ TEST_WITH(test_nan_is_nan, setup, teardown)
     assert_true(isnan(eval_run(c->model, c->val, 0, 0, 1, 2, CONTEXT, NULL, -1, NULL).loss));
 }
 
-static int evaluate(__attribute__((unused)) void *arg)
-{
-    eval_run(c->model, c->val, 0, 0, 1, 1, CONTEXT, NULL, -1, NULL);
-    return 0;
-}
-
 TEST_WITH(test_one_token_is_too_few, setup, teardown)
 {
     open_tokens(1);
-    expect_die(evaluate, NULL, "1 tokens");
+    expect_dies("1 tokens", eval_run(c->model, c->val, 0, 0, 1, 1, CONTEXT, NULL, -1, NULL));
 }
 
 TESTS(NULL, NULL)

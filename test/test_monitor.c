@@ -1,14 +1,19 @@
-// test_monitor: the spike detector at the edges of its state machine.
+// test_monitor: what watches a run: the spike detector at the edges of its state machine, the noise scale on gradients
+// of known noise, and the search for a bad number.
 //
 // Where numbers are exact in binary (1 1 2 3 3 has mean 2 and std 1, n - 1) comparisons are exact too. Otherwise z is
 // held to 1e-12: sums over n <= 128 values, mean, std and logarithms round to within about n 2^-53 = 1.4e-14 of the
 // largest value, which is always within 50 std of the mean.
-
 #include "test/test.h"
 
 #include "train/monitor.h"
 #include "base/rng.h"
 #include "expect_die.h"
+#include "src/check/noise.h"
+#include "dev/check/comm_threads.h"
+#include "step_run.h"
+#include "formats/formats.h"
+#include "src/check/observers.h"
 
 #include <float.h>
 #include <math.h>
@@ -455,6 +460,268 @@ TEST(test_words_of_rules)
     explains(&m, (MonitorVerdict){.reason = MONITOR_PLATEAU, .value = 0.0025, .mean = 3.25},
              "the mean loss of 50 steps, 3.25, is 0.25% below that of as many before");
     monitor_free(&m);
+}
+
+// ---- noise: the two-batch estimator on gradients of known noise: exact where the numbers are, unbiased where they are
+// random; and the usual short-cut, whose error is that of its formula.
+
+// |G|^2 = 3, tr(Sigma) = 8: |g|^2 is 7 at a batch of 2 and 4 at a batch of 8.
+TEST(test_two_equations)
+{
+    NoiseEstimate e = noise_estimate(7, 2, 4, 8);
+    assert_true(e.signal == 3 && e.noise == 8);
+    e = noise_estimate(4, 2, 7, 8); // by chance the small one's gradient is shorter: the estimate is negative
+    assert_true(e.signal == 8 && e.noise == -8);
+}
+
+TEST(test_running_means)
+{
+    Noise n = noise_create(0.5);
+    assert_true(isnan(noise_scale(&n)) && isnan(noise_trace(&n)) && isnan(noise_signal(&n)));
+    noise_add(&n, 7, 2, 4, 8); // 3, 8
+    assert_true(noise_signal(&n) == 3 && noise_trace(&n) == 8);
+    assert_true(noise_scale(&n) == 8.0 / 3);
+    noise_add(&n, 4, 2, 7, 8); // 8, -8: the means have weights 1/3 and 2/3
+    assert_true(fabs(noise_signal(&n) - 19.0 / 3) <= 8 * 0x1p-52);
+    assert_true(fabs(noise_trace(&n) + 8.0 / 3) <= 8 * 0x1p-52);
+    Noise before = n;
+    noise_add(&n, NAN, 2, 7, 8);
+    noise_add(&n, 4, 2, INFINITY, 8);
+    assert_memory_equal(&n, &before, sizeof n);
+    Noise negative = noise_create(0.5);
+    noise_add(&negative, 7, 2, 1, 8); // |G|^2 = -1
+    assert_true(noise_signal(&negative) == -1 && noise_trace(&negative) == 16);
+    assert_true(isnan(noise_scale(&negative)));
+}
+
+// ---- made gradients: G, and noise with another spread in each of the dimensions
+
+enum { DIMS = 200, MICROS = 8, MICRO = 16, BIG = MICROS * MICRO, TRIALS = 400 };
+
+typedef struct {
+    double mean[DIMS], sigma[DIMS];
+    double signal, trace, mean_cov, cov_squares; // |G|^2, tr(Sigma), G^T Sigma G, tr(Sigma^2)
+} Truth;
+
+static Truth make_truth(void)
+{
+    Truth t = {.signal = 0};
+    for (int d = 0; d < DIMS; d++) {
+        t.mean[d] = 0.1 * rng_normal(rng_make(3, "mean", 0), (uint64_t)d);
+        t.sigma[d] = 1.0 + d % 4 * 0.5;
+        double variance = t.sigma[d] * t.sigma[d];
+        t.signal += t.mean[d] * t.mean[d];
+        t.trace += variance;
+        t.mean_cov += t.mean[d] * t.mean[d] * variance;
+        t.cov_squares += variance * variance;
+    }
+    return t;
+}
+
+typedef struct {
+    double first, all, spread; // |g|^2 of the first micro-batch and of the mean; variance over micro-batches * MICRO
+} Sample;
+
+static Sample draw(const Truth *t, uint32_t trial)
+{
+    Rng rng = rng_make(4, "noise", trial);
+    Sample s = {0, 0, 0};
+    for (int d = 0; d < DIMS; d++) {
+        double g[MICROS], mean = 0;
+        for (int i = 0; i < MICROS; i++) {
+            g[i] = t->mean[d] + t->sigma[d] / sqrt(MICRO) * rng_normal(rng, (uint64_t)(d * MICROS + i));
+            mean += g[i] / MICROS;
+        }
+        s.first += g[0] * g[0];
+        s.all += mean * mean;
+        for (int i = 0; i < MICROS; i++) s.spread += (g[i] - mean) * (g[i] - mean) / (MICROS - 1) * MICRO;
+    }
+    return s;
+}
+
+// Standard deviation of |g|^2 for a batch of b: a normal vector's squared length has the variance
+// 4 G^T Sigma G / b + 2 tr(Sigma^2) / b^2.
+static double deviation(const Truth *t, double b)
+{
+    return sqrt(4 * t->mean_cov / b + 2 * t->cov_squares / (b * b));
+}
+
+// Means over TRIALS lie within 5 standard errors of the truth (each missed once in 2 million draws, and the draw is
+// fixed). The small batch is part of the big one; the standard deviation of a sum is at most the sum of the standard
+// deviations, whatever depends on what.
+TEST(test_unbiased_and_short_cut_biased)
+{
+    Truth t = make_truth();
+    double signal = 0, noise = 0, all = 0, spread = 0, root = sqrt(TRIALS);
+    for (uint32_t i = 0; i < TRIALS; i++) {
+        Sample s = draw(&t, i);
+        NoiseEstimate e = noise_estimate(s.first, MICRO, s.all, BIG);
+        signal += e.signal / TRIALS;
+        noise += e.noise / TRIALS;
+        all += s.all / TRIALS;
+        spread += s.spread / TRIALS;
+    }
+    double small = deviation(&t, MICRO), big = deviation(&t, BIG);
+    double signal_bound = 5 * (BIG * big + MICRO * small) / (BIG - MICRO) / root;
+    double noise_bound = 5 * (small + big) / (1.0 / MICRO - 1.0 / BIG) / root;
+    assert_true(fabs(signal - t.signal) <= signal_bound);
+    assert_true(fabs(noise - t.trace) <= noise_bound);
+    assert_true(signal_bound < t.signal / 5 && noise_bound < t.trace / 10); // sharp enough to mean something
+
+    // The short-cut. Its numerator is right; its denominator is |G|^2 + tr(Sigma) / BIG.
+    double all_bound = 5 * big / root, spread_bound = 5 * sqrt(2 * t.cov_squares / (MICROS - 1)) / root;
+    assert_true(fabs(spread - t.trace) <= spread_bound);
+    assert_true(fabs(all - (t.signal + t.trace / BIG)) <= all_bound);
+    double b_simple = t.trace / t.signal, naive = spread / all, want = noise_naive_expected(b_simple, BIG);
+    double bound = (spread_bound + want * all_bound) / (t.signal + t.trace / BIG - all_bound);
+    assert_true(fabs(want - t.trace / (t.signal + t.trace / BIG)) <= 1e-12 * want);
+    assert_true(fabs(naive - want) <= bound);
+    assert_true(b_simple - naive > 10 * bound && naive < BIG && b_simple > BIG); // hides what one wants to know
+}
+
+TEST(test_formula_of_the_short_cut)
+{
+    assert_true(noise_naive_expected(4096, 4096) == 2048);
+    assert_true(noise_naive_expected(4096, 1024) < 1024);
+    assert_true(fabs(noise_naive_expected(100, 1e9) - 100) < 1e-4);
+}
+
+// ---- locate: a NaN or an infinity put into a weight or a gradient of a small model is found where it is, on the rank
+// where it is.
+
+TEST(test_finite)
+{
+    Dev fp32 = {.x_type = X_FP32}, bf16 = {.x_type = X_BF16}, fp16 = {.x_type = X_FP16};
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY}, good[] = {0, -0.0f, 3.4e38f, -3.4e38f, 1e-45f};
+    for (size_t n = 1; n < 40; n++)
+        for (size_t at = 0; at < n; at++) {
+            float x[40] = {0};
+            for (size_t i = 0; i < 4; i++) {
+                x[at] = bad[i];
+                assert_true(!formats_finite(x, n) && !locate_finite_x(&fp32, (const X *)x, n));
+                assert_true(formats_finite(x, at)); // and not behind the end
+            }
+            for (size_t i = 0; i < 5; i++) x[at] = good[i], assert_true(formats_finite(x, n));
+        }
+    const struct { uint16_t bits; bool bf16, fp16; } half[] = {
+        {0x7f80, false, false}, {0xff81, false, false}, {0x7f7f, true, false},
+        {0x7c00, true, false}, {0xfc01, true, false}, {0x7bff, true, true}, {0, true, true}, {0x8001, true, true},
+    };
+    for (size_t i = 0; i < sizeof half / sizeof *half; i++) {
+        uint16_t x[5] = {0, 0, half[i].bits, 0, 0};
+        assert_true(locate_finite_x(&bf16, (const X *)x, 5) == half[i].bf16);
+        assert_true(locate_finite_x(&fp16, (const X *)x, 5) == half[i].fp16);
+    }
+}
+
+// What goes wrong on which rank, and what must be said of it; rank -1: nowhere.
+typedef struct {
+    int rank;
+    const char *tensor;
+    bool gradient;
+    int other;             // another rank with the same; -1
+    bool deterministic;
+    int ranks;
+    const char *said;      // NULL: nothing
+} Case;
+
+static void put(Model *m, const Case *c)
+{
+    const Param *row = &m->params.row[params_find(&m->params, c->tensor)];
+    float *at = (c->gradient ? m->grads : m->weights) + row->offset;
+    at[row->n_elems / 2] = c->gradient ? INFINITY : NAN;
+    if (!c->gradient) model_weights_changed(m);
+}
+
+static void body(Comm *world, void *arg)
+{
+    const Case *c = arg;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    dev->deterministic = c->deterministic;
+    Model *m = model_allocate_with(&gpt, dev, &mem, B, T, true, (ModelOptions){.documents = true, .sequences = 2 * B});
+    params_init(&m->params, 1, m->weights);
+    model_weights_changed(m);
+    Locate locate;
+    Step step = {0};
+    char text[LOCATE_TEXT] = "";
+    Comm *ranks = world->size > 1 ? world : NULL;
+    locate_begin(&locate, m);
+    for (int turn = 0; turn < 2; turn++) { // the second step is clean again
+        locate_step(&locate);
+        memset(m->grads, 0, m->params.n_elems * sizeof *m->grads);
+        if (!turn && (world->rank == c->rank || world->rank == c->other)) put(m, c);
+        for (size_t i = 0; i < 2; i++) run_batch(m, &step, i * B, B, T);
+        model_step_finish(m);
+        bool found = locate_first(&locate, ranks, text);
+        bool want = c->said && (!turn || !c->gradient);
+        if (found != want || (want && strcmp(text, c->said)))
+            fail_msg("%s on rank %d, step %d: %s", c->tensor, c->rank, turn, found ? text : "not found");
+        if (c->gradient) continue;
+        params_init(&m->params, 1, m->weights);
+        model_weights_changed(m);
+        break;
+    }
+    end_model(m, &mem, dev);
+}
+
+TEST(test_first)
+{
+    const Case cases[] = {
+        {0, "layers.2.ffn.up.weight", false, -1, false, 1, "weight layers.2.ffn.up.weight"},
+        {0, "layers.2.ffn.up.weight", true, -1, false, 1, "the gradient of layers.2.ffn.up.weight"},
+        {0, "embed.tokens.weight", true, -1, false, 1, "the gradient of embed.tokens.weight"},
+        {-1, "embed.tokens.weight", false, -1, false, 1, NULL},
+        {1, "layers.4.attn.q.weight", false, -1, false, 3, "rank 1: weight layers.4.attn.q.weight"},
+        {2, "layers.4.attn.q.weight", true, -1, false, 3, "rank 2: the gradient of layers.4.attn.q.weight"},
+        {2, "layers.0.attn.q.bias", true, 1, false, 3, "rank 1: the gradient of layers.0.attn.q.bias"},
+        {-1, "embed.tokens.weight", true, -1, false, 3, NULL},
+        {1, "final_norm.bias", false, -1, true, 2, "rank 1: weight final_norm.bias"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) comm_threads_run(cases[i].ranks, body, (void *)&cases[i]);
+}
+
+static void fill_row(Model *m, const char *name, float value)
+{
+    const Param *row = &m->params.row[params_find(&m->params, name)];
+    for (size_t i = 0; i < row->n_elems; i++) m->weights[row->offset + i] = value;
+    model_weights_changed(m);
+}
+
+// A step of the model, and what is said of it.
+static void expect_located(Model *m, Locate *locate, const char *want)
+{
+    Step step = {0};
+    char text[LOCATE_TEXT] = "";
+    run_batch(m, &step, 0, B, T);
+    assert_true(locate_first(locate, NULL, text));
+    assert_string_equal(text, want);
+}
+
+// Numbers that are born not finite: weights so large that a norm's squares overflow. The output in which it shows first
+// is named, not the losses behind it, nor the gradients. Of several, the first in time is named: of outputs that of the
+// embedding, of gradients those of the last unit.
+TEST(test_born_and_first_of_several)
+{
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *m = model_create(&gpt, dev, &mem, B, T, 1, true);
+    const Param *row = m->params.row;
+    Locate locate;
+    locate_begin(&locate, m);
+    locate_step(&locate);
+    memset(m->grads, 0, m->params.n_elems * sizeof *m->grads);
+    m->grads[row[params_find(&m->params, "layers.1.attn.q.weight")].offset] = INFINITY;
+    m->grads[row[params_find(&m->params, "layers.3.attn.q.weight")].offset] = NAN;
+    expect_located(m, &locate, "the gradient of layers.3.attn.q.weight");
+    fill_row(m, "layers.3.ffn.up.weight", 3e38f);
+    locate_step(&locate);
+    expect_located(m, &locate, "the output of block 3");
+    fill_row(m, "embed.tokens.weight", 3e38f);
+    fill_row(m, "embed.positions.weight", 3e38f);
+    locate_step(&locate);
+    expect_located(m, &locate, "the output of the embedding");
+    end_model(m, &mem, dev);
 }
 
 TESTS(NULL, NULL)

@@ -1,7 +1,7 @@
 // test_muon: what Muon's orthogonal matrix is like when its products read bf16 (updates_matrix.c). A bound for each
 // element says nothing there, because an error may grow 4.25 times in each of five iterations; so the test looks at
 // what the method needs: the singular values, the angle to the matrix in fp32, and small singular values. The op in
-// fp32, element by element: test_optim_fixtures, test_ops.
+// fp32, element by element: test_optim, test_ops.
 #include "test/test.h"
 
 #include "formats/formats.h"

@@ -3,12 +3,185 @@
 // Overlap is not timed: the hook does not finish a transfer before the caller has reached the work that should hide it,
 // so a store that read or wrote in the caller's thread would block (and fail after PATIENCE seconds).
 #define _GNU_SOURCE // fallocate
-#include "offload_case.h"
+#include "test/test.h"
 
 #include "base/rng.h"
+#include "expect_die.h"
+#include "temp_dir.h"
+#include "parallel/offload.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+// offload_case: what the tests of the offload store share: items of awkward sizes, a hook between store and file that
+// counts, holds back, cuts short and fails, and a directory.
+enum { N = 12, MOST = 20000, PATIENCE = 10 }; // seconds
+static const size_t sizes[N] = {0, 1, 4095, 4096, 4097, 8192, 12289, 3, MOST, 0, 777, 16384};
+static char path[300]; // of every store here
+
+// ---- the hook
+
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int fd;
+    bool reads_fail, writes_fail; // from now on: EIO, ENOSPC
+    bool nothing;                 // writes take 0 bytes
+    bool refuse_direct;           // EINVAL at the first read
+    bool pieces;                  // short, with EINTR between
+    int slow_ms;                  // a read takes at least this
+    int calls, reads, writes;
+    // of the test of overlap
+    bool gated, late;
+    int working, read_to, written_to; // the item in work; items read and written so far, the last one
+    size_t item_bytes;
+} Hook;
+
+// Waits for *value >= wanted; the lock is held. A timeout fails the test.
+static void await(Hook *h, const int *value, int wanted)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE;
+    while (*value < wanted && !h->late)
+        if (pthread_cond_timedwait(&h->changed, &h->lock, &until)) h->late = true;
+}
+
+static void set(Hook *h, int *value, int to)
+{
+    *value = to;
+    pthread_cond_broadcast(&h->changed);
+}
+
+// How many bytes of a transfer happen; -1: errno says what went wrong.
+static ssize_t allowed(Hook *h, bool write, size_t n_bytes)
+{
+    int call = h->calls++;
+    if (write ? h->writes_fail : h->reads_fail) {
+        errno = write ? ENOSPC : EIO;
+        return -1;
+    }
+    if (h->refuse_direct && call == 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (!h->pieces) return (ssize_t)n_bytes;
+    if (call % 3 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    return (ssize_t)(n_bytes > 6000 ? 6000 : n_bytes); // not whole blocks
+}
+
+static ssize_t hook_read(void *self, int fd, void *data, size_t n_bytes, off_t at)
+{
+    Hook *h = self;
+    pthread_mutex_lock(&h->lock);
+    h->fd = fd;
+    h->reads++;
+    int item = h->gated ? (int)((size_t)at / h->item_bytes) : 0;
+    if (h->gated && item) await(h, &h->working, item - 1);
+    if (h->slow_ms) usleep((useconds_t)h->slow_ms * 1000);
+    ssize_t n = allowed(h, false, n_bytes);
+    if (n > 0) {
+        // Under O_DIRECT only whole blocks can be read; the rest of what was asked for is then left out.
+        char block[65536] __attribute__((aligned(OFFLOAD_BLOCK)));
+        ssize_t got = pread(fd, block, n_bytes < sizeof block ? n_bytes : sizeof block, at);
+        if (got < n) n = got;
+        if (n > 0) memcpy(data, block, (size_t)n);
+    }
+    if (h->gated) set(h, &h->read_to, item);
+    pthread_mutex_unlock(&h->lock);
+    return n;
+}
+
+static ssize_t hook_write(void *self, int fd, const void *data, size_t n_bytes, off_t at)
+{
+    Hook *h = self;
+    pthread_mutex_lock(&h->lock);
+    h->writes++;
+    int item = h->gated ? (int)((size_t)at / h->item_bytes) : 0;
+    if (h->gated) await(h, &h->working, item + 1);
+    ssize_t n = h->nothing ? 0 : allowed(h, true, n_bytes);
+    if (n > 0) {
+        size_t whole = ((size_t)n + OFFLOAD_BLOCK - 1) / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
+        ssize_t got = pwrite(fd, data, whole < n_bytes ? whole : n_bytes, at);
+        if (got < n) n = got;
+    }
+    if (h->gated) set(h, &h->written_to, item);
+    pthread_mutex_unlock(&h->lock);
+    return n;
+}
+
+static Hook new_hook(void)
+{
+    return (Hook){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .fd = -1, .working = -1,
+                  .read_to = -1, .written_to = -1};
+}
+
+static OffloadIo io_of(Hook *h)
+{
+    return (OffloadIo){hook_read, hook_write, h};
+}
+
+// A store of equal items behind a hook.
+typedef struct {
+    Mem mem;
+    Hook hook;
+    OffloadIo io;
+    size_t each[OFFLOAD_MAX_SLOTS + 1];
+    Offload *o;
+} Bench;
+
+static void bench_open(Bench *b, int n_items, size_t n_bytes, int n_slots)
+{
+    b->hook = new_hook();
+    b->hook.item_bytes = n_bytes;
+    b->io = io_of(&b->hook);
+    b->mem = (Mem){0};
+    for (int i = 0; i < n_items; i++) b->each[i] = n_bytes;
+    OffloadSettings s = {.mode = OFFLOAD_DISK, .path = path, .sizes = b->each, .n_items = n_items, .n_slots = n_slots,
+                         .mem = &b->mem, .tag = MEM_OPTIM, .io = &b->io};
+    b->o = offload_create(&s);
+}
+
+static void bench_close(Bench *b)
+{
+    offload_free(b->o);
+    mem_free_all(&b->mem);
+}
+
+static void one_pass(Offload *o, bool dirty)
+{
+    for (int i = 0; i < N; i++) {
+        offload_wait(o, i);
+        if (i + 1 < N) offload_fetch(o, i + 1);
+        offload_release(o, i, dirty);
+    }
+    offload_flush(o);
+}
+
+static int make_directory(void **state)
+{
+    if (temp_dir_make(state) != 0) return -1;
+    snprintf(path, sizeof path, "%s/store", dir);
+    return 0;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    return rmdir(dir); // every store has left it empty
+}
 
 // ---- a device whose memory is not the host's: bytes there are the complement
 
@@ -451,6 +624,143 @@ TEST(test_free_in_the_middle)
         for (int i = 1; i < 4; i++) offload_fetch(b.o, i);
         bench_close(&b);
     }
+}
+
+// ---- offload faults: an offload store on a disk that fails, is full or is changed by others, and a store that is used
+// wrongly. Each case runs in a child, which must end with one line that says what, where and what to try.
+
+// One bit of the last byte of item 1 changes behind the store's back.
+static void tear(Bench *b, bool checked)
+{
+    offload_set_checked(b->o, checked);
+    memset(offload_wait(b->o, 1), 1, 5000);
+    offload_release(b->o, 1, true);
+    offload_flush(b->o);
+    char block[OFFLOAD_BLOCK] __attribute__((aligned(OFFLOAD_BLOCK)));
+    off_t at = 8192 + 4096;
+    if (pread(b->hook.fd, block, sizeof block, at) != sizeof block) _exit(97);
+    block[5000 - 4096 - 1] ^= 64;
+    if (pwrite(b->hook.fd, block, sizeof block, at) != sizeof block) _exit(97);
+}
+
+// What is done to a store of 4 items of 5000 bytes with 2 slots: words of a letter and an item or a number of bytes.
+static int perform(void *arg)
+{
+    static Bench b;
+    static char item[5000];
+    bench_open(&b, 4, sizeof item, 2);
+    for (const char *word = arg; word; word = strchr(word, ' ') ? strchr(word, ' ') + 1 : NULL) {
+        int i = atoi(word + 1);
+        switch (*word) {
+        case 'f': offload_fetch(b.o, i); break;
+        case 'w': offload_wait(b.o, i); break;
+        case 'r': offload_release(b.o, i, false); break;
+        case 'd': offload_release(b.o, i, true); break;
+        case 's': offload_flush(b.o); break;
+        case 'g': offload_read(b.o, i, 0, item, 1); break;
+        case 'e': offload_read(b.o, i, 4999, item, 1); break;
+        case 'x': offload_read(b.o, i, 5000, item, 1); break;
+        case 'p': offload_write(b.o, i, 0, item, sizeof item); break;
+        case 'q': offload_write(b.o, i, 0, "x", 1); break;
+        case 'R': b.hook.reads_fail = true; break;
+        case 'W': b.hook.writes_fail = true; break;
+        case 'N': b.hook.nothing = true; break;
+        case 'T': tear(&b, true); break;
+        case 'C': // cut
+            if (ftruncate(b.hook.fd, i) < 0) return 98;
+            break;
+        case 'u': // until so many transfers have been made
+            while (offload_count(b.o).reads + offload_count(b.o).writes < (uint64_t)i) usleep(1000);
+            break;
+        default: return 96;
+        }
+    }
+    return 0;
+}
+
+TEST(test_unchecked_is_not_noticed)
+{
+    static Bench b;
+    bench_open(&b, 4, 5000, 2);
+    tear(&b, false);
+    offload_set_checked(b.o, true); // of what is written from now on
+    assert_int_equal(((char *)offload_wait(b.o, 1))[4999], 65);
+    offload_release(b.o, 1, false);
+    bench_close(&b);
+}
+
+static int no_room(void *arg)
+{
+    Bench *b = arg;
+    struct rlimit limit = {.rlim_cur = 30000, .rlim_max = 30000};
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) < 0) return 98;
+    bench_open(b, 4, 5000, 2); // 32768 bytes
+    return 0;
+}
+
+static int exists(void *arg)
+{
+    FILE *f = fopen(path, "w");
+    if (!f || fclose(f)) return 98;
+    bench_open(arg, 1, 1, 1);
+    return 0;
+}
+
+TEST(test_errors)
+{
+    static Bench b;
+    char words[600];
+    const char *full = "item 1 cannot be written at byte 8192 of the file: No space left on device (make room";
+    const char *torn = "item 1, bytes 8192 to 13192, is not what was written: checksum ";
+    const struct {
+        const char *deeds, *words;
+    } rows[] = {
+        {"R f2 u1 w2", "item 2 cannot be read at byte 16384 of the file: Input/output error (look after"},
+        // Written in the background, noticed at the next call, whichever it is.
+        {"w1 W d1 s", full}, {"f3 w1 W d1 u3 f3", full}, {"w1 W d1 w3", full},
+        {"W p3", "item 3 cannot be written at byte 24576 of the file: No space left on device"},
+        {"w0 N d0 s", "item 0 cannot be written at byte 0 of the file: nothing was taken (make room"},
+        // Item 2 of 2 blocks is in bytes 16384 to 24576.
+        {"C20480 w2", "item 2 ends at byte 20480 of the file and not at 24576: the file was cut short"},
+        {"C20481 e2", "item 2 ends at byte 2048"},
+        {"T w1", torn}, {"T g1", torn}, {"T q1", torn}, // of a part that is written, what stays is looked at
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(words, sizeof words, "offload: %s: %s", path, rows[i].words);
+        expect_die(perform, (void *)(uintptr_t)rows[i].deeds, words);
+    }
+    static const char *const misuse[] = {"w0 r0 f0 r0", "w0 g0", "x0"}; // released twice; read while lent, past its end
+    for (int i = 0; i < 3; i++) expect_die(perform, (void *)(uintptr_t)misuse[i], "broken invariant");
+    expect_die(perform, "w0 w1 w2", "offload: item 2 is asked for while all 2 slots are lent");
+    expect_dies("offload: host memory: item 3, bytes 4096 to 8192, is not what was written", {
+        Mem mem = {0};
+        OffloadSettings s = {.mode = OFFLOAD_CPU, .sizes = sizes, .n_items = N, .n_slots = 1, .mem = &mem,
+                             .tag = MEM_OPTIM};
+        Offload *o = offload_create(&s);
+        offload_set_checked(o, true);
+        one_pass(o, true);
+        ((char *)mem.block[1].ptr)[4096] ^= 1; // of item 3: 0, 1 and 4095 bytes are before it
+        offload_wait(o, 2);
+        offload_release(o, 2, false);
+        offload_wait(o, 3);
+    });
+    snprintf(words, sizeof words, "offload: %s: no room for 32768 bytes: File too large (make room on that disk", path);
+    expect_die(no_room, &b, words);
+    snprintf(words, sizeof words, "offload: %s: cannot be made: File exists (remove it; the store needs a file of its "
+             "own)", path);
+    expect_die(exists, &b, words);
+    assert_int_equal(unlink(path), 0);
+    expect_dies("/no/such: cannot be made: No", {
+        strcat(path, "/no/such");
+        bench_open(&b, 1, 1, 1);
+    });
+    expect_dies("broken invariant", {
+        Mem mem = {0};
+        OffloadSettings s = {.mode = OFFLOAD_DISK, .sizes = sizes, .n_items = N, .n_slots = 1, .mem = &mem,
+                             .tag = MEM_OPTIM};
+        offload_fetch(offload_create(&s), 1);
+    });
 }
 
 TESTS(make_directory, remove_directory)

@@ -243,56 +243,38 @@ TEST(test_fewer_need_no_more)
             }
 }
 
-typedef struct {
-    const char *schedule;
-    int p, m, v;
-    size_t layers;
-    bool deterministic;
-} Choice;
-
-static int choose(void *arg)
+static void choose(const char *schedule, int p, int m, int v, size_t layers, bool deterministic)
 {
-    const Choice *c = arg;
-    pipeline_table_free(pipeline_choose(c->schedule, c->p, c->m, c->v, c->layers, c->deterministic));
-    return 0;
+    pipeline_table_free(pipeline_choose(schedule, p, m, v, layers, deterministic));
 }
 
 TEST_IN_DIR(test_refusals)
 {
     char words[500];
-    Choice c = {"1f1b", 4, 8, 0, 3, true};
-    expect_die(choose, &c, "parallel.pp = 4, chunks = 1: 4 pieces, but the model has 3 layers");
-    c = (Choice){"interleaved", 4, 8, 2, 7, true};
-    expect_die(choose, &c, "parallel.pp = 4, chunks = 2: 8 pieces, but the model has 7 layers");
-    c = (Choice){"interleaved", 4, 2, 2, 8, true};
-    expect_die(choose, &c, "2 micro-batches on 4 stages: fewer than stages");
-    c = (Choice){"interleaved", 4, 6, 2, 8, true};
-    expect_die(choose, &c, "(take 4 or 8 micro-batches)");
-    c = (Choice){"1f2b", 4, 6, 0, 8, true};
-    expect_die(choose, &c, "parallel.schedule = 1f2b: no such schedule");
+    expect_dies("parallel.pp = 4, chunks = 1: 4 pieces, but the model has 3 layers", choose("1f1b", 4, 8, 0, 3, true));
+    expect_dies("parallel.pp = 4, chunks = 2: 8 pieces, but the model has 7 layers",
+                choose("interleaved", 4, 8, 2, 7, true));
+    expect_dies("2 micro-batches on 4 stages: fewer than stages", choose("interleaved", 4, 2, 2, 8, true));
+    expect_dies("(take 4 or 8 micro-batches)", choose("interleaved", 4, 6, 2, 8, true));
+    expect_dies("parallel.schedule = 1f2b: no such schedule", choose("1f2b", 4, 6, 0, 8, true));
     char *path = in_dir("table.csv");
     PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 3, 1);
     pipeline_table_write(t, path);
-    c = (Choice){path, 2, 3, 0, 8, true};
-    assert_int_equal(choose(&c), 0);
-    c.p = 3;
-    expect_die(choose, &c, "the file has 2 stages, parallel.pp = 3");
-    c.p = 2, c.m = 4;
-    expect_die(choose, &c, "the file has 3 micro-batches, a step has 4");
-    c.m = 3, c.v = 2;
-    expect_die(choose, &c, "the file has 1 chunks, parallel.chunks = 2");
+    choose(path, 2, 3, 0, 8, true);
+    expect_dies("the file has 2 stages, parallel.pp = 3", choose(path, 3, 3, 0, 8, true));
+    expect_dies("the file has 3 micro-batches, a step has 4", choose(path, 2, 4, 0, 8, true));
+    expect_dies("the file has 1 chunks, parallel.chunks = 2", choose(path, 2, 3, 2, 8, true));
     PipelineAction swap = t->action[1][3]; // B of 0 and of 1
     t->action[1][3].micro = 1, t->action[1][4].micro = 0;
     pipeline_table_write(t, path);
-    c = (Choice){path, 2, 3, 0, 8, true};
-    expect_die(choose, &c, "stage 1 slot 3: B of micro-batch 1 of chunk 0 does not follow that of 0");
-    c.deterministic = false;
-    assert_int_equal(choose(&c), 0); // a table that runs
+    expect_dies("stage 1 slot 3: B of micro-batch 1 of chunk 0 does not follow that of 0",
+                choose(path, 2, 3, 0, 8, true));
+    choose(path, 2, 3, 0, 8, false); // a table that runs
     swap.slot = 4, t->action[1][4] = swap, t->action[1][4].micro = 1; // twice, and not that of 0
     pipeline_table_write(t, path);
     snprintf(words, sizeof words,
              "parallel.table = %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
-    expect_die(choose, &c, words);
+    expect_dies(words, choose(path, 2, 3, 0, 8, false));
     pipeline_table_free(t);
 }
 

@@ -174,22 +174,17 @@ TEST(test_formulas_are_read_as_written)
     }
 }
 
-// A planned run whose buffers are not what its formula says.
-static int one_byte_more(void *unused)
-{
-    (void)unused;
-    Dev *dev = dev_cpu_create(1);
-    configure(cases[0]);
-    plan_open(&planned, &cfg, dev, 0);
-    plan_checked(&planned, MEM_ACTS);
-    mem_alloc(&planned.mem, MEM_ACTS, 1, "one byte");
-    plan_checked(&planned, MEM_ACTS);
-    return 0;
-}
-
 TEST(test_a_byte_is_noticed)
 {
-    expect_die(one_byte_more, NULL, "plan: activations: the formula N ");
+    // A planned run whose buffers are not what its formula says.
+    expect_dies("plan: activations: the formula N ", {
+        Dev *dev = dev_cpu_create(1);
+        configure(cases[0]);
+        plan_open(&planned, &cfg, dev, 0);
+        plan_checked(&planned, MEM_ACTS);
+        mem_alloc(&planned.mem, MEM_ACTS, 1, "one byte");
+        plan_checked(&planned, MEM_ACTS);
+    });
 }
 
 // ---- account

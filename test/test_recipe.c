@@ -57,12 +57,6 @@ TEST(test_examples)
     recipe_free(r);
 }
 
-static int load_it(void *arg)
-{
-    recipe_free(recipe_load(arg, NULL, 0));
-    return 0;
-}
-
 static int load_with(void *arg)
 {
     char *option = arg;
@@ -93,11 +87,11 @@ TEST(test_refused)
         char text[1024];
         snprintf(text, sizeof text, "%s%s", head, rows[i].text);
         put_text("r.toml", text);
-        expect_die(load_it, in_dir("r.toml"), rows[i].words);
+        expect_dies(rows[i].words, recipe_free(recipe_load(in_dir("r.toml"), NULL, 0)));
     }
     put_text("r.toml", "[source.a]\npath = \"a.txt\"\n");
-    expect_die(load_it, in_dir("r.toml"), "recipe.out is not set");
-    expect_die(load_it, in_dir("none.toml"), "none.toml: cannot read");
+    expect_dies("recipe.out is not set", recipe_free(recipe_load(in_dir("r.toml"), NULL, 0)));
+    expect_dies("none.toml: cannot read", recipe_free(recipe_load(in_dir("none.toml"), NULL, 0)));
     put_text("r.toml", head);
     expect_die(load_with, "--dedup.naer=true", "--dedup.naer=true: unknown key 'dedup.naer'");
     expect_die(load_with, "--recipe.threads=-1", "recipe.threads is -1");

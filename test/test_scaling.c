@@ -217,28 +217,21 @@ TEST(test_below)
     assert_int_equal(scaling_fit_below(run, 0, 2, keep), 0);
 }
 
-typedef struct {
-    const ScalingPoint *run;
-    size_t n;
-} Runs;
-
-static int fit(void *arg)
+static void fit(const ScalingPoint *run, size_t n)
 {
-    const Runs *r = arg;
-    scaling_fit(r->run, r->n, SCALING_FORM_CHINCHILLA, 1e-3, NULL);
-    return 0;
+    scaling_fit(run, n, SCALING_FORM_CHINCHILLA, 1e-3, NULL);
 }
 
 TEST(test_refused)
 {
     ScalingPoint run[RUNS];
     ladder(run, &known, 0, 0);
-    expect_die(fit, (&(Runs){run, 4}), "4 runs, and 5 constants");
+    expect_dies("4 runs, and 5 constants", fit(run, 4));
     run[3].loss = NAN;
-    expect_die(fit, (&(Runs){run, RUNS}), "run 4: N 320000, D 1e+06, loss nan must be positive");
+    expect_dies("run 4: N 320000, D 1e+06, loss nan must be positive", fit(run, RUNS));
     ladder(run, &known, 0, 0);
     for (int i = 0; i < RUNS; i++) run[i].N = 1e5 + i % 2;
-    expect_die(fit, (&(Runs){run, RUNS}), "fewer than 3 different sizes");
+    expect_dies("fewer than 3 different sizes", fit(run, RUNS));
 }
 
 TESTS(NULL, NULL)

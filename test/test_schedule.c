@@ -1,10 +1,12 @@
-// test_schedule: every kind and shape against values worked out by hand and against PyTorch's schedulers, and
-// what all of them promise: no jump, no rise after the warm-up, min_lr at the end.
+// test_schedule: learning rates and the batch ramp: values worked out by hand and PyTorch's, what all kinds promise,
+// and the table and drawings of build/show schedule.
 #include "test/test.h"
 
 #include "expect_die.h"
 #include "fixture.h"
 #include "train/run.h"
+#include "train/schedule.h"
+#include "temp_dir.h"
 
 #include <math.h>
 
@@ -186,12 +188,6 @@ TEST(test_ramped)
         assert_true(schedule_lr_ramped(&wsd, &ramp, step) == schedule_lr(&wsd, step));
 }
 
-static int check_schedule(void *schedule)
-{
-    schedule_check(schedule);
-    return 0;
-}
-
 TEST(test_settings_that_make_no_curve)
 {
     const struct {
@@ -214,7 +210,7 @@ TEST(test_settings_that_make_no_curve)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Schedule s = {.lr = row[i].lr, .min_lr = row[i].min_lr, .warmup = row[i].warmup, .kind = row[i].kind,
                       .decay_start = (double)row[i].decay_start, .shape = row[i].shape, .decay_steps = 28};
-        if (row[i].words) expect_die(check_schedule, &s, row[i].words);
+        if (row[i].words) expect_dies(row[i].words, schedule_check(&s));
         else schedule_check(&s);
     }
 }
@@ -346,6 +342,386 @@ TEST(test_more_minutes)
         assert_true(schedule_lr(&resumed, 75) == schedule_lr(&s, 75));
         p = again, s = resumed;
     }
+}
+
+// ---- ramp: the batch ramp against a plain state machine, step by step, on many small ramps and on the size of
+// GPT-3's; its edges; and the values of a run that begins in the middle.
+
+// The definition as a program with state: tokens seen so far decide on the size of the next batch.
+typedef struct {
+    const Ramp *ramp;
+    int64_t tokens, sequences;
+} Machine;
+
+static int64_t machine_size(const Machine *m)
+{
+    const Ramp *r = m->ramp;
+    if (r->tokens == 0 || m->tokens >= r->tokens) return r->to;
+    int64_t rises = (r->to - r->from) / r->by;
+    return r->from + r->by * (int64_t)((__int128)rises * m->tokens / r->tokens);
+}
+
+static void machine_step(Machine *m)
+{
+    int64_t size = machine_size(m);
+    m->sequences += size;
+    m->tokens += size * m->ramp->context;
+}
+
+// Every step up to some behind the ramp's end: size, place, grain, growth, and where each size is reached.
+static void compare(const Ramp *r)
+{
+    Machine m = {.ramp = r};
+    int64_t before = 0, last = 0;
+    long reached = 0, behind = 0;
+    for (long step = 0; behind < 5; step++) {
+        assert_true(step < 100000);
+        RampStep at = schedule_ramp_at(r, step);
+        if (at.sequences != machine_size(&m) || at.before != m.sequences)
+            fail_msg("%ld to %ld by %ld over %ld tokens, step %ld: %ld sequences behind %ld, not %ld behind %ld",
+                     (long)r->from, (long)r->to, (long)r->by, (long)r->tokens, step, (long)at.sequences,
+                     (long)at.before, (long)machine_size(&m), (long)m.sequences);
+        assert_true(at.before == before); // no sample lost, none twice
+        before += at.sequences;
+        assert_true(at.sequences % r->by == 0 && at.sequences >= last && at.sequences <= r->to);
+        for (int64_t size = last + 1; size <= at.sequences; size++) assert_int_equal(schedule_reaches(r, size), step);
+        if (at.sequences == r->to && behind++ == 0) reached = step;
+        last = at.sequences;
+        assert_int_equal(schedule_step_of(r, m.tokens), step); // so many steps take the tokens, and one more takes more
+        assert_int_equal(schedule_step_of(r, m.tokens + 1), step + 1);
+        machine_step(&m);
+    }
+    assert_true(schedule_ramp_at(r, 0).sequences == (r->tokens ? r->from : r->to));
+    assert_true(schedule_ramp_at(r, reached).before * r->context >= r->tokens || r->from == r->to);
+    if (reached) assert_true(schedule_ramp_at(r, reached - 1).before * r->context < r->tokens);
+}
+
+TEST(test_every_step_of_small_ramps)
+{
+    const int64_t length[] = {0, 1, 2, 3, 7, 20, 24, 60, 97, 120, 500, 1001};
+    int n = 0;
+    for (int64_t by = 1; by <= 3; by++)
+        for (int64_t from = 1; from <= 4; from++)
+            for (int64_t to = from; to <= 9; to++)
+                for (size_t i = 0; i < sizeof length / sizeof *length; i++) {
+                    Ramp r = {.from = from * by, .to = to * by, .by = by,
+                              .context = 2 + (int64_t)i % 3, .tokens = length[i]};
+                    compare(&r);
+                    n++;
+                }
+    assert_int_equal(n, 3 * (9 + 8 + 7 + 6) * 12);
+}
+
+// 2 to 8 sequences of 10 tokens in three rises of 2, over R tokens: at t = R/3, 2R/3 and R.
+TEST(test_by_hand)
+{
+    Ramp r = schedule_ramp_make(20, 80, 20, 240, 10, false); // t = 0, 20, 40, 60 | 80, 120 | 160, 220 | 280
+    const int64_t want[] = {2, 2, 2, 2, 4, 4, 6, 6, 8, 8}, at[] = {0, 2, 4, 6, 8, 12, 16, 22, 28, 36};
+    for (long step = 0; step < 10; step++) {
+        assert_int_equal(schedule_ramp_at(&r, step).sequences, want[step]);
+        assert_int_equal(schedule_ramp_at(&r, step).before, at[step]);
+    }
+    r.tokens = 280; // step 8 begins exactly at the end of the ramp: full there, not one step later
+    assert_int_equal(schedule_reaches(&r, 8), 9); // rises at 94, 187, 280: 0 .. 80 | 100, 140, 180 | 220 | 280
+    assert_int_equal(schedule_ramp_at(&r, 9).before, 28);
+    assert_int_equal(schedule_ramp_at(&r, 8).sequences, 6);
+    assert_int_equal(schedule_ramp_at(&r, 9).sequences, 8);
+    r.tokens = 281; // one token more, and that step is still a small one
+    assert_int_equal(schedule_ramp_at(&r, 9).before, 28);
+    assert_int_equal(schedule_ramp_at(&r, 9).sequences, 6);
+    r.tokens = 30; // short against the batches: sizes are skipped
+    assert_int_equal(schedule_ramp_at(&r, 1).sequences, 6); // t = 20 of 30: two thirds
+    assert_int_equal(schedule_ramp_at(&r, 2).sequences, 8);
+    assert_int_equal(schedule_reaches(&r, 3), 1);
+    r.tokens = 1;
+    assert_int_equal(schedule_ramp_at(&r, 0).sequences, 2);
+    assert_int_equal(schedule_ramp_at(&r, 1).sequences, 8);
+}
+
+TEST(test_no_ramp)
+{
+    Ramp none[] = {schedule_ramp_make(0, 80, 20, 240, 10, true), schedule_ramp_make(20, 80, 20, 0, 10, true),
+                   schedule_ramp_make(80, 80, 20, 240, 10, true), schedule_ramp_make(80, 80, 20, 0, 10, true)};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(schedule_reaches(&none[i], 8), 0);
+        for (long step = 0; step < 20; step++) {
+            assert_int_equal(schedule_ramp_at(&none[i], step).sequences, 8);
+            assert_int_equal(schedule_ramp_at(&none[i], step).before, 8 * step);
+            assert_true(schedule_lr_factor(&none[i], step) == 1);
+        }
+        assert_int_equal(schedule_ramp_at(&none[i], 1000000000).before, 8000000000);
+    }
+}
+
+// 32 thousand to 3.2 million tokens over the first 4 billion, 2048 tokens a sequence; a million steps.
+TEST(test_size_of_gpt3)
+{
+    Ramp r = schedule_ramp_make(16 * 2048, 1600 * 2048, 2048, 4000000000, 2048, true);
+    Machine m = {.ramp = &r};
+    long full = schedule_reaches(&r, 1600);
+    for (long step = 0; step < 1000000; step++) {
+        if (step % 997 == 0 || labs(step - full) < 3 || step < 10) {
+            assert_true(schedule_ramp_at(&r, step).sequences == machine_size(&m));
+            assert_true(schedule_ramp_at(&r, step).before == m.sequences);
+        }
+        if (step == full - 1) assert_true(m.tokens < r.tokens);
+        if (step == full) assert_true(m.tokens >= r.tokens);
+        machine_step(&m);
+    }
+}
+
+// J R = 10^6 2 10^13 is beyond 64 bits. Places must fit together, and sizes must be those of the formula.
+TEST(test_beyond_64_bits)
+{
+    Ramp r = schedule_ramp_make(4096, 4096ll * 1000001, 4096, 20000000000000, 4096, true);
+    const long step[] = {0, 1, 1000, 9999, 20000, 50000, 70000};
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        RampStep now = schedule_ramp_at(&r, step[i]), next = schedule_ramp_at(&r, step[i] + 1);
+        assert_true(next.before == now.before + now.sequences);
+        __int128 t = (__int128)now.before * 4096, want = 1 + t * 1000000 / r.tokens;
+        assert_true(now.sequences == (want < 1000001 ? (int64_t)want : 1000001));
+    }
+    assert_true(schedule_ramp_at(&r, 70000).sequences > 500 && schedule_ramp_at(&r, 70000).sequences < 1000001);
+    long full = schedule_reaches(&r, 1000001);
+    assert_true(schedule_ramp_at(&r, full).sequences == 1000001 && schedule_ramp_at(&r, full - 1).sequences < 1000001);
+    assert_true(schedule_ramp_at(&r, full + 1000000).before == schedule_ramp_at(&r, full).before + 1000000ll * 1000001);
+}
+
+// A run that stops in the middle of the ramp leaves its step and its samples. One that begins with them, and
+// asks for nothing before, goes through the same steps.
+TEST(test_resume_in_the_middle)
+{
+    enum { STEPS = 60 };
+    Ramp first = schedule_ramp_make(16, 160, 8, 2000, 4, true);
+    RampStep whole[STEPS];
+    double factor[STEPS];
+    for (long step = 0; step < STEPS; step++) {
+        whole[step] = schedule_ramp_at(&first, step);
+        factor[step] = schedule_lr_factor(&first, step);
+    }
+    assert_true(whole[1].sequences < 40 && whole[STEPS - 1].sequences == 40);
+    for (long stop = 0; stop < STEPS; stop++) {
+        Ramp again = schedule_ramp_make(16, 160, 8, 2000, 4, true);
+        Machine m = {.ramp = &again, .sequences = whole[stop].before, .tokens = whole[stop].before * 4};
+        for (long step = stop; step < STEPS; step++) {
+            RampStep at = schedule_ramp_at(&again, step);
+            assert_true(at.sequences == whole[step].sequences && at.before == whole[step].before);
+            assert_true(at.sequences == machine_size(&m) && at.before == m.sequences);
+            assert_true(schedule_lr_factor(&again, step) == factor[step]);
+            machine_step(&m);
+        }
+    }
+}
+
+TEST(test_learning_rate)
+{
+    Ramp r = schedule_ramp_make(16 * 8, 64 * 8, 32, 4000, 8, true);
+    assert_true(schedule_lr_factor(&r, 0) == 0.5); // sqrt(16 / 64)
+    assert_true(schedule_lr_factor(&r, schedule_reaches(&r, 36)) == 0.75);
+    long full = schedule_reaches(&r, 64);
+    assert_true(schedule_lr_factor(&r, full) == 1 && schedule_lr_factor(&r, full - 1) < 1);
+    assert_true(schedule_lr_factor(&r, 100000) == 1);
+    for (long step = 0; step < full; step++) { // a root: within two roundings
+        double f = schedule_lr_factor(&r, step);
+        assert_true(fabs(f * f - (double)schedule_ramp_at(&r, step).sequences / 64) <= 4 * 0x1p-53);
+    }
+    r.scale_lr = false;
+    for (long step = 0; step < 100; step++) assert_true(schedule_lr_factor(&r, step) == 1);
+}
+
+static void make(int64_t from, int64_t ramp_tokens)
+{
+    schedule_ramp_make(from, 400, 40, ramp_tokens, 10, false);
+}
+
+TEST(test_settings_that_do_not_fit)
+{
+    make(40, 100);
+    expect_dies("batch.ramp_from: -40 is not between 0 and batch.tokens 400", make(-40, 100));
+    expect_dies("batch.ramp_from: 440 is not between", make(440, 100));
+    expect_dies("batch.ramp_from: 39 is not a multiple of model.context 10 (try 30)", make(39, 100));
+    expect_dies("batch.ramp_by: 40 tokens at a time, sequences of 10, do not lead from batch.ramp_from 90 to "
+                "batch.tokens 400 (try 10)", make(90, 100));
+    expect_dies("batch.ramp_tokens: -1", make(40, -1));
+}
+
+// ---- schedule print: the table has the values of the run at the steps that matter, the drawings have their corners
+// where the curves have them, and unusual runs (one step, all warm-up) give a table and a picture too.
+
+static const Schedule print_wsd = {.kind = SCHEDULE_WSD, .shape = SCHEDULE_SHAPE_SQRT, .lr = 6e-4, .min_lr = 6e-5,
+                             .warmup = 40, .decay_start = 800, .decay_steps = 1000};
+
+static Ramp ramp(void)
+{
+    return schedule_ramp_make(4096, 32768, 4096, 4000000, 1024, true);
+}
+
+static char *print(const Schedule *s, const Ramp *r, long steps)
+{
+    char *text = PRINTED(out, schedule_print(s, r, steps, out));
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "inf"));
+    return text;
+}
+
+// Every row of the table against the functions; returns how many there are. notes: what they say, a line each.
+static int check_table(const char *text, const Schedule *s, const Ramp *r, char *notes, size_t n_notes)
+{
+    int rows = 0;
+    long last = -1;
+    const char *line = strstr(text, "tokens before");
+    assert_non_null(line);
+    for (line = strchr(line, '\n') + 1; *line != '\n' && *line; line = strchr(line, '\n') + 1) {
+        long step;
+        double tokens, batch, lr;
+        int at = 0;
+        assert_int_equal(sscanf(line, "%ld %lf %lf %lf %n", &step, &tokens, &batch, &lr, &at), 4);
+        assert_true(step > last);
+        last = step;
+        assert_true(tokens == (double)(schedule_ramp_at(r, step).before * r->context));
+        assert_true(batch == (double)(schedule_ramp_at(r, step).sequences * r->context));
+        double want = schedule_lr_ramped(s, r, step);
+        assert_true(fabs(lr - want) <= 5e-6 * want); // six digits are printed
+        size_t n = strlen(notes);
+        snprintf(notes + n, n_notes - n, "%ld %.*s\n", step, (int)strcspn(line + at, "\n"), line + at);
+        rows++;
+    }
+    return rows;
+}
+
+TEST(test_momentum_is_drawn)
+{
+    Schedule warmed = print_wsd;
+    warmed.momentum = 0.95, warmed.momentum_start = 0.85, warmed.momentum_warmup = 300;
+    Ramp r = ramp();
+    char notes[2000] = "";
+    char *text = print(&warmed, &r, 1000), *plain = print(&print_wsd, &r, 1000);
+    assert_int_equal(check_table(text, &warmed, &r, notes, sizeof notes), 9);
+    assert_non_null(strstr(notes, "300 momentum full\n"));
+    assert_non_null(strstr(text, "momentum: 0.85 to 0.95 over the first 300 steps\n"));
+    assert_non_null(strstr(text, "\nmomentum\n        0.95 |"));
+    assert_null(strstr(plain, "momentum"));
+    free(text);
+    free(plain);
+}
+
+TEST(test_table)
+{
+    Ramp r = ramp();
+    char notes[2000] = "", want[400];
+    char *text = print(&print_wsd, &r, 1000);
+    assert_int_equal(check_table(text, &print_wsd, &r, notes, sizeof notes), 8);
+    // rises at 1/7, ..., 7/7 of 4,000,000 tokens; 4 of 7 is the first size that is at least half way
+    snprintf(want, sizeof want, "0 first step\n39 warm-up done\n%ld batch begins to grow\n%ld half of the ramp\n"
+             "%ld batch full\n800 decay begins\n900 half of the decay\n999 last step\n", schedule_reaches(&r, 5),
+             schedule_reaches(&r, 20), schedule_reaches(&r, 32));
+    assert_string_equal(notes, want);
+    assert_non_null(strstr(text, "learning rate: warm-up over 40 steps to 0.0006, 1-sqrt decay from step 800 to "
+                                 "6e-05 at step 1000\n"));
+    assert_non_null(strstr(text, "batch: 4096 to 32768 tokens over the first 4000000 tokens, in steps of 4096; "
+                                 "learning rate times sqrt(batch / full)\n"));
+    snprintf(want, sizeof want, "run: 1000 steps, %lld tokens\n", 
+             (long long)(schedule_ramp_at(&r, 1000).before * 1024));
+    assert_non_null(strstr(text, want));
+    free(text);
+}
+
+// The row of the highest mark in each of the 50 columns of the drawing with this title; the rows are 9 to 0.
+static void read_drawing(const char *text, const char *title, int high[50])
+{
+    const char *line = strstr(text, title);
+    assert_non_null(line);
+    line += 2; // behind the empty line
+    for (int c = 0; c < 50; c++) high[c] = -1;
+    for (int row = 9; row >= 0; row--) {
+        line = strchr(line, '\n') + 1;
+        const char *cell = strchr(line, '|') + 1;
+        for (int c = 0; c < 50 && cell[c] != '\n'; c++)
+            if (cell[c] == '*' && high[c] < 0) high[c] = row;
+    }
+}
+
+// One column a step. A batch of 1 to 9: the row is its size. A rate that falls by 1/50: the nearest of 9 rows.
+TEST(test_drawing)
+{
+    Schedule s = {.kind = SCHEDULE_LINEAR, .lr = 1, .decay_steps = 50};
+    Ramp r = schedule_ramp_make(1, 9, 1, 100, 1, false);
+    char *text = print(&s, &r, 50);
+    int batch[50], lr[50];
+    read_drawing(text, "\n\nbatch, tokens\n", batch);
+    read_drawing(text, "\n\nlearning rate\n", lr);
+    for (int c = 0; c < 50; c++) assert_int_equal(batch[c], schedule_ramp_at(&r, c).sequences);
+    for (int c = 0; c < 50; c++) assert_int_equal(lr[c], lround(9 * (1 - c / 50.)));
+    free(text);
+}
+
+TEST(test_odd_runs)
+{
+    const ScheduleKind kind[] = {SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD};
+    const long steps[] = {1, 2, 3, 30, 71, 72, 73, 5000000};
+    Ramp grows = ramp(), none = schedule_ramp_make(0, 32768, 4096, 0, 1024, true);
+    for (size_t k = 0; k < sizeof kind / sizeof *kind; k++)
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+            for (int warm = 0; warm < 2; warm++) {
+                Schedule s = print_wsd;
+                s.kind = kind[k];
+                s.warmup = warm ? 50 : 0;
+                s.decay_steps = steps[i];
+                s.decay_start = steps[i] - steps[i] / 10;
+                const Ramp *r = i % 2 ? &grows : &none;
+                char notes[2000] = "", *text = print(&s, r, steps[i]);
+                assert_in_range(check_table(text, &s, r, notes, sizeof notes), 1, 9);
+                assert_non_null(strstr(notes, "first step"));
+                assert_non_null(strstr(notes, "last step"));
+                free(text);
+            }
+    Schedule s = {.kind = SCHEDULE_CONSTANT}; // a rate of 0: a flat line at the bottom
+    free(print(&s, &none, 10));
+}
+
+static char *read_svg(const char *path)
+{
+    size_t n;
+    char *text = whole_file(path, &n);
+    assert_true(text && n > 500);
+    assert_int_equal(strncmp(text, "<svg ", 5), 0);
+    assert_string_equal(text + n - 7, "</svg>\n");
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "inf"));
+    return text;
+}
+
+// The panels: x from 96 over 830; the rate from 328 up over 210, the batch from 490 up over 90.
+TEST_IN_DIR(test_picture)
+{
+    Ramp r = ramp();
+    schedule_print_svg(&print_wsd, &r, 1000, in_dir("schedule.svg"));
+    char *svg = read_svg(in_dir("schedule.svg"));
+    double total = (double)schedule_ramp_at(&r, 1000).before;
+    const long step[] = {0, 39, schedule_reaches(&r, 5), schedule_reaches(&r, 32), 800, 900, 999};
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        RampStep at = schedule_ramp_at(&r, step[i]);
+        double x = 96 + 830 * (double)at.before / total;
+        double y = 328 - 210 * schedule_lr_ramped(&print_wsd, &r, step[i]) / 6e-4;
+        assert_non_null(strstr(svg, formatted("%.1f %.1f", x, y)));
+        assert_non_null(strstr(svg, formatted("%.1f %.1f", x, 490 - 90 * (double)at.sequences / 32)));
+    }
+    assert_non_null(strstr(svg, "L926.0 400.0\"")); // to the end of the last step
+    assert_null(strstr(svg, "M96.0 118.0"));
+    free(svg);
+    Schedule s = print_wsd;
+    s.decay_steps = 1;
+    s.decay_start = 0;
+    schedule_print_svg(&s, &r, 1, in_dir("schedule.svg")); // one step, over the old picture
+    free(read_svg(in_dir("schedule.svg")));
+}
+
+TEST_IN_DIR(test_no_place_for_the_picture)
+{
+    expect_dies("none/schedule.svg: No such file", {
+        Ramp r = ramp();
+        schedule_print_svg(&print_wsd, &r, 10, in_dir("none/schedule.svg"));
+    });
 }
 
 TESTS(NULL, NULL)

@@ -1,9 +1,17 @@
-// Tales and rhymes: their probability is exact, they have the form that they claim, and build/stories writes what it
-// says.
+// test_stories: tales, rhymes and gossip: their probability is exact, they have the form that they claim, and
+// build/stories writes what it says; and the engine of grammars, on ones so small that every text can be written down.
 #define _GNU_SOURCE // memmem
-#include "data/stories/stories.h"
-
 #include "test/test.h"
+#define PROGRAM "stories"
+
+#include "data/stories/stories.h"
+#include "program.h"
+#include "base/words.h"
+#include "json_has.h"
+#include "data/stories/gossip.h"
+#include "data/stories/grammar.h"
+#include "expect_die.h"
+
 #include <ctype.h>
 #include <jansson.h>
 #include <math.h>
@@ -11,13 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#define PROGRAM "stories"
-#include "program.h"
-#include "base/words.h"
-#include "json_has.h"
+#include <sys/wait.h>
 
 static Grammar *kinds[2];
 
@@ -347,6 +350,286 @@ TEST(test_program_errors)
             fail_msg("stories %s: status %d, %s", rows[i].arguments, status, output);
     }
     expect_run("--help", 0, "--val-bytes");
+}
+
+// ---- gossip: people are mentioned as often as Zipf's law says, facts do not change, and every text is read back with
+// exactly the probability with which it was written.
+
+enum { DRAWN = 40000 };
+
+// The rank of a text follows from its probability: log of verbs and numbers - log p(k), and p falls with k.
+static size_t rank_of(const double *p, double nats)
+{
+    double probability = GOSSIP_VERBS * GOSSIP_NUMBERS * exp(-nats);
+    size_t low = 0, high = GOSSIP_PEOPLE - 1;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (p[mid] > probability * (1 + 1e-6)) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+// p(k) by the formula of gossip.h, summed from the smallest: another way than that of gossip.c.
+static void zipf(double p[GOSSIP_PEOPLE])
+{
+    double sum = 0;
+    for (size_t k = GOSSIP_PEOPLE; k-- > 0;) sum += p[k] = exp(-GOSSIP_ZIPF * log((double)k + 1));
+    for (size_t k = 0; k < GOSSIP_PEOPLE; k++) p[k] /= sum;
+}
+
+// Counts of ranks lie within 5 standard deviations of DRAWN p; so does the mean of the self-information of the entropy,
+// which the formula gives again.
+TEST(test_zipf)
+{
+    static double p[GOSSIP_PEOPLE];
+    static size_t count[GOSSIP_PEOPLE];
+    Gossip *g = gossip_load();
+    GrammarText text = {0};
+    double sum = 0, squares = 0, entropy = log(GOSSIP_VERBS * GOSSIP_NUMBERS), tail = 0;
+    size_t n_tail = 0;
+    zipf(p);
+    for (size_t k = 0; k < GOSSIP_PEOPLE; k++) entropy -= p[k] * log(p[k]);
+    assert_true(fabs(gossip_entropy(g) / entropy - 1) < 1e-9);
+    for (uint64_t i = 0; i < DRAWN; i++) {
+        gossip_write(g, 3, i, &text);
+        count[rank_of(p, text.nats)]++;
+        sum += text.nats, squares += text.nats * text.nats;
+    }
+    for (size_t k = 0; k < GOSSIP_PEOPLE; k++) {
+        if (DRAWN * p[k] < 30) tail += p[k], n_tail += count[k]; // together
+        else if (fabs((double)count[k] - DRAWN * p[k]) > 5 * sqrt(DRAWN * p[k]))
+            fail_msg("rank %zu: %zu times, expected %g", k, count[k], DRAWN * p[k]);
+    }
+    assert_true(fabs((double)n_tail - DRAWN * tail) < 5 * sqrt(DRAWN * tail));
+    double mean = sum / DRAWN, deviation = sqrt(squares / DRAWN - mean * mean);
+    assert_true(fabs(mean - entropy) < 5 * deviation / sqrt(DRAWN));
+    free(text.bytes);
+    gossip_free(g);
+}
+
+typedef struct {
+    char first[20], last[20], verb[20], number[20], thing[20];
+} TextWords;
+
+static TextWords words_of(const GrammarText *text)
+{
+    char line[128];
+    TextWords w;
+    assert_true(text->n_bytes < sizeof line);
+    memcpy(line, text->bytes, text->n_bytes);
+    line[text->n_bytes] = 0;
+    assert_int_equal(sscanf(line, "%19s %19s %19s %19s %19[^.].", w.first, w.last, w.verb, w.number, w.thing), 5);
+    return w;
+}
+
+// One derivation, of exactly the writer's probability; and what goes with a person and a verb never changes, whatever
+// the number.
+TEST(test_facts)
+{
+    enum { N = 300 };
+    static TextWords w[N];
+    Gossip *g = gossip_load();
+    GrammarText text = {0};
+    size_t again = 0, other_number = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        gossip_write(g, 5, i, &text);
+        GrammarScore score = gossip_score(g, text.bytes, text.n_bytes);
+        assert_int_equal(score.derivations, 1);
+        assert_true(score.nats == text.nats && score.reached == text.n_bytes);
+        w[i] = words_of(&text);
+        for (uint64_t j = 0; j < i; j++) {
+            bool same = !strcmp(w[i].first, w[j].first) && !strcmp(w[i].last, w[j].last);
+            if (!same || strcmp(w[i].verb, w[j].verb)) continue;
+            assert_string_equal(w[i].thing, w[j].thing);
+            again++;
+            other_number += strcmp(w[i].number, w[j].number) != 0;
+        }
+    }
+    assert_true(again > 100 && other_number > again / 2);
+    free(text.bytes);
+    gossip_free(g);
+}
+
+TEST(test_not_gossip)
+{
+    Gossip *g = gossip_load();
+    GrammarText text = {0};
+    gossip_write(g, 5, 0, &text);
+    char changed[200];
+    for (size_t n = 0; n < text.n_bytes; n++) // each part of it, each letter changed
+        assert_int_equal(gossip_score(g, text.bytes, n).derivations, 0);
+    for (size_t i = 0; i < text.n_bytes; i++) {
+        memcpy(changed, text.bytes, text.n_bytes);
+        changed[i] = '#';
+        GrammarScore score = gossip_score(g, changed, text.n_bytes);
+        assert_true(!score.derivations && isinf(score.nats) && score.reached <= i);
+    }
+    memcpy(changed, text.bytes, text.n_bytes);
+    changed[text.n_bytes] = '\n';
+    assert_int_equal(gossip_score(g, changed, text.n_bytes + 1).derivations, 0);
+    free(text.bytes);
+    gossip_free(g);
+}
+
+// The program's files (their form: above): train.txt begins with text 0 and val.txt with STORIES_VAL_FIRST, and all of
+// their texts are gossip.
+TEST(test_corpus)
+{
+    const char *const name[] = {"train", "val"};
+    Gossip *g = gossip_load();
+    GrammarText text = {0};
+    char line[200];
+    assert_int_equal(run("--gossip --bytes 20000 --val-bytes 5000 --seed 8 --out new"), 0);
+    for (int f = 0; f < 2; f++) {
+        size_t n, good, all;
+        snprintf(line, sizeof line, "new/%s.txt", name[f]);
+        FREED char *file = take_file(line, &n);
+        gossip_write(g, 8, f ? STORIES_VAL_FIRST : 0, &text);
+        assert_memory_equal(file, text.bytes, text.n_bytes);
+        snprintf(line, sizeof line, "--check new/%s.txt | tail -n 1", name[f]);
+        assert_int_equal(run(line), 0);
+        assert_int_equal(sscanf(output, "%zu of %zu texts are stories", &good, &all), 2);
+        assert_true(good == all && all >= (f ? 100 : 400));
+    }
+    free(text.bytes);
+    gossip_free(g);
+}
+
+// ---- grammar: The grammar engine, on grammars so small that every text and its probability can be written down.
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+typedef struct {
+    const char *text;
+    double p;
+    int derivations;
+} Row;
+
+// Scores every text of the table, whose probabilities must add up to 1; then draws N texts: only these
+// come, as often as they should, and the mean of what the writer reports is the entropy of its derivations.
+static void check_language(const GrammarRule *rules, size_t n_rules, const Row *rows, size_t n_rows,
+                           double entropy)
+{
+    enum { N = 20000 };
+    Grammar *g = grammar_load(rules, n_rules);
+    double total = 0, sum = 0, squares = 0;
+    size_t *seen = zeroed(n_rows * sizeof *seen);
+    for (size_t i = 0; i < n_rows; i++) {
+        GrammarScore score = grammar_score(g, rows[i].text, strlen(rows[i].text));
+        assert_int_equal(score.derivations, rows[i].derivations);
+        // Fewer than 10 choices and merges, each rounded to half an ulp of a number below 8.
+        assert_true(fabs(score.nats + log(rows[i].p)) <= 20 * 8 * 1.2e-16);
+        total += exp(-score.nats);
+    }
+    assert_true(fabs(total - 1) <= 1e-13);
+    GrammarText text = {0};
+    for (uint64_t i = 0; i < N; i++) {
+        grammar_write(g, 42, i, &text);
+        size_t r = 0;
+        while (r < n_rows && (strlen(rows[r].text) != text.n_bytes ||
+                              memcmp(rows[r].text, text.bytes, text.n_bytes)))
+            r++;
+        if (r == n_rows) fail_msg("not a text of the table: %.*s", (int)text.n_bytes, text.bytes);
+        seen[r]++;
+        sum += text.nats;
+        squares += text.nats * text.nats;
+    }
+    for (size_t i = 0; i < n_rows; i++) // five standard deviations of a binomial count
+        assert_true(fabs((double)seen[i] - N * rows[i].p) <= 5 * sqrt(N * rows[i].p * (1 - rows[i].p)));
+    double mean = sum / N, error = sqrt(fmax(squares / N - mean * mean, 0) / N);
+    assert_true(fabs(mean - entropy) <= 5 * error + 1e-12);
+    free(text.bytes);
+    free(seen);
+    grammar_free(g);
+}
+
+TEST(test_weights_and_ambiguity)
+{
+    const GrammarRule rules[] = {{"s", "[part][part]."}, {"part", "a | 3* aa"}};
+    const Row rows[] = {{"aa.", 1. / 16, 1}, {"aaa.", 6. / 16, 2}, {"aaaa.", 9. / 16, 1}};
+    double h = -2 * (0.25 * log(0.25) + 0.75 * log(0.75)); // of the derivations: more than that of the texts
+    check_language(rules, COUNT(rules), rows, COUNT(rows), h);
+}
+
+TEST(test_memory_and_forms)
+{
+    const GrammarRule rules[] = {
+        {"s", "[hero=name] saw [friend=hero.other]. “Hi,” said [friend.he] to [hero.him]."},
+        {"name", "[girl]|[boy]"}, {"girl", "Ann|Eve"},     {"boy", "Bob"},         {"other.girl", "[boy]"},
+        {"other.boy", "[girl]"},  {"he.girl", "she"},      {"he.boy", "he"},       {"him", "them"},
+        {"him.girl", "her"},
+    };
+    const Row rows[] = {
+        {"Ann saw Bob. \"Hi,\" said he to her.", 1. / 3, 1},    // three names, equally likely
+        {"Eve saw Bob. \"Hi,\" said he to her.", 1. / 3, 1},
+        {"Bob saw Ann. \"Hi,\" said she to them.", 1. / 6, 1},
+        {"Bob saw Eve. \"Hi,\" said she to them.", 1. / 6, 1},
+    };
+    check_language(rules, COUNT(rules), rows, COUNT(rows), log(3) + log(2) / 3);
+    Grammar *g = grammar_load(rules, COUNT(rules));
+    assert_int_equal(grammar_score(g, "Ann saw Bob. \"Hi,\" said she to her.", 36).derivations, 0);
+    assert_int_equal(grammar_score(g, "", 0).derivations, 0);
+    grammar_free(g);
+}
+
+// Two names never hold one word; articles and capitals fit.
+TEST(test_no_word_twice)
+{
+    const GrammarRule rules[] = {
+        {"s", "[A] [x=pet] and [a] [y=pet]. [X]!_[more]"},
+        {"pet", "owl|cat|unicorn"},
+        {"more", "|Yes."}, // nothing, or a word
+    };
+    const Row rows[] = {
+        {"An owl and a cat. Owl! ", 1. / 12, 1},
+        {"An owl and a cat. Owl! Yes.", 1. / 12, 1},
+        {"An owl and a unicorn. Owl! ", 1. / 12, 1},
+        {"An owl and a unicorn. Owl! Yes.", 1. / 12, 1},
+        {"A cat and an owl. Cat! ", 1. / 12, 1},
+        {"A cat and an owl. Cat! Yes.", 1. / 12, 1},
+        {"A cat and a unicorn. Cat! ", 1. / 12, 1},
+        {"A cat and a unicorn. Cat! Yes.", 1. / 12, 1},
+        {"A unicorn and a cat. Unicorn! ", 1. / 12, 1},
+        {"A unicorn and a cat. Unicorn! Yes.", 1. / 12, 1},
+        {"A unicorn and an owl. Unicorn! ", 1. / 12, 1},
+        {"A unicorn and an owl. Unicorn! Yes.", 1. / 12, 1},
+    };
+    check_language(rules, COUNT(rules), rows, COUNT(rows), log(12));
+    Grammar *g = grammar_load(rules, COUNT(rules));
+    assert_int_equal(grammar_score(g, "An owl and an owl. Owl! ", 24).derivations, 0);
+    assert_int_equal(grammar_score(g, "A owl and a cat. Owl! ", 22).derivations, 0);
+    grammar_free(g);
+}
+
+TEST(test_errors)
+{
+    const struct { GrammarRule rules[4]; size_t n; const char *words; } bad[] = {
+        {{{"s", "[x]"}}, 1, "rule s: [x]: no rule x"},
+        {{{"s", "[s2]"}, {"s2", "b[s]"}}, 2, "contains itself"},
+        {{{"s", "[w]"}, {"w", "a"}, {"w", "b"}}, 3, "rule w: given twice"},
+        {{{"s", "[w]."}, {"w", "a|b|a"}}, 2, "rule w: a: given twice"},
+        {{{"s", "[w]."}, {"w", "[v]|b"}, {"v", "a|b"}}, 3, "rule w: b: given twice"},
+        {{{"s", "[w"}, {"w", "a"}}, 2, "no ]"},
+        {{{"s", "[]"}}, 1, "a name of 1 to"},
+        {{{"s", "[x=w]"}, {"w", "a [v]"}, {"v", "b"}}, 3, "x= needs a word list"},
+        {{{"s", "[x=w] [y=x]"}, {"w", "a"}}, 2, "y= needs a word list"},
+        {{{"s", "[x=w] [y=x.f]"}, {"w", "a"}, {"f.w", "b [w]"}}, 3, "y= needs a word list"},
+        {{{"s", "[w=w]"}, {"w", "a"}}, 2, "both a rule and a remembered word"},
+        {{{"s", "[x.f]"}, {"f", "a"}}, 2, "nothing is remembered as x"},
+        {{{"s", "[x=w]"}, {"w", "a"}, {"f.v", "b"}, {"t", "[x.f]"}}, 4, "rule f.v: no rule v"},
+        {{{"s", "a|b"}}, 1, "the first rule needs one alternative"},
+        {{{"s", "[x] [x=w]"}, {"w", "a"}}, 2, "[x] comes before it is chosen"},
+        {{{"s", "[x=w] [x.f]"}, {"w", "a"}}, 2, "no rule f.w"},
+        {{{"s", "[x=w] [y=w]"}, {"w", "a"}}, 2, "every word is in use"},
+    };
+    for (size_t i = 0; i < COUNT(bad); i++) expect_dies(bad[i].words, {
+        Grammar *g = grammar_load(bad[i].rules, bad[i].n);
+        GrammarText text = {0};
+        grammar_write(g, 1, 1, &text);
+        free(text.bytes);
+        grammar_free(g);
+    });
 }
 
 TESTS(set_up, tear_down)

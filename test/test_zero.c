@@ -1,12 +1,21 @@
 // test_zero: what replicas do where the bits and bytes of whole runs (test_layouts) do not tell: which elements and
-// samples a rank has; when messages go out, and how many; gradients that travel in 16 bits.
-#include "step_run.h"
+// samples a rank has; when messages go out, and how many; gradients that travel in 16 bits; one process alone; and
+// tensors that come together on their owners and go back.
+#include "test/test.h"
 
+#include "step_run.h"
 #include "dev/check/comm_threads.h"
 #include "expect_die.h"
 #include "narrow/narrow.h"
 #include "parallel/zero.h"
 #include "train/grads.h"
+#include "optim_case.h"
+#include "train/replicas.h"
+#include "ops/dev_cpu.h"
+#include "parallel/tp.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum { SAMPLES = 8, MAX_RANKS = 2 };
 
@@ -28,7 +37,7 @@ typedef struct {
     float *grads;      // NULL, or room for those of all ranks
     size_t calls[MAX_RANKS], sent[MAX_RANKS]; // of sums of gradients
     uint64_t reads[MAX_RANKS];
-} Case;
+} StepCase;
 
 typedef struct {
     Mem mem;
@@ -40,7 +49,7 @@ typedef struct {
     OffloadSettings store;
 } Replica;
 
-static void replica_open(Replica *r, Comm *world, const Case *c)
+static void replica_open(Replica *r, Comm *world, const StepCase *c)
 {
     *r = (Replica){.cpu = dev_cpu_create(1), .store = {.mode = c->offload, .n_slots = 2}};
     r->dev = c->x_type == X_FP32 ? r->cpu : narrow_create(r->cpu, (NarrowOptions){.x_type = c->x_type});
@@ -72,7 +81,7 @@ static void replica_close(Replica *r)
     dev_cpu_free(r->cpu);
 }
 
-static void one_step(Replica *r, const Case *c)
+static void one_step(Replica *r, const StepCase *c)
 {
     size_t share = SAMPLES / (size_t)r->dp->size, begin = share * (size_t)r->dp->rank;
     for (size_t i = 0; i < share; i += c->micro) {
@@ -85,7 +94,7 @@ static void one_step(Replica *r, const Case *c)
 
 static void play(Comm *world, void *arg)
 {
-    Case *c = arg;
+    StepCase *c = arg;
     Replica r;
     replica_open(&r, world, c);
     for (int k = 0; k < 2; k++) { // the second step's gradients: those of the same weights
@@ -113,7 +122,7 @@ TEST(test_buckets)
     const size_t bucket[] = {1, 4 * 24, 4 * 24 + 4, 4 * (24 + 1184), 4 * (24 + 1184) + 3, 4 * (24 + 1184) + 4, 1 << 30},
                  calls[] = {7, 7, 6, 4, 4, 3, 1};
     for (int i = 0; i < 2 * 7; i++) {
-        Case c = {.shape = &gpt, .micro = 2 + i % 2 * 2, .overlap = true, .bucket = bucket[i / 2]};
+        StepCase c = {.shape = &gpt, .micro = 2 + i % 2 * 2, .overlap = true, .bucket = bucket[i / 2]};
         comm_threads_run(2, play, &c);
         assert_int_equal(c.calls[0], calls[i / 2]);
     }
@@ -155,7 +164,7 @@ static void spy_after(void *self, int unit, UnitPass pass)
 
 static void play_spied(Comm *world, void *arg)
 {
-    const Case *c = arg;
+    const StepCase *c = arg;
     Replica r;
     replica_open(&r, world, c);
     Spy spy = {.zero = r.zero, .inner = r.model->hooks};
@@ -174,7 +183,7 @@ static void play_spied(Comm *world, void *arg)
 TEST(test_overlap_starts_early)
 {
     for (int i = 0; i < 2 * 2 * 3; i++) {
-        Case c = {.shape = families[i / 2 % 2], .micro = 4, .stage = 3, .reshard = true, .overlap = i % 2,
+        StepCase c = {.shape = families[i / 2 % 2], .micro = 4, .stage = 3, .reshard = true, .overlap = i % 2,
                   .deeper = i / 4 - 1};
         comm_threads_run(2, play_spied, &c);
     }
@@ -184,9 +193,9 @@ TEST(test_overlap_starts_early)
 TEST(test_overlap_reads_as_often)
 {
     for (int i = 0; i < 4; i++) {
-        Case r[2];
+        StepCase r[2];
         for (int k = 0; k < 2; k++) {
-            r[k] = (Case){.shape = families[i % 2], .micro = 2, .stage = 3, .reshard = i / 2, .overlap = k,
+            r[k] = (StepCase){.shape = families[i % 2], .micro = 2, .stage = 3, .reshard = i / 2, .overlap = k,
                           .deeper = i - 1, .offload = OFFLOAD_CPU};
             comm_threads_run(2, play, &r[k]);
         }
@@ -201,9 +210,9 @@ TEST(test_narrow_reduction)
 {
     for (int i = 0; i < 2 * 4; i++) {
         float grads[2][1 << 15];
-        Case c[2];
+        StepCase c[2];
         for (int k = 0; k < 2; k++) {
-            c[k] = (Case){.shape = families[i % 2], .micro = 4, .stage = i / 2, .overlap = true, .reshard = true,
+            c[k] = (StepCase){.shape = families[i % 2], .micro = 4, .stage = i / 2, .overlap = true, .reshard = true,
                           .bucket = i ? 1 : 1 << 30, .x_type = i % 2 ? X_FP16 : X_BF16, .narrow = k, .grads = grads[k]};
             comm_threads_run(2, play, &c[k]);
         }
@@ -300,14 +309,6 @@ TEST(test_sums)
     }
 }
 
-static int uneven_share(void *arg)
-{
-    (void)arg;
-    size_t begin;
-    ddp_share(10, 0, 4, &begin);
-    return 0;
-}
-
 // The shares cover every sample once (all ranks played here).
 TEST_FIRST(test_share)
 {
@@ -320,7 +321,307 @@ TEST_FIRST(test_share)
         }
         assert_int_equal(next, 60);
     }
-    expect_die(uneven_share, NULL, "broken invariant");
+    expect_dies("broken invariant", {
+        size_t begin;
+        ddp_share(10, 0, 4, &begin);
+    });
+}
+
+// ---- replicas: one process alone, as a training step sees it: all sequences, sums and answers are its own; its units'
+// ranges, and the pieces of its checkpoint, which are every element of the weights and of the optimizer's arrays once.
+// (Several processes: test_layouts.)
+
+TEST(test_alone)
+{
+    Replicas r = replicas_alone(NULL);
+    int told = 7;
+    bool takes_part = false;
+    char layout[40];
+    assert_true(r.rank == 0 && r.size == 1 && r.cores == 1);
+    size_t first = 7;
+    assert_true(replicas_share(&r, 24, &first) == 24 && first == 0);
+    assert_int_equal(replicas_sum_targets(&r, -5), -5);
+    assert_true(replicas_sum(&r, 2.5) == 2.5 && replicas_any(&r, true) && !replicas_any(&r, false));
+    replicas_tell(&r, &told, sizeof told);
+    assert_int_equal(told, 7);
+    replicas_wait(&r), replicas_agree(&r, 3);
+    replicas_phase(&r, 3, "step"), replicas_alive(&r); // to no supervisor
+    assert_null(replicas_evaluation(&r));
+    assert_null(replicas_sampling(&r, &takes_part).next_logits);
+    assert_true(takes_part);
+    replicas_describe(&r, layout, sizeof layout);
+    assert_string_equal(layout, "dp 1");
+}
+
+TEST(test_ranges)
+{
+    Case c;
+    case_open(&c, OPTIM_ADAMW, 1);
+    Replicas r = replicas_alone(NULL);
+    r.model = &c.model, r.optim = &c.optim;
+    size_t next = 0;
+    float *copy = zeroed(c.n * sizeof *copy);
+    for (int unit = 0; unit < c.model.params.n_units; unit++) {
+        OptimRange range;
+        assert_true(replicas_range(&r, unit, &range));
+        assert_int_equal(range.begin, next);
+        assert_ptr_equal(range.weight, c.model.weights + range.begin);
+        assert_ptr_equal(range.grad, c.model.grads + range.begin);
+        next = range.end;
+        replicas_read_weights(&r, unit, copy);
+        assert_memory_equal(copy, range.weight, (range.end - range.begin) * sizeof *copy);
+    }
+    assert_int_equal(next, c.n);
+    free(copy);
+    case_close(&c);
+}
+
+// Each byte of the weights and of each array is that of one piece; pieces go out, and come back to where they were.
+TEST(test_pieces)
+{
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c;
+        case_open(&c, (OptimName)name, 1);
+        Replicas r = replicas_alone(NULL);
+        r.model = &c.model, r.optim = &c.optim;
+        CkptPart part = replicas_checkpoint(&r, true);
+        assert_int_equal(part.n_arrays, c.optim.kind->n_states);
+        int k = 0;
+        for (int a = -1; a < part.n_arrays; a++) {
+            const CkptArray *array = a < 0 ? NULL : &c.optim.state[a];
+            size_t n_elems = array ? optim_range_elems(array, &c.model.params, 0, c.n) : c.n, at = 0;
+            size_t n_bytes = n_elems * (array ? safetensors_dtype_bytes(array->dtype) : 4);
+            unsigned char *data = array ? array->data : c.model.weights;
+            for (size_t i = 0; i < n_bytes; i++) data[i] = (unsigned char)(i % 251);
+            for (int row = -1; k < part.n && part.piece[k].array == a; k++) {
+                const CkptPiece *piece = &part.piece[k];
+                size_t bytes = ckpt_piece_bytes(&part, piece);
+                unsigned char *out = zeroed(bytes);
+                assert_true(piece->row > row && piece->unit == c.model.params.row[piece->row].unit);
+                row = piece->row;
+                assert_true(piece->slice.cut == -1 && piece->slice.from == 0);
+                if (!array) assert_true(ckpt_slice_is_whole(&piece->slice, c.model.params.row[row].dim));
+                part.move(part.self, piece, out, true);
+                for (size_t i = 0; i < bytes; i++) assert_int_equal(out[i], (at + i) % 251);
+                memset(data + at, 255, bytes);
+                part.move(part.self, piece, out, false);
+                for (size_t i = 0; i < n_bytes; i++) assert_int_equal(data[i], i % 251);
+                at += bytes;
+                free(out);
+            }
+            assert_int_equal(at, n_bytes);
+        }
+        assert_int_equal(k, part.n);
+        replicas_checkpoint_free(&r, &part);
+        case_close(&c);
+    }
+}
+
+// ---- whole: tensors that tensor-parallel ranks (threads) hold in parts come together on their owners and go back:
+// each element once, in its place, for uneven vocabularies and for key/value heads with copies; who owns what; bytes
+// sent.
+
+static const ModelShape whole_gpt = {
+    .layers = 2, .channels = 24, .heads = 6, .kv_heads = 6, .head_size = 4, .ffn = 96,
+    .vocab = 700, .context = 117, .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
+// Two key/value heads: of four ranks two and two have the same.
+static const ModelShape whole_llama = {
+    .layers = 4, .channels = 64, .heads = 4, .kv_heads = 2, .head_size = 16, .ffn = 192,
+    .vocab = 701, .context = 8, .norm = NORM_RMSNORM, .norm_eps = 1e-5f,
+    .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+
+enum { ROWS = 64, RANKS = 4 };
+
+typedef struct {
+    const ModelShape *shape;
+    OptimName name;
+    bool agc;
+    ClipUnit unit;
+    int worked[RANKS][ROWS], n_rows; // how often each rank worked on each row
+    bool moved[ROWS];
+    size_t sent[RANKS], planned;
+} Play;
+
+typedef struct {
+    Play *play;
+    const Params *params;
+    int rank;
+} Worker;
+
+// Of element i of row r's tensor; exact.
+static float value(int r, size_t i)
+{
+    return (float)(((size_t)r * 100003 + i) % 4000000);
+}
+
+static void work(void *arg, int r, float *weight, float *grad)
+{
+    Worker *w = arg;
+    const Param *row = &w->params->row[r];
+    for (size_t i = 0; i < row->whole[0] * row->whole[1]; i++) {
+        if (weight[i] != value(r, i) || grad[i] != -value(r, i))
+            fail_msg("%s: element %zu is %g, its gradient %g", row->name, i, (double)weight[i], (double)grad[i]);
+        if (w->play->agc) grad[i] = value(r, i) + 1;
+        else weight[i] = value(r, i) + 1;
+    }
+    w->play->worked[w->rank][r]++;
+}
+
+static bool in_parts(const Param *row)
+{
+    return row->cut >= 0 && row->dim[row->cut] != row->whole[row->cut];
+}
+
+static void whole_play(Comm *world, void *arg)
+{
+    Play *p = arg;
+    ModelShape part = tp_shape(p->shape, world->rank, world->size, false);
+    Model m = {.shape = *p->shape, .local = part, .dev = dev_cpu_create(1)};
+    Mem mem = {0};
+    Unit *units;
+    m.mem = &mem;
+    model_describe(&part, &m.params, &units);
+    size_t n = m.params.n_elems;
+    float *weight = malloc(n * sizeof *weight), *grad = malloc(n * sizeof *grad);
+    if (!weight || !grad) abort();
+    assert_true(m.params.n_rows <= ROWS);
+    for (int r = 0; r < m.params.n_rows; r++)
+        for (size_t j = 0; j < m.params.row[r].n_elems; j++) {
+            float v = value(r, params_whole_index(&m.params.row[r], j));
+            weight[m.params.row[r].offset + j] = v, grad[m.params.row[r].offset + j] = -v;
+        }
+    OptimSettings set = {.name = p->name, .agc = p->agc ? 0.1f : 0, .agc_unit = p->unit};
+    Whole *whole = whole_create(&m, world, set, NULL, 0);
+    OptimWhole is = p->agc ? whole_of_agc(whole) : whole_of_update(whole);
+    Worker worker = {p, &m.params, world->rank};
+    OptimRange all = {.end = n, .weight = weight, .grad = grad};
+    is.visit(is.self, 0, &all, p->agc, work, &worker);
+    for (int r = 0; r < m.params.n_rows; r++) {
+        const Param *row = &m.params.row[r];
+        bool moved = is.owner[r] >= 0;
+        if (world->rank == 0) p->moved[r] = moved;
+        for (size_t j = 0; j < row->n_elems; j++) {
+            float v = value(r, params_whole_index(row, j)), now = v + (float)moved;
+            assert_true(weight[row->offset + j] == (p->agc ? v : now));
+            assert_true(grad[row->offset + j] == (p->agc && moved ? now : -v));
+        }
+        assert_true(!moved || in_parts(row));
+        if (!is.table) continue;
+        const Param *kept = &is.table->row[r];
+        size_t want = !moved ? row->n_elems : is.owner[r] == world->rank ? row->whole[0] * row->whole[1] : 0;
+        assert_int_equal(kept->dim[0] * kept->dim[1], want);
+    }
+    p->n_rows = m.params.n_rows;
+    p->sent[world->rank] = world->count[COMM_ALL_TO_ALL].sent;
+    WholeNeed need = {.kind = optim_kind(p->name), .agc = p->agc, .unit = p->unit};
+    WholePlan plan = whole_plan(&m.params, need, NULL, 0, world->size);
+    if (world->rank == 0) p->planned = whole_plan_bytes(&plan, &m.params);
+    whole_plan_free(&plan);
+    whole_free(whole);
+    mem_free_all(&mem);
+    params_free(&m.params);
+    dev_cpu_free(m.dev);
+    free(units), free(weight), free(grad);
+}
+
+TEST(test_there_and_back)
+{
+    static const struct {
+        const ModelShape *shape;
+        int ranks;
+        OptimName name;
+        bool agc;
+        ClipUnit unit;
+        int moved; // rows that come together
+    } is[] = {{&whole_gpt, 3, OPTIM_ADAFACTOR, false, CLIP_ROW, 2 + 2 * 10},
+              {&whole_gpt, 2, OPTIM_MUON, false, CLIP_ROW, 2 * 6},
+              {&whole_gpt, 3, OPTIM_ADAMW, true, CLIP_TENSOR, 1 + 2 * 10},
+              {&whole_gpt, 2, OPTIM_ADAMW, true, CLIP_ROW, 2 * 6},
+              {&whole_llama, 4, OPTIM_MUON, false, CLIP_ROW, 4 * 7},
+              {&whole_llama, 4, OPTIM_NORMUON, false, CLIP_ROW, 4 * 7},
+              {&whole_llama, 2, OPTIM_ADAFACTOR, false, CLIP_ROW, 30},
+              {&whole_llama, 4, OPTIM_ADAMW8BIT, false, CLIP_ROW, 2 + 4 * 5},
+              {&whole_llama, 4, OPTIM_LION, true, CLIP_ROW, 4 * 2}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        Play p = {.shape = is[i].shape, .name = is[i].name, .agc = is[i].agc, .unit = is[i].unit};
+        comm_threads_run(is[i].ranks, whole_play, &p);
+        size_t sent = 0;
+        int moved = 0;
+        for (int r = 0; r < p.n_rows; r++) {
+            int times = 0;
+            for (int t = 0; t < is[i].ranks; t++) times += p.worked[t][r];
+            assert_int_equal(times, p.moved[r]);
+            moved += p.moved[r];
+        }
+        for (int t = 0; t < is[i].ranks; t++) sent += p.sent[t];
+        if (moved != is[i].moved) fail_msg("case %zu: %d tensors came together", i, moved);
+        assert_int_equal(sent, p.planned);
+    }
+}
+
+// Graham: dealt in descending order, each to the idlest, costs differ by one tensor at most. All ranks agree.
+TEST(test_balance)
+{
+    for (int tp = 2; tp <= 4; tp++) {
+        double most = 0, least = 0, largest = 0;
+        int first[ROWS];
+        if (whole_llama.heads % (size_t)tp) continue;
+        for (int rank = 0; rank < tp; rank++) {
+            ModelShape part = tp_shape(&whole_llama, rank, tp, false);
+            Params params;
+            Unit *units;
+            model_describe(&part, &params, &units);
+            WholeNeed need = {.kind = optim_kind(OPTIM_MUON)};
+            WholePlan plan = whole_plan(&params, need, NULL, 0, tp);
+            double cost[RANKS] = {0};
+            for (int r = 0; r < params.n_rows; r++) {
+                if (rank == 0) first[r] = plan.owner[r];
+                assert_int_equal(plan.owner[r], first[r]);
+                if (plan.owner[r] < 0) continue;
+                double c = optim_cost(need.kind, &params, &params.row[r]);
+                cost[plan.owner[r]] += c;
+                if (c > largest) largest = c;
+            }
+            most = least = cost[0];
+            for (int t = 1; t < tp; t++) most = fmax(most, cost[t]), least = fmin(least, cost[t]);
+            assert_true(most > 0 && most - least <= largest);
+            whole_plan_free(&plan);
+            params_free(&params);
+            free(units);
+        }
+    }
+    // the products of Newton-Schulz: five times 4 k^2 m + 2 k^3
+    Param row = {.ndim = 2, .whole = {8, 3}, .dim = {8, 3}, .unit = 1};
+    Params table = {.row = &row, .n_rows = 1, .n_units = 3};
+    assert_true(optim_cost(optim_kind(OPTIM_MUON), &table, &row) == 5 * (4.0 * 9 * 8 + 2 * 27));
+    assert_true(optim_cost(optim_kind(OPTIM_ADAFACTOR), &table, &row) == 24);
+}
+
+// 700 tokens on three ranks are 233, 233 and 234: cut by what a rank has, its embedding of 117 positions would be cut
+// elsewhere on the third.
+TEST(test_zero_cuts_between_the_same_tensors)
+{
+    for (int size = 2; size <= 5; size++)
+        for (int replica = 0; replica < size; replica++) {
+            int first[8];
+            for (int rank = 0; rank < 3; rank++) {
+                ModelShape part = tp_shape(&whole_gpt, rank, 3, false);
+                Params params;
+                Unit *units;
+                model_describe(&part, &params, &units);
+                ZeroCut cut = zero_cut(&params, zero_where(optim_kind(OPTIM_ADAMW8BIT), false, 3), 1, replica, size);
+                for (int u = 0; u < params.n_units; u++) {
+                    int row = 0;
+                    while (row < params.n_rows && params.row[row].offset < cut.begin[u]) row++;
+                    assert_true(row == params.n_rows || params.row[row].offset == cut.begin[u]);
+                    if (rank == 0) first[u] = row;
+                    assert_int_equal(row, first[u]);
+                }
+                zero_cut_free(&cut);
+                params_free(&params);
+                free(units);
+            }
+        }
 }
 
 TESTS(NULL, NULL)

@@ -196,7 +196,7 @@ def harness(lm, name, path, shots=0, shots_path=None):
     files = {"train": path, split: path, "dev": shots_path or path}
     task = manager._factory.build(manager._entry(task), registry=manager._index, overrides={
         "dataset_path": "json", "dataset_name": None, "dataset_kwargs": {"data_files": files}, "training_split": None,
-        "validation_split": None, "test_split": split})
+        "validation_split": None, "test_bpe": split})
     out = lm_eval.simple_evaluate(model=lm, tasks=[task], num_fewshot=shots, bootstrap_iters=0, log_samples=True)
     result = next(iter(out["results"].values()))
     samples = sorted(next(iter(out["samples"].values())), key=lambda s: s["doc_id"])
