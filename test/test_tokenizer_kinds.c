@@ -215,6 +215,29 @@ TEST_IN_DIR(test_form_c_threads)
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], ((int32_t[]){0, 3, 6})[i % 3]);
 }
 
+// Splits in a row, and an empty list of normalizers.
+#define SPLIT(regex, more) "{'type': 'Split', 'pattern': {'Regex': '" regex "'}, 'behavior': 'Isolated'" more "}, "
+#define ROW(steps, regex) "{'normalizer': {'type': 'Sequence', 'normalizers': []}, 'pre_tokenizer': {'type': 'Sequence', " \
+    "'pretokenizers': [" steps "{'type': 'ByteLevel', 'add_prefix_space': false, 'use_regex': " regex "}]}, " \
+    MODEL("", "'a': 0, 'b': 1, 'ab': 2, 'aa': 3, 'aab': 4", "['a', 'b'], ['a', 'a'], ['aa', 'b']")
+TEST_IN_DIR(test_in_a_row)
+{
+    TWICE(t, load_text(ROW(SPLIT("b", "") SPLIT("a{1,2}", ""), "false"))) IDS(t, "aaabab", 3, 0, 1, 0, 1);
+    TWICE(t, load_text(ROW(SPLIT("b", ""), "true"))) IDS(t, "aaab", 3, 0, 1);
+    TWICE(t, load_text(ROW("", "true"))) assert_string_equal(tokenizer_pattern(t), "gpt2");
+    static const char *const bad[][2] = {
+        {ROW("", "false"), "pre_tokenizer has no pattern"}, {ROW(SPLIT("b", ", 'invert': true"), "false"), "pre_tokenizer 0, Split,"},
+        {ROW(SPLIT("a", "") "{'type': 'Digits'}, ", "true"), "pre_tokenizer 1, Digits, is not Split by Regex, Isolated, or"},
+        {ROW(SPLIT("a", "") "{'type': 'Punctuation'}, ", "true"), "pre_tokenizer 1, Punctuation, is not Split"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_dies(bad[i][1], load_text(bad[i][0]));
+    put_text("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+    expect_dies("tokenizer.json: a pointer of Git LFS, not the file itself (git lfs pull)", tokenizer_load(dir));
+    put_text("tokenizer.json", "<!DOCTYPE html>");
+    expect_dies("tokenizer.json: a page of a web site, not the file itself", tokenizer_load(dir));
+    put_text("tokenizer.json", "\xEF\xBB\xBF{}");
+    expect_dies("tokenizer.json: begins with a byte order mark", tokenizer_load(dir));
+}
+
 // ---- where a text begins and ends
 
 #define ENDS "'<|endoftext|>': 2, '<s>': 3, '</s>': 4"

@@ -7,12 +7,11 @@
 #include "models/hf.h"
 
 #include "base/check.h"
-#include "base/disk.h"
 #include "base/words.h"
 #include "tools/safetensors.h"
 #include "models/weights.h"
+#include "tokenizer/vocab.h"
 
-#include <errno.h>
 #include <glob.h>
 #include <jansson.h>
 #include <limits.h>
@@ -22,20 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { MAX_JSON_BYTES = 1 << 26 }; // an index of a thousand layers of a hundred experts is a quarter of that
-
-static json_t *read_json(const char *path)
-{
-    size_t n;
-    json_error_t error;
-    char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
-    if (!text) die("%s: %s (at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
-    json_t *json = json_loadb(text, n, 0, &error);
-    free(text);
-    if (!json) die("%s:%d: %s", path, error.line, error.text);
-    return json;
-}
 
 // ---- config.json
 
@@ -341,7 +326,7 @@ void hf_config(const char *dir, Config *cfg)
 {
     Folder f = {.cfg = cfg};
     if (snprintf(f.path, sizeof f.path, "%s/config.json", dir) >= (int)sizeof f.path) die("%s: too long a name", dir);
-    f.all = read_json(f.path);
+    f.all = vocab_read_json(f.path, 0);
     const char *type = text(&f, f.all, "model_type", NULL);
     const Class *class = classes, *end = classes + sizeof classes / sizeof *classes;
     while (class < end && strcmp(class->type, type)) class++;
@@ -421,7 +406,7 @@ static Files open_files(const char *dir)
         die("%s: neither model.safetensors nor model.safetensors.index.json is there%s%s (in Python, save_pretrained "
             "writes them)", dir, some ? ", but " : "", some ? strrchr(other.gl_pathv[0], '/') + 1 : "");
     }
-    json_t *index = read_json(path), *map = json_object_get(index, "weight_map");
+    json_t *index = vocab_read_json(path, 0), *map = json_object_get(index, "weight_map");
     if (!json_is_object(map)) die("%s: no weight_map", path);
     json_object_foreach(map, name, file) {
         if (!json_is_string(file)) die("%s: %s: the name of a file is needed", path, name);

@@ -4,6 +4,7 @@
 // reads SentencePiece's models (BPE).
 #ifndef VOCAB_H
 #define VOCAB_H
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -68,6 +69,8 @@ int vocab_byte_of(const Vocab *v, int32_t id);
 // Adds the merge of two spelled tokens; dies when they, or what they make, are no tokens. `where`: its number.
 void vocab_add_merge(Vocab *v, size_t *cap, const char *left, size_t n_left, const char *right, size_t n_right,
                      const char *path, size_t where);
+// A file that holds one JSON object; dies, naming what it is instead. flags: jansson's.
+json_t *vocab_read_json(const char *path, size_t flags);
 // The merges of tokens with scores (token.n): all pairs that join to a token, the highest score first.
 void vocab_merge_by_score(Vocab *v, const float *score, const char *path);
 // Whether byte_fallback can be had: all of <0x00>..<0xFF> are there; dies when only some are.

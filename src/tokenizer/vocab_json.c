@@ -4,7 +4,7 @@
 // ByteLevel, ...) is refused by name, because ignoring it would give other ids than Hugging Face's. Two kinds of text
 // are known:
 //
-//   bytes         pre_tokenizer ByteLevel, alone or after Split or Digits; normalizer NFC or none
+//   bytes         pre_tokenizer ByteLevel, alone or after Splits and Digits; normalizer NFC or none
 //   SentencePiece normalizer [Prepend, Replace " " by U+2581] without pre_tokenizer, or pre_tokenizer Metaspace
 //
 // The post-processor adds tokens around a text, which is the caller's task here; its first one is bos. Of the decoder
@@ -33,6 +33,8 @@ enum { MAX_JSON_BYTES = 1 << 27, HIDDEN = 2 };
 
 #define SPACE_SIGN "\xE2\x96\x81" // U+2581
 #define SPACE_WORDS " ?[^ ]+| "   // Metaspace with split, on text in which U+2581 is a space
+#define DIGIT "\\p{N}"
+#define SMOLLM DIGIT PRETOKEN_THEN "gpt2"
 
 static void *need(void *memory, const char *path)
 {
@@ -164,16 +166,26 @@ static void build_tokens(Vocab *v, json_t *vocab, json_t *added, const char *unk
 }
 
 // ---- reading
-static json_t *load_json(const char *path, size_t flags)
+
+// What stands in place of a JSON file: how it begins, what it is.
+static const char *const others[][2] = {
+    {"version https://git-lfs", "a pointer of Git LFS, not the file itself (git lfs pull)"},
+    {"<", "a page of a web site, not the file itself (fetch it again, with its token where it asks for one)"},
+    {"\xEF\xBB\xBF", "begins with a byte order mark, which JSON has not (tail -c +4 FILE)"},
+    {"\xFF\xFE", "UTF-16, where UTF-8 is read (convert it: iconv -f UTF-16 -t UTF-8)"}};
+
+json_t *vocab_read_json(const char *path, size_t flags)
 {
     json_error_t error;
     size_t n;
     char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
-    if (!text) die("%s: %s (is it a tokenizer? at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
+    if (!text) die("%s: %s (at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strncmp(text, others[i][0], strlen(others[i][0]))) die("%s: %s", path, others[i][1]);
     json_t *json = json_loadb(text, n, flags, &error);
     free(text);
     if (!json) die("%s:%d: %s", path, error.line, error.text);
-    if (!json_is_object(json)) die("%s: not a JSON object (is it a tokenizer?)", path);
+    if (!json_is_object(json)) die("%s: not a JSON object", path);
     return json;
 }
 
@@ -256,9 +268,10 @@ static bool replaces(json_t *step, const char *kind, const char *pattern, const 
 static void read_normalizer(Vocab *v, json_t *json, const char *path)
 {
     json_t *one = json_object_get(json, "normalizer"), *list = json_object_get(one, "normalizers");
-    if (!one || json_is_null(one)) return;
-    if ((v->nfc = type_is(one, "NFC"))) return;
     size_t i = 0, n = list ? json_array_size(list) : 1;
+    if (n == 1 && list) one = json_array_get(list, 0);
+    if (!one || json_is_null(one) || !n) return;
+    if ((v->nfc = type_is(one, "NFC"))) return;
 #define STEP(k) (list ? json_array_get(list, k) : one)
     if (n > 3 && replaces(STEP(0), "Regex", BEGINNING, "") && replaces(STEP(1), "Regex", SEVERAL, " ") &&
         replaces(STEP(n - 1), "Regex", END, "")) v->squeeze = true, i = 2, n--;
@@ -271,26 +284,33 @@ static void read_normalizer(Vocab *v, json_t *json, const char *path)
     v->chars = true;
 }
 
-// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or after it cut out every digit, or
-// after Split without it.
+// The pattern of tokenizer.json's pre_tokenizer: any number of Splits and Digits, and ByteLevel, perhaps with its own
+// expression. Each cuts what the one before has left.
 static const char *byte_pattern(json_t *pre, const char *path)
 {
-    json_t *list = json_object_get(pre, "pretokenizers"), *first = json_array_get(list, 0);
-    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, json_array_size(list) - 1) : pre;
+    static char all[4096];
+    json_t *list = json_object_get(pre, "pretokenizers");
+    size_t n = type_is(pre, "Sequence") && list ? json_array_size(list) - 1 : 0;
+    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, n) : pre;
     if (!type_is(bytes, "ByteLevel") || is_true(bytes, "add_prefix_space", true, path))
         die("%s: pre_tokenizer is not ByteLevel without prefix space (other kinds are not supported)", path);
-    bool gpt2 = is_true(bytes, "use_regex", true, path), one = bytes == pre || json_array_size(list) == 1;
-    if (one && !gpt2) die("%s: pre_tokenizer has no pattern (not supported)", path);
-    if (one) return "gpt2";
-    bool two = json_array_size(list) == 2;
-    if (two && gpt2 && type_is(first, "Digits") && is_true(first, "individual_digits", false, path)) return "smollm";
-    const char *regex = text_of(json_object_get(first, "pattern"), "Regex");
-    if (!two || !type_is(first, "Split") || gpt2 || !*regex || strcmp(text_of(first, "behavior"), "Isolated") != 0 ||
-        is_true(first, "invert", false, path))
-        die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] or [Digits, individual; ByteLevel] (not "
-            "supported)", path);
-    pretoken_check(regex, path);
-    return pretoken_name(regex) ? pretoken_name(regex) : regex;
+    *all = 0;
+    for (size_t i = 0, length = 0; i < n; i++) {
+        json_t *step = json_array_get(list, i);
+        bool digits = type_is(step, "Digits") && is_true(step, "individual_digits", false, path);
+        const char *regex = digits ? DIGIT : text_of(json_object_get(step, "pattern"), "Regex");
+        bool isolated = type_is(step, "Split") && !strcmp(text_of(step, "behavior"), "Isolated");
+        if (!digits && (!isolated || !*regex || is_true(step, "invert", false, path)))
+            die("%s: pre_tokenizer %zu, %.80s, is not Split by Regex, Isolated, or Digits, individual (not supported: "
+                "ids would differ)", path, i, text_of(step, "type"));
+        pretoken_check(regex, path);
+        if (pretoken_name(regex)) regex = pretoken_name(regex);
+        length += (size_t)snprintf(all + length, sizeof all - length, "%s%s", i ? PRETOKEN_THEN : "", regex);
+        if (length > sizeof all - 10) die("%s: pre_tokenizer: expressions of %zu bytes and more", path, sizeof all - 10);
+    }
+    if (is_true(bytes, "use_regex", true, path)) strcat(all, n ? PRETOKEN_THEN "gpt2" : "gpt2");
+    if (!*all) die("%s: pre_tokenizer has no pattern (not supported)", path);
+    return strcmp(all, SMOLLM) ? all : "smollm";
 }
 
 // Sets what says how SentencePiece's text is cut; returns the pattern.
@@ -384,7 +404,7 @@ void vocab_read_config(Vocab *v, const char *dir)
     json_t *config = NULL;
     for (int i = 0; i < 2 && !config; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, name[i]);
-        if (access(path, F_OK) == 0) config = load_json(path, JSON_DECODE_INT_AS_REAL); // 10^30 stands there
+        if (access(path, F_OK) == 0) config = vocab_read_json(path, JSON_DECODE_INT_AS_REAL); // 10^30 stands there
     }
     int64_t eos = named(v, config, "eos_token"), bos = named(v, config, "bos_token");
     if (eos >= 0) v->has_eos = true, v->eos = (int32_t)eos;
@@ -406,7 +426,7 @@ static char *folder_of(const char *path)
 Vocab vocab_load_json(const char *path)
 {
     Vocab v = {.eot = -1};
-    json_t *json = load_json(path, JSON_REJECT_DUPLICATES), *model = json_object_get(json, "model");
+    json_t *json = vocab_read_json(path, JSON_REJECT_DUPLICATES), *model = json_object_get(json, "model");
     json_t *pre = json_object_get(json, "pre_tokenizer");
     check_model(json, model, path);
     read_normalizer(&v, json, path);
@@ -433,7 +453,7 @@ Vocab vocab_load_gpt2(const char *dir)
     char path[4096];
     snprintf(path, sizeof path, "%s/vocab.json", dir);
     Vocab v = {.eot = -1, .pattern = need(strdup("gpt2"), path)};
-    json_t *json = load_json(path, JSON_REJECT_DUPLICATES);
+    json_t *json = vocab_read_json(path, JSON_REJECT_DUPLICATES);
     build_tokens(&v, json, NULL, "", path);
     json_decref(json);
     snprintf(path, sizeof path, "%s/merges.txt", dir);
@@ -468,15 +488,28 @@ static void save_json(json_t *json, const char *dir, const char *name) // takes 
 
 static json_t *byte_pre_tokenizer(const char *pattern)
 {
-    bool smollm = strcmp(pattern, "smollm") == 0, gpt2 = smollm || strcmp(pattern, "gpt2") == 0;
-    const char *regex = pretoken_regex(pattern) ? pretoken_regex(pattern) : pattern;
+    const char *at = strcmp(pattern, "smollm") ? pattern : SMOLLM;
+    json_t *list = json_array();
+    bool gpt2 = false;
+    for (size_t n; *at; at += n + (at[n] != 0)) {
+        n = strcspn(at, PRETOKEN_THEN);
+        char *part = need(strndup(at, n), pattern);
+        const char *regex = pretoken_regex(part) ? pretoken_regex(part) : part;
+        if (!at[n] && !strcmp(part, "gpt2")) gpt2 = true;
+        else if (!strcmp(part, DIGIT))
+            json_array_append_new(list, json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
+        else json_array_append_new(list, json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
+                                                   regex, "behavior", "Isolated", "invert", 0));
+        free(part);
+    }
     json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
                               "trim_offsets", 1, "use_regex", gpt2);
-    if (gpt2 && !smollm) return bytes;
-    json_t *first = smollm ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
-                           : json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", regex,
-                                       "behavior", "Isolated", "invert", 0);
-    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, bytes);
+    bool alone = !json_array_size(list);
+    json_array_append(list, bytes);
+    json_t *all = alone ? json_incref(bytes) : json_pack("{s:s, s:O}", "type", "Sequence", "pretokenizers", list);
+    json_decref(list);
+    json_decref(bytes);
+    return all;
 }
 
 // Whether the spaces are Metaspace's, and not the normalizer's.
