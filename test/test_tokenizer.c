@@ -184,7 +184,7 @@ TEST_IN_DIR(test_damaged_files)
     expect_refused("model", "type", "\"Unigram\"", "only BPE is supported");
     expect_refused("model", "byte_fallback", "true", "byte_fallback");
     expect_refused("model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix");
-    expect_refused("", "pre_tokenizer", "{\"type\": \"Whitespace\"}", "pre_tokenizer is not ByteLevel");
+    expect_refused("", "pre_tokenizer", "{\"type\": \"Whitespace\"}", "pre_tokenizer = {\"type\":\"Whitespace\"}: not ByteLevel");
     expect_refused("", "pre_tokenizer", "{\"type\": \"Metaspace\"}", "Metaspace is not Metaspace with U+2581 alone");
     expect_refused("pre_tokenizer", "add_prefix_space", "true", "prefix space");
     expect_refused("", "added_tokens", "[{\"id\": 263, \"content\": \"<x>\", \"special\": true}]",

@@ -135,12 +135,12 @@ TEST_IN_DIR(test_hostile)
         {FEW_OF("", "['ab', '']"), "merge 0: 'ab' and '' do not join to a token"},
         {FEW_OF("", "'a b ab'"), "merge 0: 'a' and 'b ab' do not join to a token"},
         {FEW_OF("", "5"), "model.merges[0] is neither"},
-        {VOCAB("'a': 0, 'b': 2"), "token 'b': its id is not one of 0..1 (ids must have no holes)"},
-        {VOCAB("'a': 0, 'b': -1"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("'a': 0, 'b': 2147483648"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("'a': 0, 'b': 4294967297"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 2"), "token 'b': its id, 2, is not one of 0..1 (ids must have no holes)"},
+        {VOCAB("'a': 0, 'b': -1"), "token 'b': its id, -1, is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 2147483648"), "token 'b': its id, 2147483648, is not"},
+        {VOCAB("'a': 0, 'b': 4294967297"), "token 'b': its id, 4294967297, is not one of 0..1"},
         {VOCAB("'a': 0, 'b': 9223372036854775808"), "too big integer"},
-        {VOCAB("'a': 0, 'b': 1.0"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 1.0"), "token 'b': its id, 1.0, is not one of 0..1"},
         {VOCAB("'a': 0, 'b': 0"), "id 0 belongs to both 'a' and 'b'"},
         {VOCAB("'a': 0, 'a': 1"), "duplicate object key"},
         {VOCAB("'a': 0, '\\ud800': 1"), "invalid Unicode '\\uD800'"},
@@ -149,12 +149,12 @@ TEST_IN_DIR(test_hostile)
         {VOCAB(""), "no tokens in it"},
         {ONE("'added_tokens': {'a': 1}, ", ""), "added_tokens is not a list"},
         {ONE("'added_tokens': ['a'], ", ""), "added_tokens[0] has no content"},
-        {ONE("'added_tokens': [" ADDED(0, "a", ", 'special': 'true'") "], ", ""), "'special' is neither true nor"},
+        {ONE("'added_tokens': [" ADDED(0, "a", ", 'special': 'true'") "], ", ""), "special = \"true\": neither true nor false"},
         {ONE("'added_tokens': [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], ", ""), "no token has id 2"},
-        {ONE("", "'unk_token': 5, "), "unk_token is no string"},
-        {ONE("", "'ignore_merges': 1, "), "'ignore_merges' is neither true nor false"},
-        {ONE("", "'dropout': 0.1, "), "'dropout' is set"},
-        {ANY("'version': '2.0', "), "version is not \"1.0\""},
+        {ONE("", "'unk_token': 5, "), "unk_token = 5: a string is needed"},
+        {ONE("", "'ignore_merges': 1, "), "ignore_merges = 1: neither true nor false"},
+        {ONE("", "'dropout': 0.1, "), "dropout = 0.1"},
+        {ANY("'version': '2.0', "), "version = \"2.0\": 1.0 is read"},
         {ANY("'post_processor': {'type': 'x'}, "), "post_processor x is not known here"},
         {ANY("'post_processor': {'type': 'BertProcessing', 'cls': [5]}, "), "post_processor begins with ''"},
     };
@@ -192,7 +192,7 @@ TEST_IN_DIR(test_form_c)
         IDS(t, "e<e>\u0301e\u0301", 0, 7, 4, 5, 3); // each side has a form C of its own
         IDS(t, "\u0301", 4, 5);
         TEXT(t, "e\u0301\u00E9", 0, 4, 5, 3);        // decoding leaves the bytes
-        expect_dies("cannot say which tokens are added or unknown, or NFC", tokenizer_save_gpt2(t, dir));
+        expect_dies("cannot say which tokens are added or unknown, or NFC", vocab_save_gpt2(tokenizer_vocab(t), dir));
     }
     expect_dies("added token 'e\u0301' is normalized, and not in form C",
                 load_text(NORMAL("{'type': 'NFC'}", ", " ADDED(9, "e\u0301", ""))));
@@ -236,6 +236,36 @@ TEST_IN_DIR(test_in_a_row)
     expect_dies("tokenizer.json: a page of a web site, not the file itself", tokenizer_load(dir));
     put_text("tokenizer.json", "\xEF\xBB\xBF{}");
     expect_dies("tokenizer.json: begins with a byte order mark", tokenizer_load(dir));
+}
+
+// What Transformers takes from the files beside a tokenizer, and what ours cannot follow.
+TEST_IN_DIR(test_files_beside)
+{
+#define DECODER(more) "{'added_tokens_decoder': {'9': {'content': '<x>'" more "}}}"
+    static const struct { const char *json, *name, *text, *words; } rows[] = {
+        {ANY(""), "tokenizer_config.json", DECODER(SPECIAL), NULL}, // never made from text
+        {ANY(""), "tokenizer_config.json", DECODER(", 'special': false"), "9 = {\"content\":\"<x>\",\"special\":false}: the"},
+        {ANY(""), "tokenizer_config.json", "{'add_prefix_space': true}", "add_prefix_space = true: not supported"},
+        {ANY("'truncation': {'max_length': 5}, 'padding': {'pad_id': 0}, "), "tokenizer_config.json", "{}", NULL},
+        {ANY("'post_processor': {'type': 'TemplateProcessing', 'single': '[BOS] $A'}, "), "tokenizer_config.json", "{}",
+         "post_processor.single = \"[BOS] $A\": a list is needed"},
+        {ANY("'post_processor': {'type': 'TemplateProcessing', 'single': [{'SpecialToken': {'id': '[BOS]'}}], "
+             "'special_tokens': {'[BOS]': {'ids': [2]}}}, "), "tokenizer_config.json", "{}", "[BOS] = 2: post_processor has"},
+        {NULL, "tokenizer_config.json", "{'tokenizer_class': 'GPT2TokenizerFast'}", NULL},
+        {NULL, "tokenizer_config.json", "{'tokenizer_class': 'Qwen2Tokenizer'}", "tokenizer_class = \"Qwen2Tokenizer\": vocab"},
+        {NULL, "added_tokens.json", "{'<x>': 3}", "added_tokens.json: tokens beside vocab.json (write a tokenizer.json"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put_json("vocab.json", "{'a': 0, 'b': 1, 'ab': 2}");
+        put_text("merges.txt", "#version: 0.2\r\na b\r\n");
+        put_json(rows[i].name, rows[i].text);
+        if (rows[i].json) put_json("tokenizer.json", rows[i].json); // it comes first
+        else unlink(in_dir("tokenizer.json"));
+        if (rows[i].words) expect_dies(rows[i].words, tokenizer_load(dir));
+        else {
+            OWN(Tokenizer) *t = tokenizer_load(dir);
+            IDS(t, "ab", rows[i].json ? 4 : 2);
+        }
+    }
 }
 
 // ---- where a text begins and ends

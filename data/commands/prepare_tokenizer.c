@@ -295,7 +295,7 @@ static void do_convert(const Options *o)
     if (!json && !gpt2 && strcmp(o->to, "ranks") != 0) die("prepare tokenizer: --to: '%s' (json, gpt2 or ranks)", o->to);
     Tokenizer *t = load(o);
     if (json || gpt2) make_folder(o->out);
-    (json ? tokenizer_save : gpt2 ? tokenizer_save_gpt2 : tokenizer_save_ranks)(t, o->out);
+    (json ? vocab_save : gpt2 ? vocab_save_gpt2 : vocab_save_ranks)(tokenizer_vocab(t), o->out);
     tokenizer_free(t);
 }
 

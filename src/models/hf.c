@@ -66,8 +66,7 @@ static const json_t *value_of(const json_t *object, const char *key)
 
 static void refuse(const Folder *f, const char *key, const json_t *value, const char *what)
 {
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    die("%s: %s = %.80s: %s", f->path, key, text ? text : "null", what);
+    vocab_refuse(f->path, key, value, what);
 }
 
 // One number, or a list with that number for each layer.
