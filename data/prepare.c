@@ -21,7 +21,8 @@
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
 // document) and the words that the tokenizer counts.
 //
-// Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line.
+// Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line, 3 a corpus without text, or
+// done, but more than a tenth of its documents is lost.
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -108,6 +109,8 @@ static void print_help(OptionSet set)
     }
     for (int c = 0; c < TOOLS; c++) printf("\nprepare %s: %s (prepare %s --help)\n", tools[c].name, tools[c].help, tools[c].name);
     printf("\nprepare RECIPE.toml [--section.key=value]...: what the file says (--keys lists what it may say)\n");
+    printf("\nexit status: 1 an error, 2 of the command line, 3 no text in a corpus, or done, with more than a tenth of its\n"
+           "documents lost (bad lines, too long, ill-formed UTF-8)\n");
     printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
 }
 
@@ -291,6 +294,8 @@ static bool is_tokenizer(const char *name)
     return strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer_config.json") == 0;
 }
 
+static int status; // CORPUS_LOST where a corpus lost much
+
 // Reads everything below `path` into the store, and adds its files to `sources`.
 static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
 {
@@ -309,7 +314,7 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
     CorpusCounts counts = corpus_counts(r);
     fprintf(stderr, "%s: ", path);
     corpus_print(&counts, stderr);
-    if (!counts.documents) die("%s: no text in it (%llu files)", path, (unsigned long long)counts.files);
+    status |= corpus_judge(&counts, path);
     size_t n;
     const CorpusFile *file = corpus_files(r, &n);
     for (size_t i = 0; i < n; i++) {
@@ -553,10 +558,10 @@ static int do_recipe(int argc, char **argv)
     Comm *world = launch_start(argv);
     comm_set_spins(world, 0); // ranks wait for long; what they took of the processors is then their work
     Recipe *r = recipe_load(argv[1], argv + 2, argc - 2);
-    recipe_run(r, world, stdout);
+    int lost = recipe_run(r, world, stdout);
     recipe_free(r);
     launch_stop(world);
-    return 0;
+    return lost;
 }
 
 int main(int argc, char **argv)
@@ -575,9 +580,7 @@ int main(int argc, char **argv)
     Comm *world = launch_start(argv);
     if (world->size > 1) die("prepare %s: runs in one process, not on %d ranks (a RECIPE.toml does)", argv[1], world->size);
     launch_stop(world);
-    int status = o.command == TOKENS  ? do_tokens(&o)
-                 : o.command == TRAIN ? do_train_tokenizer(&o)
-                                      : do_show(&o);
+    status |= o.command == TOKENS ? do_tokens(&o) : o.command == TRAIN ? do_train_tokenizer(&o) : do_show(&o);
     free(o.input.word);
     return status;
 }

@@ -421,6 +421,8 @@ int prepare_dedup(int argc, char **argv)
     if (o.evaluation && !o.showing) examples = open_examples(&o, &evaluation);
     DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
                                         o.write && sources_is_jsonl(o.write), !o.showing);
+    CorpusCounts counts = corpus_counts(o.corpus.reader);
+    int status = o.showing ? 0 : corpus_judge(&counts, o.n_paths == 1 ? *o.path : "prepare dedup: the inputs");
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
     if (!removed) die("prepare dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);
@@ -431,5 +433,5 @@ int prepare_dedup(int argc, char **argv)
     close_documents(&o.corpus);
     close_documents(&evaluation);
     if (fflush(stdout) || ferror(stdout)) die("prepare dedup: cannot write to the screen: %s", strerror(errno));
-    return 0;
+    return status;
 }

@@ -186,18 +186,6 @@ static void fill(CorpusReader *r)
     r->n += k;
 }
 
-// Text of 16 or 32 bits would be read as zeros with letters between.
-static void refuse_utf16(const CorpusReader *r)
-{
-    const char *mark[] = {"\xFF\xFE\0\0", "\0\0\xFE\xFF", "\xFF\xFE", "\xFE\xFF"};
-    for (size_t i = 0; i < 4; i++) {
-        size_t n = i < 2 ? 4 : 2; // bytes of the mark, and of what it stands for
-        if (r->n >= n && memcmp(r->buffer, mark[i], n) == 0)
-            die("%s: byte 0: UTF-%zu, where UTF-8 is read (convert it first: iconv -f UTF-%zu -t UTF-8)",
-                r->file[r->at_file].path, 8 * n, 8 * n);
-    }
-}
-
 // A regular file that begins as WARC does, packed or not?
 static bool is_warc(const char *path)
 {
@@ -223,6 +211,8 @@ static bool open_next(CorpusReader *r)
 {
     if (r->at_file == r->n_files) return false;
     const char *path = r->file[r->at_file].path;
+    if (r->opt.format == SOURCE_AUTO && sources_is_table(path))
+        die("%s: a table of CSV (make lines of JSON: mlr --c2l cat FILE, of tabs --t2l; --format text: as it is)", path);
     r->format = corpus_format(path, r->opt.format);
     if (r->format == SOURCE_PARQUET)
         r->parquet = parquet_open(path, r->opt.field, PAGE_DOCUMENTS * r->opt.max_bytes + PAGE_BYTES, r->opt.raise);
@@ -235,8 +225,8 @@ static bool open_next(CorpusReader *r)
     r->counts.files++;
     if (r->format == SOURCE_WARC) r->warc = warc_open(path, take, r, r->opt.read_bytes, r->opt.max_bytes);
     if (r->parquet || r->warc) return true;
-    while (r->n < 4 && !r->ended) fill(r);
-    refuse_utf16(r);
+    while (r->n < STREAM_LOOK && !r->ended) fill(r);
+    stream_refuse(path, r->buffer, r->n, true);
     if (r->n >= 3 && memcmp(r->buffer, "\xEF\xBB\xBF", 3) == 0) {
         r->start = r->scanned = 3;
         r->offset = 3;
@@ -578,6 +568,7 @@ static bool is_array(const char *text, size_t n)
 static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
 {
     if (n > r->opt.max_bytes || r->dropped) return too_long(r);
+    uint64_t known = r->counts.bad_utf8;
     bool jsonl = r->format == SOURCE_JSONL;
     if (jsonl && is_blank(text, n)) return false; // empty lines are no records
     if (jsonl && !r->index && is_array(text, n))
@@ -590,6 +581,7 @@ static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
         return false;
     }
     r->counts.documents++;
+    r->counts.damaged += 100 * (r->counts.bad_utf8 - known) > n;
     r->counts.bytes_out += n;
     out->text = text;
     out->n_bytes = n;
@@ -703,6 +695,20 @@ size_t corpus_count_fields(const char *const *path, size_t n_paths, CorpusOption
     }
     corpus_close(r);
     return n;
+}
+
+int corpus_judge(const CorpusCounts *c, const char *name)
+{
+    typedef unsigned long long Number;
+    Number lost = c->bad_lines + c->too_long + c->damaged, all = c->documents + c->bad_lines + c->too_long;
+    if (!c->documents)
+        check_die_status(CORPUS_LOST, "%s: no text in it: %llu file%s, %llu bad lines, %llu too long, %llu empty%s", name,
+                         (Number)c->files, words_s(c->files), (Number)c->bad_lines, (Number)c->too_long, (Number)c->empty,
+                         c->bad_lines ? " (another --field? One object over several lines: jq -c)" : "");
+    if (10 * lost <= all) return 0;
+    check_warn("%s: %llu of %llu documents are lost: %llu bad lines, %llu too long, %llu with ill-formed UTF-8 (exit "
+               "status %d)", name, lost, all, (Number)c->bad_lines, (Number)c->too_long, (Number)c->damaged, CORPUS_LOST);
+    return CORPUS_LOST;
 }
 
 void corpus_print(const CorpusCounts *counts, FILE *out)

@@ -270,6 +270,12 @@ bool sources_is_warc(const char *path)
     return ends_with(path, n, ".warc") || ends_with(path, n, ".wet");
 }
 
+bool sources_is_table(const char *path)
+{
+    size_t n = unpacked_name(path);
+    return ends_with(path, n, ".csv") || ends_with(path, n, ".tsv");
+}
+
 bool sources_is_list(const char *path)
 {
     return ends_with(path, unpacked_name(path), ".paths");

@@ -22,6 +22,7 @@ SourceFormat sources_format(const char *name); // "auto", "text", "jsonl", "parq
 bool sources_is_jsonl(const char *path);       // by its name, as SOURCE_AUTO
 bool sources_is_parquet(const char *path);     // likewise
 bool sources_is_warc(const char *path);        // likewise
+bool sources_is_table(const char *path);       // likewise: .csv, .tsv
 bool sources_is_list(const char *path);        // by its name: .paths, a list of files to read (corpus.h)
 bool sources_is_packed(const char *path);      // by its name: .gz or .zst
 
