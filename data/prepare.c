@@ -445,8 +445,7 @@ static int do_tokens(const Options *o)
     double start = clock_seconds();
     bool given = o->train && o->val_file;
     if (!o->out || given == (o->input.n > 0) || !o->train != !o->val_file)
-        die_usage(
-            "prepare tokens: give --out and either --input or both --train and --val-file (see --help)");
+        die_usage("prepare tokens: give --out and either --input or both --train and --val-file (see --help)");
     if (strcmp(o->dtype, "auto") != 0 && strcmp(o->dtype, "uint16") != 0 && strcmp(o->dtype, "uint32") != 0)
         die("prepare: --dtype: '%s' (auto, uint16 or uint32)", o->dtype);
     char *end;
@@ -477,8 +476,7 @@ static int do_tokens(const Options *o)
     save_manifest(json_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o}", "version", 1, "vocab_size", vocab,
                             "eot", tokenizer_eot(t), "pattern", tokenizer_pattern(t), "dtype",
                             strcmp(o->dtype, "uint32") == 0 || vocab > 65535 ? "uint32" : "uint16", "train",
-                            train_json, "val", val_json, "sources", sources),
-                  dir);
+                            train_json, "val", val_json, "sources", sources), dir);
     disk_folder_replace(o->out, is_result);
     free(dir);
     close(lock);

@@ -11,6 +11,7 @@
 #define TEST_TEST_H
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +37,7 @@ __attribute__((unused)) static size_t n_listed;
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // What the statements print to the FILE *out: text, which the caller frees.
 #define PRINTED(out, ...)                                                                                              \

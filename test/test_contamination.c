@@ -6,11 +6,6 @@
 #include "base/rng.h"
 #include "dedup_case.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { DOCS = 700, EXAMPLES = 60, NGRAM = 3, MAX_WORDS = 40 };
 
 // Texts of words out of 25, as numbers; word w is printed as wW.

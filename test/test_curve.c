@@ -5,8 +5,6 @@
 #include "dev/draw/curve.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { STEPS = 40, WINDOW = 8 };
 

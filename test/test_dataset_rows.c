@@ -4,9 +4,6 @@
 
 #include "test/test.h"
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,7 +13,6 @@
 #include "temp_dir.h"
 #include "dataset_case.h"
 #include "base/rng.h"
-
 
 enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
 

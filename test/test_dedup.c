@@ -8,8 +8,6 @@
 #include "data/prep/shingle.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #ifdef __SANITIZE_ADDRESS__

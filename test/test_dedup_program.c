@@ -6,8 +6,6 @@
 #define PART "dedup"
 #include "program.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 TEST(test_files)

@@ -8,9 +8,6 @@
 #include "data/prep/exchange.h"
 #include "dev/check/comm_threads.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { MOST = 5 }; // ranks
 
 // ---- what ranks tell each other. A thread returns what it saw; cmocka's assertions are for the main thread.

@@ -7,8 +7,6 @@
 #include "base/rng.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 OWNER(Extsort, extsort_close)

@@ -13,9 +13,6 @@
 #include "train/run.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 OWNER(Gguf, gguf_close)
 OWNER(Tokenizer, tokenizer_free)

@@ -5,7 +5,6 @@
 
 #include "test/test.h"
 #include <math.h>
-#include <stdbool.h>
 #define PROGRAM "stories"
 #include "program.h"
 

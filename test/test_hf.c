@@ -13,9 +13,6 @@
 #include "train/run.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 OWNER(SafeTensors, safetensors_close)

@@ -7,9 +7,6 @@
 #include "dedup_case.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PERMUTATIONS = 128, GRAMS = 100, PAIRS = 10000 };
 

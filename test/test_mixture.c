@@ -11,7 +11,6 @@
 #include "temp_dir.h"
 #include "dataset_case.h"
 
-
 enum { MOST = 9 };
 
 // Tijdeman's bound after every sample, in whole numbers: |x D - n W| (2k - 2) <= D (2k - 3). And the index of a sample

@@ -3,8 +3,6 @@
 
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <utf8proc.h>
 

@@ -13,8 +13,6 @@
 #include "program.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void *room(size_t n, size_t size)
 {

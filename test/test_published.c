@@ -5,8 +5,6 @@
 #include "dev/plan/plan_show.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static PublishedGuess guess[100];
 

@@ -10,10 +10,6 @@
 #include "narrow/narrow.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 // ---- one token
 

@@ -1,7 +1,5 @@
 // test_screen: the two shares on parts whose counts are known, thresholds from both sides, and what is masked.
 #include "test/test.h"
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "text/screen.h"

@@ -4,10 +4,6 @@
 #include "base/rng.h"
 #include "data/prep/shingle.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 static void normalizes_to(const char *text, size_t n, const char *expected, size_t n_words)

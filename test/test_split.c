@@ -3,9 +3,6 @@
 #include <stdbool.h>
 
 #include "test/test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "tokenizer/bpe.h"

@@ -10,8 +10,6 @@
 #include "eval/tasks.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 // JSON with ' in place of ".
 static const char *named_file(const char *name, const char *text)

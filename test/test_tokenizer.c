@@ -123,8 +123,7 @@ TEST_IN_DIR(test_gpt2_layout)
     expect_saved(a);
 }
 
-// A custom pattern survives saving, and a word that is a token wins before merging when ignore_merges says
-// so.
+// A custom pattern survives saving, and a word that is a token wins before merging when ignore_merges says so.
 TEST_IN_DIR(test_custom)
 {
     OWN(Tokenizer) *a = train(classic, sizeof classic - 1, 261, "cl100k");

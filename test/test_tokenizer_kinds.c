@@ -9,7 +9,6 @@
 #include "temp_dir.h"
 #include "tokenizer_case.h"
 
-
 static void expect_text(const Tokenizer *t, const int32_t *id, size_t n, const char *want)
 {
     char text[256];

@@ -1,9 +1,6 @@
 // Tests of word_cache: a lookup gives what was stored, or nothing if it was evicted, and nothing for other words.
 
 #include "test/test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tokenizer/word_cache.h"
 

@@ -431,8 +431,7 @@ static size_t mend_numbers(char *line, size_t n)
 //
 // Decoding replaces every maximal ill-formed sequence, and every NUL, by U+FFFD, and counts them; none of this is
 // fatal, because every crawl has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
-// standard replaces it too. A byte order mark is removed only at the start of a file: elsewhere it is a
-// character.
+// standard replaces it too. A byte order mark is removed only at the start of a file: elsewhere it is a character.
 
 // Ill-formed sequences and NUL become U+FFFD. Returns the text, *n its new length; copies only where it must.
 static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t *n_bytes)

@@ -97,10 +97,9 @@ uint64_t corpus_store_bytes(const CorpusStore *s);          // of all documents
 size_t corpus_store_size(const CorpusStore *s, size_t i);   // of document i
 // Document i, in any order and from any number of threads. False, with errno, when the disk fails.
 bool corpus_store_read(const CorpusStore *s, size_t i, void *out);
-// Cuts off the last `fraction` (0 to 1) of the bytes and returns the number of the first document that lies
-// after the cut. The cut moves to the nearest border between documents if that changes the last part by at
-// most half of its size. Otherwise it divides a document into two, before the first byte of a UTF-8
-// character.
+// Cuts off the last `fraction` (0 to 1) of the bytes and returns the number of the first document that lies after the
+// cut. The cut moves to the nearest border between documents if that changes the last part by at most half of its size.
+// Otherwise it divides a document into two, before the first byte of a UTF-8 character.
 size_t corpus_store_split(CorpusStore *s, double fraction);
 void corpus_store_close(CorpusStore *s); // NULL is allowed
 

@@ -15,9 +15,8 @@
 // unpacked like any other; a .gz file that is not gzip is damaged. What begins like bzip2, zip, Parquet (parquet.c reads
 // it, from its end) and others is refused, packed or not: as text it would be a corpus of ill-formed sequences.
 //
-// Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and
-// zstd (programs that may not be installed), and prefetching in a thread (a later step does that for whole
-// files).
+// Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and zstd
+// (programs that may not be installed), and prefetching in a thread (a later step does that for whole files).
 #define _GNU_SOURCE // memmem
 #include "data/prep/corpus.h"
 

@@ -461,8 +461,7 @@ void hf_load(const char *dir, Model *m)
 {
     Files f = open_files(dir);
     f.tied = m->shape.tie;
-    weights_load(m, weights_hf_style(&m->shape),
-                 (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
+    weights_load(m, weights_hf_style(&m->shape), (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
     while (f.n) safetensors_close(f.file[--f.n]);
     words_free(&f.name);
     free(f.tensor);

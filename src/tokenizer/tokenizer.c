@@ -633,8 +633,7 @@ void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_te
 static void check_id(const Tokenizer *t, int32_t id)
 {
     if (id < 0 || (size_t)id >= t->vocab.token.n)
-        die("tokenizer: token %d: not in 0..%zu (was it made with another vocabulary?)", id,
-            t->vocab.token.n - 1);
+        die("tokenizer: token %d: not in 0..%zu (was it made with another vocabulary?)", id, t->vocab.token.n - 1);
 }
 
 const char *tokenizer_decode(const Tokenizer *t, int32_t id, size_t *n_bytes)

@@ -201,8 +201,7 @@ static void load_merges_txt(Vocab *v, const char *path)
 {
     FILE *f = fopen(path, "rb");
     if (!f)
-        die("%s: %s (a tokenizer folder has tokenizer.json, or vocab.json and merges.txt)", path,
-            strerror(errno));
+        die("%s: %s (a tokenizer folder has tokenizer.json, or vocab.json and merges.txt)", path, strerror(errno));
     char *line = NULL;
     size_t cap_line = 0, cap = 0, number = 0;
     for (ssize_t n; (n = getline(&line, &cap_line, f)) >= 0;) {

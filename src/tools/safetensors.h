@@ -68,11 +68,10 @@ const char *safetensors_meta(const SafeTensors *st, const char *key);
 // order[i] is an index into st->tensor. order has room for st->n.
 void safetensors_order(const SafeTensors *st, int *order);
 
-// Writes n tensors to path (which it truncates: write a temporary and rename it) and fsyncs. The data is
-// sorted by dtype, then name; metadata is {"format": "pt"} and the caller's pairs; where sorting changed
-// the order in which the tensors were given, the key "order" keeps it (names joined by "\n"). Equal input
-// gives equal bytes. hash, when not NULL, receives the XXH3-128 of the whole file, n_bytes its size.
-// Errors as in safetensors_open.
+// Writes n tensors to path (which it truncates: write a temporary and rename it) and fsyncs. The data is sorted by
+// dtype, then name; metadata is {"format": "pt"} and the caller's pairs; where sorting changed the order in which the
+// tensors were given, the key "order" keeps it (names joined by "\n"). Equal input gives equal bytes. hash, when not
+// NULL, receives the XXH3-128 of the whole file, n_bytes its size. Errors as in safetensors_open.
 bool safetensors_write(const char *path, const SafeTensor *tensor, int n, const SafeMeta *meta,
                        int n_meta, char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error);
 
