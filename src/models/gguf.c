@@ -1,5 +1,6 @@
 // gguf: llama.cpp's file of a model, read. Nothing that it says is believed before it is known to lie in the file.
 #include "models/gguf.h"
+#include "models/llmc.h"
 
 #include "base/check.h"
 #include "formats/formats.h"
@@ -208,13 +209,7 @@ static void read_tables(Gguf *g)
 
 bool gguf_is_file(const char *path)
 {
-    char mark[4];
-    struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    int fd = open(path, O_RDONLY);
-    bool is = fd >= 0 && read(fd, mark, 4) == 4 && !memcmp(mark, "GGUF", 4);
-    if (fd >= 0) close(fd);
-    return is;
+    return llmc_begins_with(path, 'G' | 'G' << 8 | 'U' << 16 | 'F' << 24);
 }
 
 Gguf *gguf_open(const char *path)

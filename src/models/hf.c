@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 // ---- config.json
@@ -53,8 +52,7 @@ typedef struct {
 bool hf_is_folder(const char *path)
 {
     char name[PATH_MAX];
-    struct stat info;
-    return snprintf(name, sizeof name, "%s/config.json", path) < (int)sizeof name && stat(name, &info) == 0;
+    return snprintf(name, sizeof name, "%s/config.json", path) < (int)sizeof name && access(name, F_OK) == 0;
 }
 
 // The value of a key, NULL where there is none or it is null.

@@ -28,6 +28,7 @@
 #include "tokenizer/pretoken.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocab.h"
+#include "tools/safetensors.h"
 
 // HIDDEN bytes 0xFF before a token that is only added keep it out of searches: a token of the model may have its bytes.
 enum { MAX_JSON_BYTES = 1 << 27, HIDDEN = 2 };
@@ -175,21 +176,13 @@ static void build_tokens(Vocab *v, json_t *vocab, json_t *added, const char *unk
 
 // ---- reading
 
-// What stands in place of a JSON file: how it begins, what it is.
-static const char *const others[][2] = {
-    {"version https://git-lfs", "a pointer of Git LFS, not the file itself (git lfs pull)"},
-    {"<", "a page of a web site, not the file itself (fetch it again, with its token where it asks for one)"},
-    {"\xEF\xBB\xBF", "begins with a byte order mark, which JSON has not (tail -c +4 FILE)"},
-    {"\xFF\xFE", "UTF-16, where UTF-8 is read (convert it: iconv -f UTF-16 -t UTF-8)"}};
-
 json_t *vocab_read_json(const char *path, size_t flags)
 {
     json_error_t error;
     size_t n;
     char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
     if (!text) die("%s: %s (at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!strncmp(text, others[i][0], strlen(others[i][0]))) die("%s: %s", path, others[i][1]);
+    if (safetensors_other(text)) die("%s: %s", path, safetensors_other(text));
     json_t *json = json_loadb(text, n, flags, &error);
     free(text);
     if (!json) die("%s:%d: %s", path, error.line, error.text);

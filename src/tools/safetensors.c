@@ -204,8 +204,24 @@ static bool parse_header(const Failure *f, SafeTensors *st, json_t *header, size
     return ok;
 }
 
+const char *safetensors_other(const char *text)
+{
+    static const char *const other[][2] = {
+        {"version https://git-lfs", "a pointer of Git LFS, not the file itself (git lfs pull)"},
+        {"<", "a page of a web site, not the file itself (fetch it again, with its token where it asks for one)"},
+        {"PK\3\4", "a zip, as torch.save writes (in Python, save_pretrained writes safetensors)"},
+        {"\xEF\xBB\xBF", "begins with a byte order mark, which JSON has not (tail -c +4 FILE)"},
+        {"\xFF\xFE", "UTF-16, where UTF-8 is read (convert it: iconv -f UTF-16 -t UTF-8)"}};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (!strncmp(text, other[i][0], strlen(other[i][0]))) return other[i][1];
+    return NULL;
+}
+
 static bool parse_file(const Failure *f, SafeTensors *st)
 {
+    char begin[24] = "";
+    if (st->map) memcpy(begin, st->map, st->n_bytes < 23 ? st->n_bytes : 23);
+    if (safetensors_other(begin)) return fail(f, "%s", safetensors_other(begin));
     if (st->n_bytes < 8)
         return fail(f, "not a safetensors file: %zu bytes, the header length alone takes 8", st->n_bytes);
     const unsigned char *bytes = st->map;

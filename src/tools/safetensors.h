@@ -55,6 +55,10 @@ typedef struct {
     void *header;   // the parsed JSON, which owns the strings
 } SafeTensors;
 
+// What a file is that stands in place of one of a model, by how it begins: a pointer of Git LFS, a page of HTML, ...;
+// NULL: nothing of the kind. Of text that ends in a 0.
+const char *safetensors_other(const char *text);
+
 enum { ST_HASH = 33 }; // 32 hex digits of XXH3-128 and the closing 0
 
 // Maps and checks a file. When it is not valid: with error NULL it dies, else it returns NULL and writes
