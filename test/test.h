@@ -9,6 +9,7 @@
 //     RUN_TESTS(set_up, tear_down)                   the same in a main of one's own
 #ifndef TEST_TEST_H
 #define TEST_TEST_H
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

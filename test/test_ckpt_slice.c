@@ -3,8 +3,6 @@
 #include "base/rng.h"
 
 #include "test/test.h"
-#include <stdlib.h>
-#include <string.h>
 
 // Index in the tensor of element j of a slice.
 static size_t index_of(const size_t shape[2], const CkptSlice *s, size_t j)

@@ -4,8 +4,6 @@
 
 #include "dev/draw/curve.h"
 
-#include <math.h>
-
 enum { STEPS = 40, WINDOW = 8 };
 
 // Loss 4, 2, 2, 2, 2 in windows of 8, with +-1/4 around it: standard deviation sqrt(8 / 7) / 4.

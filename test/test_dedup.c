@@ -7,7 +7,6 @@
 #include "dedup_case.h"
 #include "data/prep/shingle.h"
 
-#include <math.h>
 #include <sys/resource.h>
 
 #ifdef __SANITIZE_ADDRESS__

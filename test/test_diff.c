@@ -5,10 +5,6 @@
 #include "tools/safetensors.h"
 
 #include "test/test.h"
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -5,9 +5,6 @@
 #include "dev/check/diff.h"
 #include "base/rng.h"
 
-#include <math.h>
-#include <string.h>
-
 enum { ROWS = 40, COLUMNS = 50, N = ROWS * COLUMNS };
 static const size_t shape[] = {ROWS, COLUMNS};
 

@@ -2,8 +2,6 @@
 #include <math.h>
 #include "test/test.h"
 #include <float.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/formats.h"
 #include "base/rng.h"

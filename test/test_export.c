@@ -6,7 +6,6 @@
 #include "train/run.h"
 
 #include "test/test.h"
-#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

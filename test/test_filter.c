@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 
 #include "test/test.h"
-#include <math.h>
 
 #include "expect_die.h"
 #include "data/prep/filter.h"

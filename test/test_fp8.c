@@ -9,7 +9,6 @@
 #include "formats/fp8.h"
 
 #include <float.h>
-#include <math.h>
 
 enum { Q = 1, DOWN = 5, Q1 = 6 }; // rows of the table
 

@@ -12,8 +12,6 @@
 #include "ops/dev_cpu.h"
 #include "train/run.h"
 
-#include <math.h>
-
 OWNER(Gguf, gguf_close)
 OWNER(Tokenizer, tokenizer_free)
 

@@ -4,7 +4,6 @@
 #include "data/stories/stories.h"
 
 #include "test/test.h"
-#include <math.h>
 #define PROGRAM "stories"
 #include "program.h"
 

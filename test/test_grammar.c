@@ -2,7 +2,6 @@
 #include "data/stories/grammar.h"
 
 #include "test/test.h"
-#include <math.h>
 
 #include "expect_die.h"
 

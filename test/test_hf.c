@@ -12,7 +12,6 @@
 #include "ops/dev_cpu.h"
 #include "train/run.h"
 
-#include <math.h>
 #include <unistd.h>
 
 OWNER(SafeTensors, safetensors_close)

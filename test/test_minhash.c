@@ -6,8 +6,6 @@
 #include "base/rng.h"
 #include "dedup_case.h"
 
-#include <math.h>
-
 enum { PERMUTATIONS = 128, GRAMS = 100, PAIRS = 10000 };
 
 TEST(test_signature)

@@ -11,9 +11,6 @@
 #include "expect_die.h"
 
 #include <float.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double EXACT[5] = {1, 1, 2, 3, 3}; // mean 2, std 1
 

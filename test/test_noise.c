@@ -5,10 +5,6 @@
 #include "src/check/noise.h"
 #include "base/rng.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 // |G|^2 = 3, tr(Sigma) = 8: |g|^2 is 7 at a batch of 2 and 4 at a batch of 8.
 TEST(test_two_equations)
 {

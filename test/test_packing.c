@@ -12,8 +12,6 @@
 #define PART "packing"
 #include "program.h"
 
-#include <math.h>
-
 static void *room(size_t n, size_t size)
 {
     void *ptr = calloc(n ? n : 1, size);

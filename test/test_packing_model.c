@@ -6,10 +6,6 @@
 #include "text/packing.h"
 #include "base/rng.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const ModelShape gpt = {
     .layers = 2, .channels = 12, .heads = 3, .kv_heads = 3, .head_size = 4, .ffn = 20, .vocab = 197, .context = 96,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};

@@ -3,10 +3,6 @@
 
 #include "src/check/dump.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 // A tensor (2, 3, 4): its rows 1, 2 and 5, columns 1 and 3.
 static Part example(void)
 {

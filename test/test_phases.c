@@ -6,9 +6,6 @@
 #include "dev/check/comm_threads.h"
 #include "train/phases.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 static void sleep_ms(long ms)

@@ -4,9 +4,6 @@
 
 #include "dev/plan/plan_show.h"
 
-#include <math.h>
-#include <string.h>
-
 static double all(const PlanClusterResult *r)
 {
     return r->useful + r->waiting + r->saving + r->again + r->restarting;

@@ -4,8 +4,6 @@
 
 #include "dev/plan/plan_show.h"
 
-#include <math.h>
-
 static PublishedGuess guess[100];
 
 static int guess_all(void **state)

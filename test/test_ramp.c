@@ -5,8 +5,6 @@
 #include "expect_die.h"
 #include "train/schedule.h"
 
-#include <math.h>
-
 // The definition as a program with state: tokens seen so far decide on the size of the next batch.
 typedef struct {
     const Ramp *ramp;

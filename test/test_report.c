@@ -5,7 +5,6 @@
 #include "dev/plan/plan_show.h"
 
 #include <jansson.h>
-#include <math.h>
 
 static char *text_of(bool json, bool explain)
 {

@@ -9,8 +9,6 @@
 #include "ops/dev_cpu.h"
 #include "narrow/narrow.h"
 
-#include <math.h>
-
 // ---- one token
 
 enum { DRAWS = 20000 };

@@ -8,8 +8,6 @@
 #include "expect_die.h"
 #include "train/grads.h"
 
-#include <math.h>
-
 static void good(LossScaler *s, int steps)
 {
     for (int i = 0; i < steps; i++) assert_true(grads_scaler_update(s, true));

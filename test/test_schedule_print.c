@@ -6,8 +6,6 @@
 #include "train/schedule.h"
 #include "temp_dir.h"
 
-#include <math.h>
-
 static const Schedule wsd = {.kind = SCHEDULE_WSD, .shape = SCHEDULE_SHAPE_SQRT, .lr = 6e-4, .min_lr = 6e-5,
                              .warmup = 40, .decay_start = 800, .decay_steps = 1000};
 

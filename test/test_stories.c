@@ -6,7 +6,6 @@
 #include "test/test.h"
 #include <ctype.h>
 #include <jansson.h>
-#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -5,10 +5,6 @@
 
 #include "tools/svg.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 static char *text;
 static size_t n_text;
 static FILE *begin(void)

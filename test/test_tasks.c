@@ -9,8 +9,6 @@
 #include "temp_dir.h"
 #include "eval/tasks.h"
 
-#include <math.h>
-
 // JSON with ' in place of ".
 static const char *named_file(const char *name, const char *text)
 {

@@ -3,7 +3,6 @@
 // dev/reference/check_tokenizer_kinds.py compares larger ones with the libraries that made them.
 
 #include "test/test.h"
-#include <math.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"
@@ -151,6 +150,15 @@ TEST_IN_DIR(test_hostile)
         {ONE("'added_tokens': [" ADDED(0, "a", ", 'special': 'true'") "], ", ""), "special = \"true\": neither true nor false"},
         {ONE("'added_tokens': [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], ", ""), "no token has id 2"},
         {ONE("", "'unk_token': 5, "), "unk_token = 5: a string is needed"},
+        {VOCAB("'a b': 0"), "outside the byte-level alphabet"}, {VOCAB("'\u4F60': 0"), "outside the byte-level alphabet"},
+        {FEW_OF("", "['a']"), "merges[0]"}, {"{'model': {'vocab': {}, 'merges': 7}}", "model is not BPE with vocab and merges"},
+        {ONE("", "'end_of_word_suffix': '</w>', "), "end_of_word_suffix = \"</w>\""},
+        {ONE("", "'byte_fallback': true, "), "byte_fallback = true"},
+        {"{'model': {'type': 'Unigram'}}", "model is Unigram (only BPE is supported"},
+        {"{'pre_tokenizer': {'type': 'Whitespace'}, " MODEL("", "'a': 0", ""), "pre_tokenizer = {\"type\":\"Whitespace\"}: not"},
+        {"{'pre_tokenizer': {'type': 'Metaspace'}, " MODEL("", "'a': 0", ""), "Metaspace is not Metaspace with U+2581 alone"},
+        {"{'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': true}, " MODEL("", "'a': 0", ""), "prefix space"},
+        {ONE("'added_tokens': [" ADDED(3, "<x>", SPECIAL) "], ", ""), "ids must have no holes"},
         {ONE("", "'ignore_merges': 1, "), "ignore_merges = 1: neither true nor false"},
         {ONE("", "'dropout': 0.1, "), "dropout = 0.1"},
         {ANY("'version': '2.0', "), "version = \"2.0\": 1.0 is read"},

@@ -6,10 +6,6 @@
 #include "net/model.h"
 #include "ops/dev_cpu.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { VOCAB = 61 };
 
 static ModelShape shape_of(size_t layers, size_t context, size_t window, const char *pattern)

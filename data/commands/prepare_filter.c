@@ -43,14 +43,7 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--examples", "N", "examples of each rule in the page; in the table at most 2 [3]", &o.examples),
         OPTION(TEXT, "--out", "FILE.jsonl", "write what is kept; without it nothing is written", &o.out),
         OPTION(TEXT, "--manifest", "FILE", "read the sources of a manifest too", &o.manifest),
-        OPTION(TEXT, "--format", "NAME", "auto (by name), text, jsonl, parquet or warc", &format),
-        OPTION(TEXT, "--field", "NAME", "of JSONL or Parquet [text]", &o.corpus.field),
-        OPTION(TEXT, "--separator", "TEXT", "between documents of a text file [" TOKENIZER_EOT "]",
-               &o.corpus.separator),
-        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &o.corpus.line),
-        OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error", &o.corpus.strict),
-        OPTION(SIZE, "--max-document", "MIB", "a longer line of JSONL is left out, a longer text is an error [64]",
-               &max_document, .least = 1, .most = CORPUS_MOST_MIB),
+        PREPARE_CORPUS(&o.corpus, format, max_document),
         OPTION(SWITCH, "--list", NULL, "print all rules", &list),
         OPTION_HEAD("\nexample: filter corpus.jsonl.gz --rules c4,gopher --report filter.html")};
     OptionSet set = {"prepare filter", help, row, sizeof row / sizeof *row, .quote = "'", .missing = "takes a value"};

@@ -93,14 +93,11 @@ static const struct {
     const char *bytes, *what;
 } foreign[] = {
     {4, 6, "1AY&SY", PACKED("bzip2", "bzip2 -dc")}, {0, 6, "\xFD" "7zXZ\0", PACKED("xz", "xz -dc")},
-    {0, 5, "\x5D\0\0\x80\0", PACKED("lzma", "xz -dc")}, {0, 4, "\x04\x22\x4D\x18", PACKED("LZ4", "lz4 -dc")},
-    {0, 4, "\x02\x21\x4C\x18", PACKED("LZ4", "lz4 -dc")}, {0, 4, "PK\3\4", PACKED("zip", "unzip -p")},
-    {0, 6, "7z\xBC\xAF\x27\x1C", PACKED("7z", "7z x -so")}, {0, 4, "Rar!", PACKED("rar", "unrar p -inul")},
-    {257, 5, "ustar", PACKED("tar", "tar -xf")},
+    {0, 4, "\x04\x22\x4D\x18", PACKED("LZ4", "lz4 -dc")}, {0, 4, "PK\3\4", PACKED("zip", "unzip -p")},
+    {0, 6, "7z\xBC\xAF\x27\x1C", PACKED("7z", "7z x -so")}, {257, 5, "ustar", PACKED("tar", "tar -xf")},
     {0, 5, "PAR1\x15", "a Parquet file, read as text or JSONL (give it as a file, not a pipe, of format parquet)"},
-    {0, 6, "\x93NUMPY", "an array of NumPy, which is not read here (give the text, or make token shards: doc/dataset.md)"},
+    {0, 6, "\x93NUMPY", "an array of NumPy, which is not read here (give the text; token shards: doc/dataset.md)"},
     {0, 6, "ARROW1", ARROW}, {0, 4, "\xFF\xFF\xFF\xFF", ARROW}, {0, 5, "%PDF-", "a PDF, which is not read here (pdftotext)"},
-    {0, 16, "SQLite format 3", "a database of SQLite, which is not read here (sqlite3 -json FILE 'select ...' | jq -c '.[]')"},
     {0, 23, "version https://git-lfs", "a pointer of Git LFS, not the file itself (git lfs pull)"}};
 
 #define WIDE(bits) "UTF-" #bits ", where UTF-8 is read (convert it first: iconv -f UTF-" #bits " -t UTF-8)"
