@@ -21,8 +21,8 @@
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
 // document) and the words that the tokenizer counts.
 //
-// Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line, 3 a corpus without text, or
-// done, but more than a tenth of its documents is lost.
+// Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line, 3 a corpus without text,
+// or done, but more than a tenth of its documents is lost.
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -109,8 +109,8 @@ static void print_help(OptionSet set)
     }
     for (int c = 0; c < TOOLS; c++) printf("\nprepare %s: %s (prepare %s --help)\n", tools[c].name, tools[c].help, tools[c].name);
     printf("\nprepare RECIPE.toml [--section.key=value]...: what the file says (--keys lists what it may say)\n");
-    printf("\nexit status: 1 an error, 2 of the command line, 3 no text in a corpus, or done, with more than a tenth of its\n"
-           "documents lost (bad lines, too long, ill-formed UTF-8)\n");
+    printf("\nexit status: 1 an error, 2 of the command line, 3 no text in a corpus, or done with more than a tenth\n"
+           "of its documents lost (bad lines, too long, ill-formed UTF-8)\n");
     printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
 }
 

@@ -39,6 +39,8 @@ __attribute__((unused)) static size_t n_listed;
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 // What the statements print to the FILE *out: text, which the caller frees.
 #define PRINTED(out, ...)                                                                                              \

@@ -9,7 +9,6 @@
 #include "ops/dev_cpu.h"
 
 #include <strings.h>
-#include <unistd.h>
 
 int openblas_get_num_threads(void);
 

@@ -6,8 +6,6 @@
 #include "temp_dir.h"
 #include "dataset_case.h"
 
-#include <sys/stat.h>
-
 // The bytes that llm.c reads: 20240520 = 0x0134D888, 20240801 = 0x0134D9A1.
 TEST_IN_DIR(test_format)
 {

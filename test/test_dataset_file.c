@@ -2,7 +2,6 @@
 
 #include "test/test.h"
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"

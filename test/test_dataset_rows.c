@@ -4,8 +4,6 @@
 
 #include "test/test.h"
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "text/packing.h"
 

@@ -6,8 +6,6 @@
 #define PART "dedup"
 #include "program.h"
 
-#include <unistd.h>
-
 TEST(test_files)
 {
     put_text("a.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n\n  \n{\"id\": 2, \"text\": \"three\"}\n"

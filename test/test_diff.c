@@ -6,7 +6,6 @@
 
 #include "test/test.h"
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define PROGRAM "diff"
 #include "program.h"

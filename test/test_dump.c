@@ -12,8 +12,6 @@
 #include "src/check/dump.h"
 #include "whole_case.h"
 
-#include <sys/stat.h>
-
 #define PROGRAM "diff"
 #include "program.h"
 

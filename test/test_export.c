@@ -7,7 +7,6 @@
 
 #include "test/test.h"
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define PROGRAM "export"
 #include "program.h"

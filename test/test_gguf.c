@@ -317,7 +317,7 @@ TEST_IN_DIR(test_numbers)
     assert_true(gguf_number(g, key, 0) == 4);
     gguf_close(g);
     const struct { const char *key, *words; size_t n; } bad[] = {
-        {key, "head_count_kv: 4, and 2 for layer 2: one for all is needed", 3}, {key, "head_count_kv: a number is needed", 0},
+        {key, "head_count_kv: 4, and 2 for layer 2: one for all", 3}, {key, "head_count_kv: a number is needed", 0},
         {"split.count", "split.count = 4: one of so many files (make one of them: llama-gguf-split --merge)", 1}};
     for (int i = 0; i < 3; i++) {
         Config cfg;

@@ -16,7 +16,6 @@
 #include "tokenizer/tokenizer.h"
 
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 static int load_tokenizer(void *arg)
 {

@@ -6,8 +6,6 @@
 #include "base/rng.h"
 #include "tools/safetensors.h"
 
-#include <sys/stat.h>
-
 #define PROGRAM "diff"
 #include "program.h"
 

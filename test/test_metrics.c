@@ -9,9 +9,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <locale.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static MetricsRow train_row(int64_t step)
 {

@@ -10,8 +10,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 // ---- reading a page
 

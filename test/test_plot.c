@@ -8,7 +8,6 @@
 
 #include <ctype.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static void write_start(Metrics *metrics, const char *name, double floor)
 {

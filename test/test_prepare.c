@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 
 #include "test/test.h"
-#include <sys/stat.h>
 
 #define main prepare_main
 #include "../data/prepare.c"

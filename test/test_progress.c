@@ -9,10 +9,8 @@
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
-#include <unistd.h>
 
 // Columns of a terminal: UTF-8 characters, escape sequences left out.
 static int columns_of(const char *s)

@@ -6,7 +6,6 @@
 #include "test/test.h"
 #include <errno.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"

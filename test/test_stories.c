@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <jansson.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define PROGRAM "stories"
 #include "program.h"

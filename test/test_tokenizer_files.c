@@ -2,7 +2,6 @@
 // damaged input. In GPT-2's order of bytes 'a' is 64, a space 220, and merges start at 256.
 
 #include "test/test.h"
-#include <sys/stat.h>
 
 #include "base/disk.h"
 #include "expect_die.h"

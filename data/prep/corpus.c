@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,7 +211,7 @@ static bool open_next(CorpusReader *r)
     if (r->at_file == r->n_files) return false;
     const char *path = r->file[r->at_file].path;
     if (r->opt.format == SOURCE_AUTO && sources_is_table(path))
-        die("%s: a table of CSV (make lines of JSON: mlr --c2l cat FILE, of tabs --t2l; --format text: as it is)", path);
+        die("%s: a table of CSV (make lines of JSON: mlr --c2l cat FILE; tabs: --t2l; --format text: as it is)", path);
     r->format = corpus_format(path, r->opt.format);
     if (r->format == SOURCE_PARQUET)
         r->parquet = parquet_open(path, r->opt.field, PAGE_DOCUMENTS * r->opt.max_bytes + PAGE_BYTES, r->opt.raise);
@@ -379,26 +378,6 @@ static size_t mend_escapes(char *line, size_t n)
     return mended;
 }
 
-// The length of the JSON number at the start of a text that ends in a 0; 0 when there is none (RFC 8259, section 6).
-static size_t json_number(const char *text)
-{
-    static const char digits[] = "0123456789";
-    const char *p = text + (*text == '-');
-    size_t n = strspn(p, digits);
-    if (!n || (*p == '0' && n > 1)) return 0;
-    p += n;
-    if (*p == '.') {
-        if (!(n = strspn(p + 1, digits))) return 0;
-        p += 1 + n;
-    }
-    if (*p == 'e' || *p == 'E') {
-        p += 1 + (p[1] == '+' || p[1] == '-');
-        if (!(n = strspn(p, digits))) return 0;
-        p += n;
-    }
-    return (size_t)(p - text);
-}
-
 // The length of a number at line[at] that the parser refuses; 0 when there is none.
 static size_t foreign_number(const char *line, size_t n, size_t at)
 {
@@ -406,8 +385,12 @@ static size_t foreign_number(const char *line, size_t n, size_t at)
     if (at == 0 || !strchr(" \t\r:,[", line[at - 1])) return 0;
     for (int i = 0; i < 3; i++)
         if (n - at >= strlen(word[i]) && memcmp(line + at, word[i], strlen(word[i])) == 0) return strlen(word[i]);
-    size_t length = json_number(line + at);
-    return length && strspn(line + at, "+-.0123456789eE") == length && isinf(strtod(line + at, NULL)) ? length : 0;
+    size_t length = strspn(line + at, "+-.0123456789eE");
+    json_error_t error = {0};
+    json_t *value = length ? json_loadb(line + at, length, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error) : NULL;
+    bool too_large = length && !value && json_error_code(&error) == json_error_numeric_overflow;
+    json_decref(value);
+    return too_large ? length : 0;
 }
 
 // NaN, Infinity and what no double holds, outside strings: 0.
@@ -701,12 +684,13 @@ int corpus_judge(const CorpusCounts *c, const char *name)
     typedef unsigned long long Number;
     Number lost = c->bad_lines + c->too_long + c->damaged, all = c->documents + c->bad_lines + c->too_long;
     if (!c->documents)
-        check_die_status(CORPUS_LOST, "%s: no text in it: %llu file%s, %llu bad lines, %llu too long, %llu empty%s", name,
-                         (Number)c->files, words_s(c->files), (Number)c->bad_lines, (Number)c->too_long, (Number)c->empty,
-                         c->bad_lines ? " (another --field? One object over several lines: jq -c)" : "");
+        check_die_status(CORPUS_LOST, "%s: no text in it: %llu file%s, %llu bad lines, %llu too long, %llu empty%s",
+                         name, (Number)c->files, words_s(c->files), (Number)c->bad_lines, (Number)c->too_long,
+                         (Number)c->empty, c->bad_lines ? " (another --field? Objects over several lines: jq -c)" : "");
     if (10 * lost <= all) return 0;
     check_warn("%s: %llu of %llu documents are lost: %llu bad lines, %llu too long, %llu with ill-formed UTF-8 (exit "
-               "status %d)", name, lost, all, (Number)c->bad_lines, (Number)c->too_long, (Number)c->damaged, CORPUS_LOST);
+               "status %d)", name, lost, all, (Number)c->bad_lines, (Number)c->too_long, (Number)c->damaged,
+               CORPUS_LOST);
     return CORPUS_LOST;
 }
 

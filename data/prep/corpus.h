@@ -77,8 +77,8 @@ void corpus_close(CorpusReader *r);                // NULL is allowed
 SourceFormat corpus_format(const char *path, SourceFormat given);
 // How many of the files have fields: JSONL and Parquet; *n_text (NULL is allowed): how many are text.
 size_t corpus_count_fields(const char *const *path, size_t n_paths, CorpusOptions options, size_t *n_text);
-// Says where more than a tenth of the documents are lost (bad_lines, too_long, damaged), and returns the exit status that
-// then follows, else 0. Dies with it where there is no document.
+// Says where more than a tenth of the documents are lost (bad_lines, too_long, damaged), and returns the exit status
+// that then follows, else 0. Dies with it where there is no document.
 enum { CORPUS_LOST = 3 };
 int corpus_judge(const CorpusCounts *counts, const char *name);
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
@@ -113,8 +113,8 @@ Stream *stream_open(const char *path, size_t read_bytes);
 // Up to n (at least 1) bytes of content; 0 only at the end. Members and frames that follow each other are read as
 // one content. Dies, with the file and the offset in the packed bytes, on damage and when the file ends too early.
 size_t stream_read(Stream *s, void *out, size_t n);
-// Dies where what begins so (n bytes, STREAM_LOOK of them tell it) is a known other format; text: unpacked, to be read as
-// text or JSONL.
+// Dies where what begins so (n bytes, STREAM_LOOK of them tell it) is a known other format; text: unpacked, to be read
+// as text or JSONL.
 enum { STREAM_LOOK = 264 };
 void stream_refuse(const char *path, const void *begin, size_t n, bool text);
 void stream_close(Stream *s); // NULL is allowed

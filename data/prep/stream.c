@@ -12,8 +12,8 @@
 // refuses larger windows (zstd --long=28 and up).
 //
 // The first bytes decide the format, not the name. A packed file under another name, a pipe and /dev/stdin are
-// unpacked like any other; a .gz file that is not gzip is damaged. What begins like bzip2, zip, Parquet (parquet.c reads
-// it, from its end) and others is refused, packed or not: as text it would be a corpus of ill-formed sequences.
+// unpacked like any other; a .gz file that is not gzip is refused. What begins like bzip2, zip, Parquet (parquet.c
+// reads it, from its end) and others is too, packed or not: as text it would be a corpus of ill-formed sequences.
 //
 // Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and zstd
 // (programs that may not be installed), and prefetching in a thread (a later step does that for whole files).
@@ -97,7 +97,7 @@ static const struct {
     {0, 6, "7z\xBC\xAF\x27\x1C", PACKED("7z", "7z x -so")}, {257, 5, "ustar", PACKED("tar", "tar -xf")},
     {0, 5, "PAR1\x15", "a Parquet file, read as text or JSONL (give it as a file, not a pipe, of format parquet)"},
     {0, 6, "\x93NUMPY", "an array of NumPy, which is not read here (give the text; token shards: doc/dataset.md)"},
-    {0, 6, "ARROW1", ARROW}, {0, 4, "\xFF\xFF\xFF\xFF", ARROW}, {0, 5, "%PDF-", "a PDF, which is not read here (pdftotext)"},
+    {0, 6, "ARROW1", ARROW}, {0, 4, "\xFF\xFF\xFF\xFF", ARROW}, {0, 5, "%PDF-", "a PDF (its text: pdftotext)"},
     {0, 23, "version https://git-lfs", "a pointer of Git LFS, not the file itself (git lfs pull)"}};
 
 #define WIDE(bits) "UTF-" #bits ", where UTF-8 is read (convert it first: iconv -f UTF-" #bits " -t UTF-8)"
@@ -134,8 +134,8 @@ void stream_refuse(const char *path, const void *begin, size_t n, bool text)
     const char *what = text ? is_page(path, begin, n) : NULL;
     if (text && !what) what = is_wide(begin, n);
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign && !what; i++)
-        if (n >= foreign[i].at + foreign[i].n && !memcmp((const char *)begin + foreign[i].at, foreign[i].bytes, foreign[i].n))
-            what = foreign[i].what;
+        if (n >= foreign[i].at + foreign[i].n &&
+            !memcmp((const char *)begin + foreign[i].at, foreign[i].bytes, foreign[i].n)) what = foreign[i].what;
     for (size_t i = 0; i < 4 && text && !what; i++)
         if (n >= marks[i].n && !memcmp(begin, marks[i].mark, marks[i].n)) what = marks[i].what;
     size_t length, bad = text && ends_with(path, ".br") ? words_utf8_invalid(begin, n, 0, &length) : n;
@@ -154,7 +154,7 @@ static Packing look_at(Stream *s)
     const char *format = ends_with(s->path, ".gz") ? "gzip" : ends_with(s->path, ".zst") ? "zstd" : NULL;
     if (format && s->n) { // an empty one ends too early
         stream_refuse(s->path, s->in, s->n, true);
-        die("%s: byte 0: not %s, as its name says (unpacked already? Then take the ending off its name)", s->path, format);
+        die("%s: byte 0: not %s, as its name says (unpacked already? Take the ending off its name)", s->path, format);
     }
     return !format ? PLAIN : *format == 'g' ? GZIP : ZSTD;
 }

@@ -271,7 +271,7 @@ static void read_llama(Folder *f, const Class *class)
     if (strcmp(act, "silu") && strcmp(act, "swish"))
         refuse(f, "hidden_act", value_of(f->all, "hidden_act"), "only silu is known");
     bool bias = flag(f, "attention_bias", qwen2);
-    if (!bias) expect_flag(f, "mlp_bias", false, "without attention_bias, and either all matrices have biases, or none");
+    if (!bias) expect_flag(f, "mlp_bias", false, "without attention_bias: either all matrices have biases, or none");
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
     double T = number(f, f->all, "max_position_embeddings", class->context);
     bool said = json_object_get(f->all, "num_key_value_heads"); // null: as many as heads
@@ -330,7 +330,7 @@ void hf_config(const char *dir, Config *cfg)
     if (class < end) read_llama(&f, class);
     else if (!strcmp(type, "gpt2")) read_gpt2(&f);
     else refuse(&f, "model_type", value_of(f.all, "model_type"),
-                value_of(f.all, "text_config") ? "what text_config says is a part of it: save that model alone" : why_not(type));
+                value_of(f.all, "text_config") ? "text_config is a part of it: save that model alone" : why_not(type));
     const json_t *packed = value_of(f.all, "quantization_config");
     if (packed) refuse(&f, "quantization_config", packed, "quantised weights are not read here");
     if (number(&f, f.all, "partial_rotary_factor", 1) != 1)
@@ -394,7 +394,7 @@ static Files open_files(const char *dir)
     glob_t other = {0};
     json_t *file;
     const char *name;
-    if (snprintf(path, sizeof path, "%s/model.safetensors", dir) >= (int)sizeof path - 12) die("%s: too long a name", dir);
+    if (snprintf(path, sizeof path, "%s/model.safetensors", dir) >= PATH_MAX - 12) die("%s: too long a name", dir);
     if (access(path, F_OK) == 0) return open_file(&f, "model.safetensors"), f;
     strcat(path, ".index.json");
     if (access(path, F_OK) != 0) {
@@ -413,7 +413,7 @@ static Files open_files(const char *dir)
     return f;
 }
 
-// Of a tensor that is not there: dies where a longer name ends in its name, as in a model that was saved inside another.
+// Of a tensor that is not there: dies where a longer name ends in its name, as of a model that was saved in another.
 static void refuse_inside(const Files *f, const char *name, const char *short_name)
 {
     size_t n = strlen(short_name);

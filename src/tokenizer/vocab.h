@@ -87,7 +87,8 @@ Vocab vocab_load_sentencepiece(const char *path);
 // GPT-2's two files and tokenizer.json, by the folder; tokenizer_config.json and special_tokens_map.json beside them.
 Vocab vocab_load_json(const char *path);
 Vocab vocab_load_gpt2(const char *dir);
-void vocab_read_config(Vocab *v, const char *dir, const char *class); // class: NULL, or how its name must begin
+// kind: NULL, or how the name of its class must begin.
+void vocab_read_config(Vocab *v, const char *dir, const char *kind);
 
 #ifdef __cplusplus
 }

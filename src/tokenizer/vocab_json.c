@@ -306,7 +306,7 @@ static const char *byte_pattern(json_t *pre, const char *path)
         pretoken_check(regex, path);
         if (pretoken_name(regex)) regex = pretoken_name(regex);
         length += (size_t)snprintf(all + length, sizeof all - length, "%s%s", i ? PRETOKEN_THEN : "", regex);
-        if (length > sizeof all - 10) die("%s: pre_tokenizer: expressions of %zu bytes and more", path, sizeof all - 10);
+        if (length > sizeof all - 10) die("%s: pre_tokenizer: expressions of %zu bytes", path, length);
     }
     if (is_true(bytes, "use_regex", true, path)) strcat(all, n ? PRETOKEN_THEN "gpt2" : "gpt2");
     if (!*all) die("%s: pre_tokenizer has no pattern (not supported)", path);
@@ -416,7 +416,7 @@ static void check_added_list(const Vocab *v, json_t *config, const char *path)
     }
 }
 
-void vocab_read_config(Vocab *v, const char *dir, const char *class)
+void vocab_read_config(Vocab *v, const char *dir, const char *kind)
 {
     static const char *const name[] = {"tokenizer_config.json", "special_tokens_map.json"};
     char path[4096];
@@ -427,7 +427,7 @@ void vocab_read_config(Vocab *v, const char *dir, const char *class)
     }
     json_t *theirs = json_object_get(config, "tokenizer_class");
     const char *named_class = text_of(config, "tokenizer_class");
-    if (class && theirs && strncmp(named_class, class, strlen(class)) && strcmp(named_class, "PreTrainedTokenizerFast"))
+    if (kind && theirs && strncmp(named_class, kind, strlen(kind)) && strcmp(named_class, "PreTrainedTokenizerFast"))
         vocab_refuse(path, "tokenizer_class", theirs, "vocab.json is GPT-2's here (" SAVE_JSON ")");
     check_added_list(v, config, path);
     if (!v->chars && is_true(config, "add_prefix_space", false, path))
