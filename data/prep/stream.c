@@ -34,7 +34,6 @@
 #include "base/words.h"
 
 typedef enum { PLAIN, GZIP, ZSTD } Packing;
-enum { LOOK = STREAM_LOOK };
 
 struct Stream {
     int fd;
@@ -146,7 +145,7 @@ void stream_refuse(const char *path, const void *begin, size_t n, bool text)
 // Reads the first bytes. gzip begins with 1F 8B 08, zstd with 28 B5 2F FD or a frame to skip: no text does.
 static Packing look_at(Stream *s)
 {
-    while (s->n < LOOK && read_more(s, LOOK - s->n)) {}
+    while (s->n < STREAM_LOOK && read_more(s, STREAM_LOOK - s->n)) {}
     stream_refuse(s->path, s->in, s->n, false);
     bool skipped = s->n > 0 && s->in[0] >> 4 == 5 && stands(s, 1, "\x2A\x4D\x18", 3);
     if (stands(s, 0, "\x1F\x8B\x08", s->n == 2 ? 2 : 3)) return GZIP;
@@ -200,7 +199,7 @@ Stream *stream_open(const char *path, size_t read_bytes)
     bool standard = strcmp(path, "-") == 0;
     Stream *s = calloc(1, sizeof *s);
     if (!s) die("%s: no memory to read it", path);
-    s->cap = read_bytes < LOOK ? LOOK : read_bytes;
+    s->cap = read_bytes < STREAM_LOOK ? STREAM_LOOK : read_bytes;
     s->path = strdup(standard ? "standard input" : path);
     s->in = malloc(s->cap);
     if (!s->path || !s->in) die("%s: no memory for a buffer of %zu bytes", path, s->cap);

@@ -62,10 +62,7 @@ static const json_t *value_of(const json_t *object, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-static void refuse(const Folder *f, const char *key, const json_t *value, const char *what)
-{
-    vocab_refuse(f->path, key, value, what);
-}
+#define refuse(f, key, value, why) vocab_refuse((f)->path, key, value, why)
 
 // One number, or a list with that number for each layer.
 static double number(const Folder *f, const json_t *object, const char *key, double otherwise)

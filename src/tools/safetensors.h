@@ -55,8 +55,7 @@ typedef struct {
     void *header;   // the parsed JSON, which owns the strings
 } SafeTensors;
 
-// What a file is that stands in place of one of a model, by how it begins: a pointer of Git LFS, a page of HTML, ...;
-// NULL: nothing of the kind. Of text that ends in a 0.
+// What stands in place of a model's file (its beginning, with a 0 behind it): a pointer of Git LFS, a page, ...; or NULL.
 const char *safetensors_other(const char *text);
 
 enum { ST_HASH = 33 }; // 32 hex digits of XXH3-128 and the closing 0
