@@ -21,7 +21,8 @@
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
 // document) and the words that the tokenizer counts.
 //
-// Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line.
+// Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line, 3 a corpus without text,
+// or done, but more than a tenth of its documents is lost.
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -109,6 +110,8 @@ static void print_help(OptionSet set)
     }
     for (int c = 0; c < TOOLS; c++) printf("\nprepare %s: %s (prepare %s --help)\n", tools[c].name, tools[c].help, tools[c].name);
     printf("\nprepare RECIPE.toml [--section.key=value]...: what the file says (--keys lists what it may say)\n");
+    printf("\nexit status: 1 an error, 2 of the command line, 3 no text in a corpus, or done with more than a tenth\n"
+           "of its documents lost (bad lines, too long, ill-formed UTF-8)\n");
     printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
 }
 
@@ -304,6 +307,8 @@ static bool is_tokenizer(const char *name)
     return strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer_config.json") == 0;
 }
 
+static int status; // CORPUS_LOST where a corpus lost much
+
 // Reads everything below `path` into the store, and adds its files to `sources`. chat: conversations.
 static void read_input(const Options *o, const char *path, Chat *chat, CorpusStore *store, json_t *sources)
 {
@@ -328,7 +333,7 @@ static void read_input(const Options *o, const char *path, Chat *chat, CorpusSto
     CorpusCounts counts = corpus_counts(r);
     fprintf(stderr, "%s: ", path);
     corpus_print(&counts, stderr);
-    if (!counts.documents) die("%s: no text in it (%llu files)", path, (unsigned long long)counts.files);
+    status |= corpus_judge(&counts, path);
     size_t n;
     const CorpusFile *file = corpus_files(r, &n);
     for (size_t i = 0; i < n; i++) {
@@ -459,8 +464,7 @@ static int do_tokens(const Options *o)
     double start = clock_seconds();
     bool given = o->train && o->val_file;
     if (!o->out || given == (o->input.n > 0) || !o->train != !o->val_file)
-        die_usage(
-            "prepare tokens: give --out and either --input or both --train and --val-file (see --help)");
+        die_usage("prepare tokens: give --out and either --input or both --train and --val-file (see --help)");
     if (strcmp(o->dtype, "auto") != 0 && strcmp(o->dtype, "uint16") != 0 && strcmp(o->dtype, "uint32") != 0)
         die("prepare: --dtype: '%s' (auto, uint16 or uint32)", o->dtype);
     char *end;
@@ -493,8 +497,7 @@ static int do_tokens(const Options *o)
     save_manifest(json_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o}", "version", 1, "vocab_size", vocab,
                             "eot", tokenizer_eot(t), "pattern", tokenizer_pattern(t), "dtype",
                             strcmp(o->dtype, "uint32") == 0 || vocab > 65535 ? "uint32" : "uint16", "train",
-                            train_json, "val", val_json, "sources", sources),
-                  dir);
+                            train_json, "val", val_json, "sources", sources), dir);
     disk_folder_replace(o->out, is_result);
     free(dir);
     close(lock);
@@ -575,10 +578,10 @@ static int do_recipe(int argc, char **argv)
     Comm *world = launch_start(argv);
     comm_set_spins(world, 0); // ranks wait for long; what they took of the processors is then their work
     Recipe *r = recipe_load(argv[1], argv + 2, argc - 2);
-    recipe_run(r, world, stdout);
+    int lost = recipe_run(r, world, stdout);
     recipe_free(r);
     launch_stop(world);
-    return 0;
+    return lost;
 }
 
 int main(int argc, char **argv)
@@ -597,9 +600,7 @@ int main(int argc, char **argv)
     Comm *world = launch_start(argv);
     if (world->size > 1) die("prepare %s: runs in one process, not on %d ranks (a RECIPE.toml does)", argv[1], world->size);
     launch_stop(world);
-    int status = o.command == TOKENS  ? do_tokens(&o)
-                 : o.command == TRAIN ? do_train_tokenizer(&o)
-                                      : do_show(&o);
+    status |= o.command == TOKENS ? do_tokens(&o) : o.command == TRAIN ? do_train_tokenizer(&o) : do_show(&o);
     free(o.input.word);
     return status;
 }

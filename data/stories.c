@@ -10,10 +10,9 @@
 // ..., tales to validate on 2^40, 2^40 + 1, ..., rhymes 2^41, 2^41 + 1, ...: no number is used twice. (The same short
 // rhyme may be drawn for two numbers.)
 //
-// floor.json: for "train" and "val" the number of stories, their bytes (separators not counted), words
-// (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes); in
-// "train", "primer" has the same for the rhymes alone. Divide nats by the number of tokens for the floor
-// in nats per token.
+// floor.json: for "train" and "val" the number of stories, their bytes (separators not counted), words (runs of
+// letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes); in "train", "primer" has
+// the same for the rhymes alone. Divide nats by the number of tokens for the floor in nats per token.
 #define _GNU_SOURCE // asprintf
 #include <ctype.h>
 #include <errno.h>
@@ -76,8 +75,7 @@ static Options parse(int argc, char **argv)
     if (o.gossip && (o.rhymes || o.primer || o.check))
         die_usage("stories: --gossip: a corpus of its own, without --rhymes, --primer or --check (try --help)");
     if (o.primer > o.bytes)
-        die_usage("stories: --primer %zu: more than --bytes %zu (the primer is a part of it)",
-                  o.primer, o.bytes);
+        die_usage("stories: --primer %zu: more than --bytes %zu (the primer is a part of it)", o.primer, o.bytes);
     if (!options_given(&set, "--val-bytes")) o.val_bytes = o.bytes / 20;
     return o;
 }

@@ -29,6 +29,7 @@
 static const char *tokenizer_dir, *items_path;
 static size_t tokens, stride, batch, context, threads;
 static bool json, bare;
+static int status; // CORPUS_LOST where a text lost many of its documents
 static OptionList task_list;
 static TasksOptions task_options;
 
@@ -53,7 +54,8 @@ static OptionSet set = {.program = "eval", .row = options, .n = sizeof options /
     "usage: eval MODEL [SET]... [--option VALUE]...\n"
     "MODEL: a run, a checkpoint, a folder of Transformers, a GGUF file, or a model file of llm.c.\n"
     "SET: token shards (*.bin; a pattern is quoted), a mixture (*.toml), or text: a file, JSONL, a folder,\n"
-    "- (standard input). Without one, and without --task: the run's validation set.\n\n"};
+    "- (standard input). Without one, and without --task: the run's validation set. Exit status 3: a text has no\n"
+    "document, or lost more than a tenth of them.\n\n"};
 
 // What every set is measured with.
 typedef struct {
@@ -134,6 +136,8 @@ static TokenIds encode(const Judge *j, const char *path, int32_t first)
         token_ids_push(&ids, first);
         tokenizer_encode(t, doc.text, doc.n_bytes, &ids);
     }
+    CorpusCounts counts = corpus_counts(reader);
+    status |= corpus_judge(&counts, path);
     corpus_close(reader);
     return ids;
 }
@@ -334,5 +338,5 @@ int main(int argc, char **argv)
     free(task_list.word);
     free(j.token_bytes);
     trained_close(j.model);
-    return 0;
+    return status;
 }

@@ -51,5 +51,5 @@ int main(int argc, char **argv)
     dev_cpu_choose_blas(argv); // may start the program again
     for (int i = 0; i < PARTS; i++)
         if (!strcmp(what, parts[i].name)) return parts[i].run(argc - 1, argv + 1);
-    check_die_usage("show: '%s': there is no such part (build/show lists them)", what);
+    die_usage("show: '%s': there is no such part (build/show lists them)", what);
 }

@@ -9,8 +9,10 @@
 //     RUN_TESTS(set_up, tear_down)                   the same in a main of one's own
 #ifndef TEST_TEST_H
 #define TEST_TEST_H
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +38,9 @@ __attribute__((unused)) static size_t n_listed;
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 // What the statements print to the FILE *out: text, which the caller frees.
 #define PRINTED(out, ...)                                                                                              \

@@ -11,10 +11,6 @@
 #include "ops_ref.h"
 #include "base/rng.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define XC(ptr) ((const X *)(ptr))
 #define XM(ptr) ((X *)(ptr))
 

@@ -8,12 +8,7 @@
 #include "base/rng.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>

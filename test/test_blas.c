@@ -8,13 +8,7 @@
 
 #include "ops/dev_cpu.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 int openblas_get_num_threads(void);
 

@@ -6,11 +6,6 @@
 #include "base/rng.h"
 #include "tokenizer/word_cache.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { MOST = 400 };
 
 static void byte_ids(int32_t *byte_id)

@@ -4,9 +4,6 @@
 #include "test/temp_dir.h"
 #include "test/dataset_case.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "tokenizer/chat.h"
 
 #define SPECIAL "<|im_start|>,<|im_end|>,<|start_header_id|>,<|end_header_id|>,<|eot_id|>"

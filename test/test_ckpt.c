@@ -8,9 +8,6 @@
 #include "ckpt/ckpt.h"
 #include "base/rng.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 // Not done here: there is no power to lose, and the real one is slow. test_ckpt_faults.c looks at its place.
 int fsync(int fd)
 {

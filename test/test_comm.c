@@ -11,10 +11,6 @@
 #include "comm/launch.h"
 #include "comm/collectives.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 static void pause_s(double seconds)

@@ -2,6 +2,8 @@
 // the store of documents and the shards of their tokens, also when the disk fails.
 #define _GNU_SOURCE
 #include "test/test.h"
+#include <xxhash.h>
+#include <zstd.h>
 
 #include "expect_die.h"
 #include "base/rng.h"
@@ -16,7 +18,6 @@
 #include <errno.h>
 #include <xxhash.h>
 #include <zstd.h>
-#include <sys/stat.h>
 
 // What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
 TEST(test_lines_and_files)
@@ -272,7 +273,7 @@ TEST(test_frames)
     size_t n = 11 + ZSTD_compress(packed + 11, sizeof packed - 11, "abc", 3, 3);
     expect(put_bytes("skip.zst", packed, n), TEXT(), "[0 1 0:abc]" NONE);
     refuse(put_bytes("old.zst", "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10),
-           "old.zst: byte 0: damaged zstd data: no frame begins here");
+           "old.zst: byte 0: not zstd, as its name says (unpacked already?");
     memcpy(packed + n, "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10); // behind a good frame
     char words[100];
     sprintf(words, "two.zst: byte %zu: damaged zstd data: no frame begins here", n);
@@ -356,14 +357,31 @@ TEST(test_foreign)
         {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
         {"\x04\x22\x4D\x18\x64", 5, "f: byte 0: a file of LZ4, which is not read here (unpack it first: lz4 -dc"},
         {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
+        {"7z\xBC\xAF\x27\x1C", 6, "f: byte 0: a file of 7z, "}, {"%PDF-1", 6, "f: byte 0: a PDF"},
+        {"\x93NUMPY", 6, "f: byte 0: an array of NumPy, "}, {"ARROW1", 6, "f: byte 0: a table of Arrow, "},
+        {"\xFF\xFF\xFF\xFF\x10", 5, "f: byte 0: a table of Arrow, "},
+        {"version https://git-lfs.github.com", 34, "f: byte 0: a pointer of Git LFS, not the file"},
+        {" <!docType HTML>", 16, "f: byte 0: a page of HTML, where text is read"},
+        {"<?xml?><Error><Code>AccessDenied", 32, "f: byte 0: an error of a store of files, saved instead"},
+        {"a\0b\0c\0d\0e\0f\0g\0h\0", 16, "f: byte 0: UTF-16LE, where UTF-8 is read"},
+        {"\0a\0b\0c\0d\0e\0f\0g\0h", 16, "f: byte 0: UTF-16BE, "},
         {"PAR1\x15\0", 6, "f: byte 0: a Parquet file, read as text or JSONL"},
         {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
         {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
         {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) refuse(put_bytes("f", row[i].bytes, row[i].n), row[i].words);
-    char packed[200]; // the mark is looked for in the content
+    char packed[200], tar[300] = "name"; // what they begin with is looked for in the content too
     size_t n = gzip_pack(packed, sizeof packed, "\xFF\xFE" "a\0", 4);
     refuse(put_bytes("f", packed, n), "f: byte 0: UTF-16, ");
+    memcpy(tar + 257, "ustar", 5);
+    refuse(put_bytes("f", packed, gzip_pack(packed, sizeof packed, tar, sizeof tar)), "f: byte 0: a file of tar, ");
+    refuse(put_text("f.br", "\x1B\x2F\xF8\x25\xC2\x92"), "f.br: byte 0: a file of brotli, ");
+    refuse(put_text("f.gz", "<html>\n<body>x"), "f.gz: byte 0: a page of HTML, ");
+    refuse(put_text("f.parquet", "version https://git-lfs"), "f.parquet: byte 0: a pointer of Git LFS");
+    expect_dies("f.TSV.gz: a table of CSV (make lines", read_it(put_text("f.TSV.gz", ""), (CorpusOptions){0}));
+    expect(put_text("f.csv", "a,b"), TEXT(), "[0 1 0:a,b]" NONE);
+    expect(put_text("f.br", "text"), TEXT(), "[0 1 0:text]" NONE);
+    expect(put_text("f.html", "<html>"), TEXT(), "[0 1 0:<html>]" NONE);
     expect_dies("f.json: a JSON array, not lines of JSON (make them: jq",
                 read_it(put_text("f.json", " [\n{\"text\": \"a\"},\n{\"text\": \"b\"}]"), (CorpusOptions){0}));
     expect_dies("f.json: a JSON array", read_it(put_text("f.json", "[ {\"text\": \"a\"}]"), (CorpusOptions){0}));

@@ -12,7 +12,6 @@
 #include "narrow/narrow.h"
 #include "parallel/cp.h"
 
-#include <math.h>
 #include <pthread.h>
 
 #define XC(ptr) ((const X *)(ptr))

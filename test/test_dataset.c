@@ -10,8 +10,6 @@
 #include "base/rng.h"
 
 #include <fcntl.h>
-#include <math.h>
-#include <sys/stat.h>
 
 // The bytes that llm.c reads: 20240520 = 0x0134D888, 20240801 = 0x0134D9A1.
 TEST_IN_DIR(test_format)

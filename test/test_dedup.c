@@ -7,9 +7,6 @@
 #include "dedup_case.h"
 #include "data/prep/shingle.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #ifdef __SANITIZE_ADDRESS__

@@ -11,10 +11,6 @@
 #include "narrow/narrow.h"
 #include "base/rng.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { N = 14, C = 24, OC = 10, V = 33, H = 4, G = 2, D = 6, QKV = (H + 2 * G) * D, ROOM = 4096 };
 enum { E = 8, K = 2, SLOTS = N * K }; // experts
 

@@ -10,11 +10,6 @@
 #include "program.h"
 #include "dev/check/diff.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <sys/wait.h>
 
 static void put_tensors(const char *name, const SafeTensor *t, size_t n, const SafeMeta *meta)

@@ -1,8 +1,6 @@
 // drawings: what build/show collectives, mesh, tp, zero and draw draw is well-formed and has the right
 // marks, counted by hand for small groups. (The programs check their data themselves before they draw.)
 // deeper: the time lines of two real ranks
-#include <math.h>
-#include <stdbool.h>
 
 #include "test/test.h"
 

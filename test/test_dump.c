@@ -14,11 +14,6 @@
 #include "whole_case.h"
 #include "program.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 // ---- a step that is dumped
 
 enum { T = 8, SAMPLES = 8 };

@@ -12,10 +12,6 @@
 #include "base/rng.h"
 #include "temp_dir.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { V = 37, CONTEXT = 12, TOKENS = 60, BATCH = 3 };
 
 static const ModelShape shape = {

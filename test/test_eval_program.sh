@@ -94,7 +94,7 @@ mistakes() {
     refuses 1 'not a model' README.md
     refuses 1 'not a model' "$work/text"
     : >"$work/empty.txt"
-    refuses 1 '0 tokens|empty' "$runs/gpt" "$work/empty.txt"
+    refuses 3 'empty.txt: no text in it' "$runs/gpt" "$work/empty.txt"
 }
 
 # In safetensors, after the header: all numbers become NaN.

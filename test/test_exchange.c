@@ -13,8 +13,6 @@
 #include "data/prep/extsort.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 enum { MOST = 5 }; // ranks

@@ -6,12 +6,7 @@
 #include "train/run.h"
 
 #include "test/test.h"
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define PROGRAM "export"
 #include "program.h"

@@ -10,10 +10,6 @@
 #include "base/words.h"
 #include "text/packing.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 OWNER(Filter, filter_free)
 
 // For filter_value.

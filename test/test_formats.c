@@ -13,10 +13,7 @@
 #include "formats/fp8.h"
 
 #include <float.h>
-#include <math.h>
 #include <omp.h>
-#include <stdlib.h>
-#include <string.h>
 
 OWNER(Fixture, fixture_close)
 

@@ -9,12 +9,6 @@
 #include "stack_depth.h"
 #include "base/rng.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct {
     size_t M, N, K;
     bool trans_a, trans_b;

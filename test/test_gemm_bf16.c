@@ -10,11 +10,6 @@
 #include "formats/gemm_bf16.h"
 #include "stack_depth.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct {
     size_t M, N, K;
     bool trans_a, trans_b, add;

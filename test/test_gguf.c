@@ -12,11 +12,6 @@
 #include "ops/dev_cpu.h"
 #include "train/run.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 OWNER(Gguf, gguf_close)
 OWNER(Tokenizer, tokenizer_free)
 
@@ -301,6 +296,39 @@ static void put_u32(FILE *f, uint32_t x) { put(f, &x, 4); }
 static void put_u64(FILE *f, uint64_t x) { put(f, &x, 8); }
 static void put_string(FILE *f, const char *s) { put_u64(f, strlen(s)), put(f, s, strlen(s)); }
 
+// A key alone: `n` numbers of layers, where n is not 1 as an array.
+static void write_numbers(const char *key, size_t n, const uint32_t *number)
+{
+    FILE *f = fopen(in_dir("b.gguf"), "wb");
+    put(f, "GGUF", 4), put_u32(f, 2), put_u64(f, 0), put_u64(f, 1), put_string(f, key);
+    if (n != 1) put_u32(f, GGUF_ARRAY);
+    put_u32(f, GGUF_U32);
+    if (n != 1) put_u64(f, n);
+    put(f, number, 4 * n);
+    assert_int_equal(fclose(f), 0);
+}
+
+// A number for each layer is one number where they are the same. The file is of version 2.
+TEST_IN_DIR(test_numbers)
+{
+    static const char key[] = "llama.attention.head_count_kv";
+    write_numbers(key, 3, (uint32_t[]){4, 4, 4});
+    Gguf *g = gguf_open(in_dir("b.gguf"));
+    assert_true(gguf_number(g, key, 0) == 4);
+    gguf_close(g);
+    const struct { const char *key, *words; size_t n; } bad[] = {
+        {key, "head_count_kv: 4, and 2 for layer 2: one for all", 3}, {key, "head_count_kv: a number is needed", 0},
+        {"split.count", "split.count = 4: one of so many files (make one of them: llama-gguf-split --merge)", 1}};
+    for (int i = 0; i < 3; i++) {
+        Config cfg;
+        write_numbers(bad[i].key, bad[i].n, (uint32_t[]){4, 4, 2});
+        g = gguf_open(in_dir("b.gguf"));
+        if (i < 2) expect_dies(bad[i].words, gguf_number(g, key, 0));
+        else expect_dies(bad[i].words, gguf_model_config(g, &cfg));
+        gguf_close(g);
+    }
+}
+
 // One tensor of `rows` rows of 32 numbers.
 static void write_blocks(uint32_t type, const void *data, size_t n, uint64_t rows, uint64_t offset)
 {
@@ -409,7 +437,7 @@ TEST_IN_DIR(test_refusals)
     expect_dies("dimension 1 is 0", gguf_open(in_dir("b.gguf")));
     uint64_t huge = UINT64_MAX;
     uint32_t one = 1, big = 3u << 24, none = 77, seven = 7;
-    expect_refused(llama, "GGUF", 0, &one, 4, "GGUF version 1 (3 is read");
+    expect_refused(llama, "GGUF", 0, &one, 4, "GGUF version 1 (2 and 3 are read");
     expect_refused(llama, "GGUF", 0, &big, 4, "big-endian");
     expect_refused(llama, "GGUF", 4, &huge, 8, "18446744073709551615 tensors");
     expect_refused(llama, "GGUF", 12, &huge, 8, "18446744073709551615 keys");

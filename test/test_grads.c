@@ -7,9 +7,6 @@
 #include "expect_die.h"
 #include "temp_dir.h"
 
-#include <math.h>
-#include <sys/stat.h>
-
 TEST(test_norm)
 {
     double norms[3];

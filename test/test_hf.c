@@ -12,12 +12,6 @@
 #include "ops/dev_cpu.h"
 #include "train/run.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 OWNER(SafeTensors, safetensors_close)
 
 enum { L = 2, C = 6, H = 3, G = 1, D = 4, F = 10, V = 11, T = 8, E = 3, W = 5, MOST = 60 };
@@ -178,7 +172,7 @@ static void write_tensors(const List *list, int shards)
 {
     FILE *index = shards > 1 ? fopen(in_dir("model.safetensors.index.json"), "w") : NULL;
     if (index) fprintf(index, "{\"metadata\": {}, \"weight_map\": {");
-    else unlink(in_dir("model.safetensors.index.json"));
+    unlink(in_dir(index ? "model.safetensors" : "model.safetensors.index.json"));
     for (int k = 0; k < shards; k++) {
         SafeTensor part[MOST];
         char name[60] = "model.safetensors";
@@ -435,6 +429,11 @@ TEST_IN_DIR(test_settings)
         {", 'rope_theta': 9, 'rope_scaling': {'type': 'linear', 'factor': 4}", ROPE_LINEAR, 9, 4, 1, 0, 8},
         {", 'rope_scaling': {'rope_type': 'llama3', 'factor': 8, 'original_max_position_embeddings': 4, "
          "'low_freq_factor': 1.5, 'high_freq_factor': 5}", ROPE_LLAMA3, 10000, 8, 1.5, 5, 4},
+        {", 'rope_scaling': {'type': 'linear', 'factor': 4}, 'rope_parameters': {'type': 'default', 'rope_theta': 7}",
+         ROPE_LINEAR, 10000, 4, 1, 0, 8},
+        {", 'rope_scaling': {}, 'rope_theta': 9, 'rope_parameters': {'rope_theta': 7}", ROPE_NONE, 7, 0, 1, 0, 0},
+        {", 'rope_theta': 9, 'num_key_value_heads': [1, 1], 'rope_scaling': {'type': 'yarn', 'factor': 2}", ROPE_YARN,
+         9, 2, 1, 32, 8}, // of the longest text
         {", 'rope_parameters': {'rope_type': 'yarn', 'rope_theta': 3, 'factor': 2, "
          "'original_max_position_embeddings': 4}", ROPE_YARN, 3, 2, 1, 32, 4},
     };
@@ -454,32 +453,6 @@ TEST_IN_DIR(test_settings)
     Config cfg = config_of("'model_type': 'gpt2', 'vocab_size': 9, 'n_embd': 12, 'n_layer': 1, 'n_head': 3, "
                            "'n_inner': null");
     assert_true(cfg.model.ffn == 48 && cfg.model.head_size == 4 && cfg.model.context == 1024 && cfg.model.tie);
-}
-
-// The index decides which shard a tensor is read from: another one may have an old tensor of that name.
-TEST_IN_DIR(test_index)
-{
-    static const float zeros[F * C];
-    ENDED(drop) List s = {.n = 0};
-    make_llama(&s, ST_F32, true, false, false, 0);
-    const int half = s.n / 2;
-    SafeTensor first[MOST];
-    memcpy(first, s.tensor, (size_t)(half + 1) * sizeof *first);
-    first[half].data = zeros; // the old one
-    safetensors_write(in_dir("a.safetensors"), first, half + 1, NULL, 0, NULL, NULL, NULL, 0);
-    safetensors_write(in_dir("b.safetensors"), s.tensor + half, s.n - half, NULL, 0, NULL, NULL, NULL, 0);
-    for (int wrong = 0; wrong < 2; wrong++) { // wrong: it names a for the one after, which only b has
-        Opened o;
-        FILE *index = fopen(in_dir("model.safetensors.index.json"), "w");
-        for (int i = 0; i < s.n; i++)
-            fprintf(index, "%s\"%s\": \"%c.safetensors\"", i ? ", " : "{\"weight_map\": {", s.name[i],
-                    i < half || (wrong && i == half + 1) ? 'a' : 'b');
-        fprintf(index, "}}");
-        assert_int_equal(fclose(index), 0);
-        char keys[] = LIKE("llama") ", 'tie_word_embeddings': true";
-        if (!wrong) expect_weights(keys);
-        else expect_dies("a.safetensors: no tensor model.layers.", open_model(&o, keys));
-    }
 }
 
 #define MIX ", 'num_local_experts': 3, 'num_experts_per_tok': 2"
@@ -523,28 +496,79 @@ TEST_IN_DIR(test_windows)
     }
 }
 
-// The first `cut` characters of every name go, and `front` comes.
-static void rename_tensors(List *s, size_t cut, const char *front)
+// The same list under names that begin with `front` instead of "model.".
+static void rename_tensors(List *s, const char *front)
 {
+    const size_t cut = strlen("model.");
     for (int i = 0; i < s->n; i++) {
         char name[sizeof s->name[i]];
-        snprintf(name, sizeof name, "%s%s", front, s->name[i] + cut);
+        bool own = !strncmp(s->name[i], "model.", cut);
+        snprintf(name, sizeof name, "%s%s", own ? front : "", s->name[i] + (own ? cut : 0));
         strcpy(s->name[i], name);
     }
-    write_tensors(s, 1);
 }
 
-// Saved from a compiled module; and as the base class, without a head.
-TEST_IN_DIR(test_prefixes)
+enum { NONE, GOOD, OLD, TWICE, GONE }; // a file that is not there; ours; zeros; with a zero tensor of another; deleted
+
+static void write_files(List *good, const List *old, int single, int shards)
 {
-    Opened o;
-    char keys[] = LIKE("llama") ", 'tie_word_embeddings': true";
-    ENDED(drop) List s = {.n = 0};
-    make_llama(&s, ST_F32, true, false, false, 0);
-    rename_tensors(&s, 0, "_orig_mod.");
-    expect_dies("_orig_mod.model.embed_tokens.weight: saved from a compiled module", open_model(&o, keys));
-    rename_tensors(&s, strlen("_orig_mod.model."), "");
-    expect_weights(keys);
+    SafeTensor first[MOST];
+    write_tensors(shards == OLD ? old : good, shards ? 2 : 1);
+    int n = 0; // shard 1 has all even ones
+    for (int i = 0; i < good->n; i += 2) first[n++] = good->tensor[i];
+    first[n++] = old->tensor[1];
+    const char *name = in_dir("model-00001-of-00002.safetensors");
+    if (shards == TWICE) safetensors_write(name, first, n, NULL, 0, NULL, NULL, NULL, 0);
+    if (shards == GONE) unlink(in_dir("model-00002-of-00002.safetensors"));
+    const List *one = single == OLD ? old : good;
+    if (single) safetensors_write(in_dir("model.safetensors"), one->tensor, one->n, NULL, 0, NULL, NULL, NULL, 0);
+    else if (!shards) unlink(in_dir("model.safetensors"));
+}
+
+// As Transformers looks: the single file, else the index's shards; names with the prefix of the class, or without it.
+TEST_IN_DIR(test_order)
+{
+    static float zeros[V * C];
+    static const char keys[] = LIKE("llama") ", 'tie_word_embeddings': true";
+    const struct { int single, shards; const char *front, *words; } rows[] = {
+        {GOOD, NONE, "model.", NULL}, {GOOD, OLD, "model.", NULL}, {GOOD, GONE, "model.", NULL},
+        {NONE, GOOD, "model.", NULL}, {NONE, GONE, "model.", "model-00002-of-00002.safetensors: cannot open"},
+        {NONE, TWICE, "model.", "model.layers.0.input_layernorm.weight is another one than in "},
+        {NONE, NONE, "model.", "neither model.safetensors nor model.safetensors.index.json is there, but model-0"},
+        {GOOD, NONE, "", NULL}, {NONE, GOOD, "", NULL},
+        {GOOD, NONE, "_orig_mod.model.", "no tensor model.embed_tokens.weight, but _orig_mod.model.embed_to"},
+        {NONE, GOOD, "_orig_mod.model.", "but _orig_mod.model.embed_tokens.weight: the model is inside another"},
+        {GOOD, NONE, "module.model.", "but module.model.embed_tokens.weight: "},
+        {NONE, GOOD, "model.language_model.", "but model.language_model.embed_tokens.weight: "},
+        {GOOD, NONE, "transformer.", "but transformer.embed_tokens.weight: "}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ENDED(drop) List s = {.n = 0};
+        List old = {.n = 0}; // its data are the zeros
+        Opened o;
+        make_llama(&s, ST_F32, true, false, false, 0);
+        rename_tensors(&s, rows[i].front);
+        for (old.n = 0; old.n < s.n; old.n++) old.tensor[old.n] = s.tensor[old.n], old.tensor[old.n].data = zeros;
+        memcpy(old.name, s.name, sizeof s.name), memcpy(old.shape, s.shape, sizeof s.shape);
+        write_files(&s, &old, rows[i].single, rows[i].shards);
+        if (rows[i].words) expect_dies(rows[i].words, open_model(&o, keys));
+        else expect_weights(keys);
+    }
+}
+
+// A tied head: there too, alone, or another one.
+TEST_IN_DIR(test_tied)
+{
+    for (int k = 0; k < 3; k++) {
+        ENDED(drop) List s = {.n = 0};
+        Opened o;
+        make_llama(&s, ST_F32, k < 2, false, false, 0);
+        if (k == 0) add_linear(&s, ST_F32, "lm_head", -1, V, C, false, false, ONE("embed.tokens"));
+        if (k == 1) strcpy(s.name[0], "lm_head.weight");
+        write_tensors(&s, 1);
+        if (k == 2) expect_dies("lm_head.weight is not model.embed_tokens.weight, and tie_word_embeddings is true",
+                                open_model(&o, LIKE("llama") ", 'tie_word_embeddings': true"));
+        else expect_weights(LIKE("llama") ", 'tie_word_embeddings': true");
+    }
 }
 
 TEST_IN_DIR(test_refusals)
@@ -562,11 +586,12 @@ TEST_IN_DIR(test_refusals)
         {LIKE("deepseek_v3"), "model_type = \"deepseek_v3\": its keys and values come from a smaller latent"},
         {LIKE("olmo"), "model_type = \"olmo\": not known here"},
         {GPT2 ", 'activation_function': 'relu'", "activation_function = \"relu\": only the tanh GELU"},
-        {GPT2 ", 'scale_attn_by_inverse_layer_idx': true", "scale_attn_by_inverse_layer_idx"},
+        {GPT2 ", 'scale_attn_by_inverse_layer_idx': true", "scale_attn_by_inverse_layer_idx = true: attention"},
+        {GPT2 ", 'scale_attn_weights': false", "scale_attn_weights = false: attention"},
         {GPT2 ", 'n_head': '3'", "n_head = \"3\": a number is needed"},
         {GPT2 ", 'n_layer': 0", "model.layers"},
         {LIKE("llama") ", 'hidden_act': 'gelu'", "hidden_act = \"gelu\": only silu"},
-        {LIKE("llama") ", 'mlp_bias': true", "mlp_bias without attention_bias"},
+        {LIKE("llama") ", 'mlp_bias': true", "mlp_bias = true: without attention_bias"},
         {LIKE("mistral") ", 'sliding_window': 0", "sliding_window = 0: a number of tokens, 1 or more"},
         {LIKE("qwen3") WINDOW ", 'layer_types': ['full_attention']", "layer_types"},
         {LIKE("qwen3") WINDOW ", 'layer_types': ['full_attention', 'chunked_attention']",
@@ -576,7 +601,12 @@ TEST_IN_DIR(test_refusals)
         {LIKE("llama") ", 'rope_scaling': {'type': 'linear', 'factor': 2, 'partial_rotary_factor': 0.5}",
          "partial_rotary_factor = 0.5: not known here, of RoPE"},
         {LIKE("llama") ", 'rope_scaling': {'type': 'yarn', 'factor': 2, 'truncate': false}", "truncate = false: the ends"},
-        {LIKE("llama") ", 'rope_scaling': {'rope_type': 'yarn', 'factor': 2}", "original_max_position_embeddings"},
+        {LIKE("llama") ", 'rope_scaling': {'type': 'yarn', 'factor': 2, 'mscale': 1}", "mscale = 1: the factor of"},
+        {LIKE("llama") ", 'rope_scaling': 'linear'", "rope_scaling = \"linear\": an object is needed"},
+        {LIKE("llama") ", 'partial_rotary_factor': 0.5", "partial_rotary_factor = 0.5: all of a head is turned"},
+        {LIKE("llama") ", 'quantization_config': {'bits': 4}", "quantization_config = {\"bits\":4}: quantised weights"},
+        {LIKE("llama") ", 'num_key_value_heads': [1, 3]", "num_key_value_heads = [1,3]: one number for all layers"},
+        {LIKE("mistral3") ", 'text_config': {}", "model_type = \"mistral3\": text_config is a part of it"},
         {LIKE("llama") ", 'num_key_value_heads': 0", "3 heads and 0 key/value heads"},
         {LIKE("llama") ", 'num_key_value_heads': 2", "3 heads and 2 key/value heads"},
         {LIKE("llama") ", 'head_dim': 0", "a head of 0, a feed-forward of 10"},
@@ -599,7 +629,7 @@ TEST_IN_DIR(test_refusals)
                 open_model(&o, LIKE("qwen2") ", 'tie_word_embeddings': true"));
     expect_dies("no tensor model.layers.0.self_attn.q_norm",
                 open_model(&o, LIKE("qwen3") ", 'tie_word_embeddings': true"));
-    expect_dies("model.layers.0.mlp.gate_proj.weight has another shape than config.json says: 9 x 6 are needed",
+    expect_dies("model.layers.0.mlp.gate_proj.weight is 10 x 6, and config.json says 9 x 6",
                 open_model(&o, LIKE("llama") ", 'tie_word_embeddings': true, 'intermediate_size': 9"));
     unlink(in_dir("model.safetensors"));
     expect_dies("model.safetensors", open_model(&o, LIKE("llama")));

@@ -10,10 +10,6 @@
 #include "ops/dev_cpu.h"
 #include "train/run.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 OWNER(Model, model_free)
 
 enum { L = 2, C = 6, H = 3, V = 130, PADDED = 256, T = 5, HEADER = 256 };

@@ -6,11 +6,6 @@
 #include "base/rng.h"
 #include "tools/safetensors.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #define PROGRAM "diff"
 #include "program.h"
 

@@ -13,10 +13,6 @@
 #include "net/experts.h"
 #include "parallel/ep.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { MOST = 64 };
 
 static void each_shape(void (*test)(MeshShape s))

@@ -12,13 +12,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <locale.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 static MetricsRow train_row(int64_t step)

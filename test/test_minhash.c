@@ -7,11 +7,6 @@
 #include "dedup_case.h"
 #include "data/prep/shingle.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 enum { PERMUTATIONS = 128, GRAMS = 100, PAIRS = 10000 };

@@ -16,9 +16,6 @@
 #include "src/check/observers.h"
 
 #include <float.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double EXACT[5] = {1, 1, 2, 3, 3}; // mean 2, std 1
 

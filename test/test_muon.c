@@ -10,11 +10,6 @@
 #include "ops/gemm.h"
 #include "formats/gemm_bf16.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const struct { size_t R, C; } SHAPE[] = {{192, 192}, {576, 192}, {192, 512}, {100, 37}, {1, 5}};
 enum { SHAPES = sizeof SHAPE / sizeof *SHAPE };
 

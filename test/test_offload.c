@@ -13,14 +13,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 // offload_case: what the tests of the offload store share: items of awkward sizes, a hook between store and file that
 // counts, holds back, cuts short and fails, and a directory.

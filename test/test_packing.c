@@ -14,13 +14,6 @@
 #include "base/check.h"
 
 #include <fcntl.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <sys/stat.h>
 
 // packing_fill: one row of a packing as the model wants it, made from the pieces alone: what tests compare rows with.
 // T each: tokens, positions, document starts, targets (padding: end-of-text tokens, each a document of its own, with

@@ -9,9 +9,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 // ---- reading a page
 

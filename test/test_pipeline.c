@@ -8,12 +8,6 @@
 #include "parallel/pipeline_check.h"
 #include "parallel/pipeline_time.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 // pipeline_case: for the tests of pipelines: every size that is tested, and tables as words. Include it after cmocka.h.
 enum { CASE_STAGES = 8, CASE_MICRO = 32, CASE_CHUNKS = 4 };
 

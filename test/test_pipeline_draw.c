@@ -3,10 +3,6 @@
 #include "src/check/pipeline_draw.h"
 
 #include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "test/test.h"
 

@@ -16,7 +16,6 @@
 #include "temp_dir.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <omp.h>
 
 #define GPT "--model.layers=3", "--model.channels=24", "--model.heads=4", "--model.context=10", "--batch.tokens=60", \

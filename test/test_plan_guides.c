@@ -6,10 +6,6 @@
 #include "plan_case.h"
 #include "dev/plan/plan_show.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 static GuideRow row[GUIDES_ROWS];
 
 static void are_numbers(const GuideRow *r, const GuideValues *x)

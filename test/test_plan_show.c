@@ -11,7 +11,6 @@
 
 #include <glob.h>
 #include <jansson.h>
-#include <math.h>
 
 TEST(test_time)
 {

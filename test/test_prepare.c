@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 
 #include "test/test.h"
-#include <sys/stat.h>
 
 #define main prepare_main
 #include "../data/prepare.c"
@@ -244,7 +243,7 @@ TEST_IN_DIR(test_errors)
                  "--val has no effect beside --val-file");
     expect_error("prepare train-tokenizer --out @/o --input @/in.txt --separator x --separator-line y", 2,
                  "prepare train-tokenizer: --separator has no effect beside --separator-line");
-    expect_error("prepare tokens --out @/o --input @/empty", 1, "/empty: no text in it");
+    expect_error("prepare tokens --out @/o --input @/empty", 3, "/empty: no text in it: 1 file, 0 bad lines");
     expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no file in it");
     assert_int_equal(symlink("folder", in_dir("link")), 0);
     expect_error("prepare tokens --out @/link/o --input @/folder", 1, "lies in the input folder");

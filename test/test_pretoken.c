@@ -5,8 +5,6 @@
 #include "tokenizer/pretoken.h"
 #include "base/rng.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <utf8proc.h>
 
@@ -116,6 +114,21 @@ TEST(test_custom)
     expect_pieces("a$|b", "ba\n", "b|a|\n");
     expect_pieces("a\\$|b", "a$b", "a$|b");
     expect_pieces("[$b]", "a$b", "a|$|b");
+}
+
+// Several in a row, as DeepSeek-V3's: each sees only a piece of the one before, so " 1" is no piece, and a space at the
+// end of one is at the end of a text.
+#define DEEPSEEK "\\p{N}{1,3}" PRETOKEN_THEN "[\u4E00-\u9FA5]+" PRETOKEN_THEN "[!,.][A-Za-z]+|[^\r\n\\p{L}\\p{P}]?" \
+    "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+TEST(test_in_a_row)
+{
+    expect_pieces(DEEPSEEK, "ab 1234\u4E2D\u6587x, !y\n", "ab| |123|4|\u4E2D\u6587|x|,| !|y|\n");
+    expect_pieces(DEEPSEEK, "\xFF" "1\xE4\xB8", "\xFF|1|\xE4\xB8"); // not UTF-8
+    expect_pieces("\\p{N}" PRETOKEN_THEN "gpt2", "a  12 b  c3", "a|  |1|2| b| | c|3"); // smollm
+    expect_pieces("gpt2" PRETOKEN_THEN "b", "ab b", "a|b| |b");
+    expect_pieces(DEEPSEEK, "", "");
+    OWN(Pretoken) *p = pretoken_new("gpt2" PRETOKEN_THEN "b");
+    assert_int_equal(pretoken_cut(p, "ab cd", 5, 0), 5);
 }
 
 // The bytes of a code of 0x80 or more; returns how many there are.

@@ -8,16 +8,9 @@
 #include "temp_dir.h"
 
 #include <fcntl.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
-#include <unistd.h>
 
 // Columns of a terminal: UTF-8 characters, escape sequences left out.
 static int columns_of(const char *s)

@@ -3,7 +3,6 @@
 #include "test/test.h"
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"

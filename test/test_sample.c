@@ -9,12 +9,6 @@
 #include "ops/dev_cpu.h"
 #include "narrow/narrow.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 // ---- one token
 
 enum { DRAWS = 20000 };

@@ -8,8 +8,6 @@
 #include "train/schedule.h"
 #include "temp_dir.h"
 
-#include <math.h>
-
 // lr takes a handful of roundings in double, and pi p one more: 16 u of the peak is plenty.
 static void expect_lr(const Schedule *s, long step, double want)
 {

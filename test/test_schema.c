@@ -10,10 +10,6 @@
 #include "test/test.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 // i: a whole number >= 0, n: a number or null with its flag, s: a string
 static const struct {

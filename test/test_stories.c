@@ -14,12 +14,6 @@
 
 #include <ctype.h>
 #include <jansson.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <sys/wait.h>
 
 static Grammar *kinds[2];

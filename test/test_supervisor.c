@@ -11,7 +11,6 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <string.h>
 #include <time.h>
 
 static int killed(int number)

@@ -11,12 +11,6 @@
 #include "temp_dir.h"
 
 #include <ctype.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <sys/wait.h>
 
 static char *text;

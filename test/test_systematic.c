@@ -16,11 +16,6 @@
 #include "base/rng.h"
 #include "dev/check/systematic.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static int trials;
 
 typedef struct {

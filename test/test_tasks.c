@@ -9,10 +9,6 @@
 #include "temp_dir.h"
 #include "eval/tasks.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 // JSON with ' in place of ".
 static const char *named_file(const char *name, const char *text)
 {
@@ -505,6 +501,7 @@ TEST_IN_DIR(test_too_much)
     enum { DEEP = 100000 };
     static char text[4 * DEEP];
     memset(text, '[', DEEP);
+    text[0] = ' ';
     expect_die(open_file, (void *)put_bytes("task.jsonl", text, DEEP), "task.jsonl:1: not JSON: maximum parsing depth");
     for (int n = 1000; n <= 1001; n++) {
         char *to = stpcpy(text, "{'ctx_a': 'a', 'ctx_b': 'b', 'activity_label': 'c', 'label': 0, 'endings': ['x'");
@@ -522,7 +519,10 @@ TEST_IN_DIR(test_wrong_lines)
 {
     static const char *const bad[][2] = {
         {"", "no items"}, {"{'goal': 'a', 'sol1':", "task.jsonl:1: not JSON"},
-        {PIQA("a", "0") "{'goal'\n", "task.jsonl:2: not JSON"}, {"[1]\n", "not a JSON object"},
+        {PIQA("a", "0") "{'goal'\n", "task.jsonl:2: not JSON"}, {" [1]\n", "not a JSON object"},
+        {"[1]\n", "task.jsonl: is a JSON array (make lines"}, {"PAR1", "is Parquet (duckdb"}, {"PK\3\4", "is a zip (try"},
+        {"\x1f\x8b", "is compressed (try gunzip)"}, {"version https://git-lfs", "is a pointer of Git LFS"},
+        {"goal,sol1,sol2\n", "task.jsonl:1: not JSON"},
         {"{'a': 1}", "no known task"}, {PIQA("a", "0") "{'goal': 'b', 'sol1': 'c'}", "task.jsonl:2"},
         {"{'goal': 1, 'sol1': 'c', 'sol2': 'd', 'label': 0}", "no text 'goal'"},
         {PIQA("a", "2"), "number 3 of 2"}, {PIQA("a", "-1"), "not the number of an answer"},

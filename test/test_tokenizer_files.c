@@ -2,7 +2,6 @@
 // damaged input. In GPT-2's order of bytes 'a' is 64, a space 220, and merges start at 256.
 
 #include "test/test.h"
-#include <sys/stat.h>
 
 #include "base/disk.h"
 #include "expect_die.h"
@@ -101,15 +100,15 @@ TEST_IN_DIR(test_conversions)
     static char text[N];
     fill(text, N, 2);
     OWN(Tokenizer) *a = train(text, N, 500, "gpt2");
-    tokenizer_save_ranks(a, in_dir("ranks"));
+    vocab_save_ranks(tokenizer_vocab(a), in_dir("ranks"));
     OWN(Tokenizer) *b = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
     expect_alike(a, b);
-    tokenizer_save_gpt2(b, dir);
+    vocab_save_gpt2(tokenizer_vocab(b), dir);
     OWN(Tokenizer) *c = tokenizer_load(dir);
     expect_alike(a, c);
     size_t n_first, n_again;
     FREED char *first = take_file("ranks", &n_first);
-    tokenizer_save_ranks(c, in_dir("again"));
+    vocab_save_ranks(tokenizer_vocab(c), in_dir("again"));
     FREED char *again = take_file("again", &n_again);
     same_bytes(first, n_first, again, n_again);
     // The first lines by hand: '!' is 0x21, '"' 0x22; the file ends with the last merge, without <|endoftext|>.
@@ -170,8 +169,8 @@ TEST_IN_DIR(test_rank_errors)
                 load_ranks("YWFhYWFhYWE= 0\n", "")); // the longest token is the first
     OWN(Tokenizer) *t = load_ranks("", "YWI= 256\nYWJj 257\n");
     assert_int_equal(tokenizer_eot(t), 258);
-    expect_dies("/dev/null/ranks: ", tokenizer_save_ranks(t, "/dev/null/ranks"));
-    expect_dies("/dev/null/vocab.json: ", tokenizer_save_gpt2(t, "/dev/null"));
+    expect_dies("/dev/null/ranks: ", vocab_save_ranks(tokenizer_vocab(t), "/dev/null/ranks"));
+    expect_dies("/dev/null/vocab.json: ", vocab_save_gpt2(tokenizer_vocab(t), "/dev/null"));
     expect_dies("'gpt5'", tokenizer_load_ranks(in_dir("ranks"), "gpt5"));
 }
 
@@ -199,7 +198,7 @@ TEST_IN_DIR(test_cl100k_base_end)
     ENDED(token_ids_free) TokenIds ids = {0};
     tokenizer_encode(t, "<|unused|><|endoftext|>", 23, &ids);
     for (size_t i = 0; i < ids.n; i++) assert_true(ids.id[i] < BASE); // text stays text
-    tokenizer_save_ranks(t, in_dir("again"));
+    vocab_save_ranks(tokenizer_vocab(t), in_dir("again"));
     size_t n_again;
     FREED char *again = take_file("again", &n_again);
     same_bytes(again, n_again, text, at - text);
@@ -211,21 +210,21 @@ TEST_IN_DIR(test_cl100k_base_end)
 TEST_IN_DIR(test_refused_conversions)
 {
     OWN(Tokenizer) *t = train("aaabdaaabac", 11, 259, "cl100k"), *other; // aa 256, ab 257
-    expect_dies("cannot say the pattern", tokenizer_save_gpt2(t, "/dev/null"));
+    expect_dies("cannot say the pattern", vocab_save_gpt2(tokenizer_vocab(t), "/dev/null"));
     tokenizer_save(t, dir);
     FREED char *json = take_file("tokenizer.json", NULL);
     memcpy(strstr(json, "\"aa\": 256"), "\"aa\": 257", 9);
     memcpy(strstr(json, "\"ab\": 257"), "\"ab\": 256", 9);
     put_text("tokenizer.json", json);
     other = tokenizer_load(dir);
-    expect_dies("merge 1 makes token 256 after token 257", tokenizer_save_ranks(other, "/dev/null/ranks"));
+    expect_dies("merge 1 makes token 256 after token 257", vocab_save_ranks(tokenizer_vocab(other), "/dev/null/ranks"));
 }
 
 // Both tokens of a merge, and the one that they make, must be in the vocabulary.
 TEST_IN_DIR(test_merges_without_tokens)
 {
     OWN(Tokenizer) *t = train("aaabdaaabac", 11, 259, "gpt2"); // aa 256, ab 257
-    tokenizer_save_gpt2(t, dir);
+    vocab_save_gpt2(tokenizer_vocab(t), dir);
     FREED char *json = take_file("vocab.json", NULL);
     char *ab = strstr(json, "\"ab\":"), changed[20000];
     snprintf(changed, sizeof changed, "%.*s\"abc\":%s", (int)(ab - json), json, ab + 5); // abc, and no ab
@@ -290,13 +289,13 @@ TEST_IN_DIR(test_random_damage)
     char text[3000];
     fill(text, sizeof text, 3);
     OWN(Tokenizer) *t = train(text, sizeof text, 290, "gpt2");
-    tokenizer_save_ranks(t, in_dir("ranks"));
+    vocab_save_ranks(tokenizer_vocab(t), in_dir("ranks"));
     damage("ranks");
     tokenizer_save(t, dir);
     damage("tokenizer.json");
-    tokenizer_save_gpt2(t, dir);
+    vocab_save_gpt2(tokenizer_vocab(t), dir);
     damage("vocab.json");
-    tokenizer_save_gpt2(t, dir);
+    vocab_save_gpt2(tokenizer_vocab(t), dir);
     damage("merges.txt");
 }
 

@@ -3,12 +3,10 @@
 // dev/reference/check_tokenizer_kinds.py compares larger ones with the libraries that made them.
 
 #include "test/test.h"
-#include <math.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"
 #include "tokenizer_case.h"
-
 
 static void expect_text(const Tokenizer *t, const int32_t *id, size_t n, const char *want)
 {
@@ -135,12 +133,12 @@ TEST_IN_DIR(test_hostile)
         {FEW_OF("", "['ab', '']"), "merge 0: 'ab' and '' do not join to a token"},
         {FEW_OF("", "'a b ab'"), "merge 0: 'a' and 'b ab' do not join to a token"},
         {FEW_OF("", "5"), "model.merges[0] is neither"},
-        {VOCAB("'a': 0, 'b': 2"), "token 'b': its id is not one of 0..1 (ids must have no holes)"},
-        {VOCAB("'a': 0, 'b': -1"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("'a': 0, 'b': 2147483648"), "token 'b': its id is not one of 0..1"},
-        {VOCAB("'a': 0, 'b': 4294967297"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 2"), "token 'b': its id, 2, is not one of 0..1 (ids must have no holes)"},
+        {VOCAB("'a': 0, 'b': -1"), "token 'b': its id, -1, is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 2147483648"), "token 'b': its id, 2147483648, is not"},
+        {VOCAB("'a': 0, 'b': 4294967297"), "token 'b': its id, 4294967297, is not one of 0..1"},
         {VOCAB("'a': 0, 'b': 9223372036854775808"), "too big integer"},
-        {VOCAB("'a': 0, 'b': 1.0"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("'a': 0, 'b': 1.0"), "token 'b': its id, 1.0, is not one of 0..1"},
         {VOCAB("'a': 0, 'b': 0"), "id 0 belongs to both 'a' and 'b'"},
         {VOCAB("'a': 0, 'a': 1"), "duplicate object key"},
         {VOCAB("'a': 0, '\\ud800': 1"), "invalid Unicode '\\uD800'"},
@@ -149,12 +147,21 @@ TEST_IN_DIR(test_hostile)
         {VOCAB(""), "no tokens in it"},
         {ONE("'added_tokens': {'a': 1}, ", ""), "added_tokens is not a list"},
         {ONE("'added_tokens': ['a'], ", ""), "added_tokens[0] has no content"},
-        {ONE("'added_tokens': [" ADDED(0, "a", ", 'special': 'true'") "], ", ""), "'special' is neither true nor"},
+        {ONE("'added_tokens': [" ADDED(0, "a", ", 'special': 'true'") "], ", ""), "special = \"true\": neither"},
         {ONE("'added_tokens': [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], ", ""), "no token has id 2"},
-        {ONE("", "'unk_token': 5, "), "unk_token is no string"},
-        {ONE("", "'ignore_merges': 1, "), "'ignore_merges' is neither true nor false"},
-        {ONE("", "'dropout': 0.1, "), "'dropout' is set"},
-        {ANY("'version': '2.0', "), "version is not \"1.0\""},
+        {ONE("", "'unk_token': 5, "), "unk_token = 5: a string is needed"},
+        {VOCAB("'a b': 0"), "outside the byte-level alphabet"}, {VOCAB("'\u4F60': 0"), "outside the byte-level"},
+        {FEW_OF("", "['a']"), "merges[0]"}, {"{'model': {'vocab': {}, 'merges': 7}}", "model is not BPE with vocab"},
+        {ONE("", "'end_of_word_suffix': '</w>', "), "end_of_word_suffix = \"</w>\""},
+        {ONE("", "'byte_fallback': true, "), "byte_fallback = true"},
+        {"{'model': {'type': 'Unigram'}}", "model is Unigram (only BPE is supported"},
+        {"{'pre_tokenizer': {'type': 'Whitespace'}, " MODEL("", "'a': 0", ""), ": not ByteLevel without"},
+        {"{'pre_tokenizer': {'type': 'Metaspace'}, " MODEL("", "'a': 0", ""), "is not Metaspace with U+2581 alone"},
+        {"{'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': true}, " MODEL("", "'a': 0", ""), "prefix space"},
+        {ONE("'added_tokens': [" ADDED(3, "<x>", SPECIAL) "], ", ""), "ids must have no holes"},
+        {ONE("", "'ignore_merges': 1, "), "ignore_merges = 1: neither true nor false"},
+        {ONE("", "'dropout': 0.1, "), "dropout = 0.1"},
+        {ANY("'version': '2.0', "), "version = \"2.0\": 1.0 is read"},
         {ANY("'post_processor': {'type': 'x'}, "), "post_processor x is not known here"},
         {ANY("'post_processor': {'type': 'BertProcessing', 'cls': [5]}, "), "post_processor begins with ''"},
     };
@@ -192,7 +199,7 @@ TEST_IN_DIR(test_form_c)
         IDS(t, "e<e>\u0301e\u0301", 0, 7, 4, 5, 3); // each side has a form C of its own
         IDS(t, "\u0301", 4, 5);
         TEXT(t, "e\u0301\u00E9", 0, 4, 5, 3);        // decoding leaves the bytes
-        expect_dies("cannot say which tokens are added or unknown, or NFC", tokenizer_save_gpt2(t, dir));
+        expect_dies("cannot say which tokens are added or unknown, or NFC", vocab_save_gpt2(tokenizer_vocab(t), dir));
     }
     expect_dies("added token 'e\u0301' is normalized, and not in form C",
                 load_text(NORMAL("{'type': 'NFC'}", ", " ADDED(9, "e\u0301", ""))));
@@ -213,6 +220,60 @@ TEST_IN_DIR(test_form_c_threads)
     tokenizer_encode_texts(t, &(TokenizerText){text, N * BYTES_EACH}, 1, 2, &ids, NULL);
     assert_int_equal(ids.n, 3 * N);
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], ((int32_t[]){0, 3, 6})[i % 3]);
+}
+
+// Splits in a row, and an empty list of normalizers.
+#define SPLIT(regex, more) "{'type': 'Split', 'pattern': {'Regex': '" regex "'}, 'behavior': 'Isolated'" more "}, "
+#define ROW(steps, regex) "{'normalizer': {'type': 'Sequence', 'normalizers': []}, " \
+    "'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [" steps \
+    "{'type': 'ByteLevel', 'add_prefix_space': false, 'use_regex': " regex "}]}, " \
+    MODEL("", "'a': 0, 'b': 1, 'ab': 2, 'aa': 3, 'aab': 4", "['a', 'b'], ['a', 'a'], ['aa', 'b']")
+TEST_IN_DIR(test_in_a_row)
+{
+    TWICE(t, load_text(ROW(SPLIT("b", "") SPLIT("a{1,2}", ""), "false"))) IDS(t, "aaabab", 3, 0, 1, 0, 1);
+    TWICE(t, load_text(ROW(SPLIT("b", ""), "true"))) IDS(t, "aaab", 3, 0, 1);
+    TWICE(t, load_text(ROW("", "true"))) assert_string_equal(tokenizer_pattern(t), "gpt2");
+    static const char *const bad[][2] = {
+        {ROW("", "false"), "has no pattern"}, {ROW(SPLIT("b", ", 'invert': true"), "false"), "pre_tokenizer 0, Split,"},
+        {ROW(SPLIT("a", "") "{'type': 'Digits'}, ", "true"), "pre_tokenizer 1, Digits, is not Split by Regex, Iso"},
+        {ROW(SPLIT("a", "") "{'type': 'Punctuation'}, ", "true"), "pre_tokenizer 1, Punctuation, is not Split"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_dies(bad[i][1], load_text(bad[i][0]));
+    put_text("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+    expect_dies("tokenizer.json: a pointer of Git LFS, not the file itself (git lfs pull)", tokenizer_load(dir));
+    put_text("tokenizer.json", "<!DOCTYPE html>");
+    expect_dies("tokenizer.json: a page of a web site, not the file itself", tokenizer_load(dir));
+    put_text("tokenizer.json", "\xEF\xBB\xBF{}");
+    expect_dies("tokenizer.json: begins with a byte order mark", tokenizer_load(dir));
+}
+
+// What Transformers takes from the files beside a tokenizer, and what ours cannot follow.
+TEST_IN_DIR(test_files_beside)
+{
+#define DECODER(more) "{'added_tokens_decoder': {'9': {'content': '<x>'" more "}}}"
+    static const struct { const char *json, *name, *text, *words; } rows[] = {
+        {ANY(""), "tokenizer_config.json", DECODER(SPECIAL), NULL}, // never made from text
+        {ANY(""), "tokenizer_config.json", DECODER(", 'special': false"), "9 = {\"content\":\"<x>\",\"sp"},
+        {ANY(""), "tokenizer_config.json", "{'add_prefix_space': true}", "add_prefix_space = true: not supported"},
+        {ANY("'truncation': {'max_length': 5}, 'padding': {'pad_id': 0}, "), "tokenizer_config.json", "{}", NULL},
+        {ANY("'post_processor': {'type': 'TemplateProcessing', 'single': '[BOS] $A'}, "), "tokenizer_config.json", "{}",
+         "post_processor.single = \"[BOS] $A\": a list is needed"},
+        {ANY("'post_processor': {'type': 'TemplateProcessing', 'single': [{'SpecialToken': {'id': '[BOS]'}}], "
+             "'special_tokens': {'[BOS]': {'ids': [2]}}}, "), "tokenizer_config.json", "{}", "[BOS] = 2: post_proc"},
+        {NULL, "tokenizer_config.json", "{'tokenizer_class': 'GPT2TokenizerFast'}", NULL},
+        {NULL, "tokenizer_config.json", "{'tokenizer_class': 'Qwen2Tokenizer'}", "tokenizer_class = \"Qwen2Token"},
+        {NULL, "added_tokens.json", "{'<x>': 3}", "added_tokens.json: tokens beside vocab.json (write"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put_json("vocab.json", "{'a': 0, 'b': 1, 'ab': 2}");
+        put_text("merges.txt", "#version: 0.2\r\na b\r\n");
+        put_json(rows[i].name, rows[i].text);
+        if (rows[i].json) put_json("tokenizer.json", rows[i].json); // it comes first
+        else unlink(in_dir("tokenizer.json"));
+        if (rows[i].words) expect_dies(rows[i].words, tokenizer_load(dir));
+        else {
+            OWN(Tokenizer) *t = tokenizer_load(dir);
+            IDS(t, "ab", rows[i].json ? 4 : 2);
+        }
+    }
 }
 
 // ---- where a text begins and ends

@@ -10,10 +10,6 @@
 #include "ops/dev_cpu.h"
 #include "text/packing.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const ModelShape gpt = {
     .layers = 3, .channels = 12, .heads = 3, .kv_heads = 3, .head_size = 4, .ffn = 20, .vocab = 31, .context = 9,
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};

@@ -14,9 +14,6 @@
 #include "ops/dev_cpu.h"
 #include "parallel/tp.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { SAMPLES = 8, MAX_RANKS = 2 };
 
 static const ModelShape wide = { // matrices of several blocks of 2048, the last one partial

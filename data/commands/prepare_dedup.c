@@ -309,15 +309,7 @@ static Options parse(int argc, char **argv)
         OPTION(SIZE, "--min-grams", "N", "n-grams that make a hit (default 1)", &o.min_grams, .least = 1, .most = ANY,
                .where = EVALUATION),
         OPTION_HEAD("input and output"),
-        OPTION(TEXT, "--format", "NAME", "auto (by its name), text, jsonl, parquet or warc (default auto)", &format),
-        OPTION(TEXT, "--field", "NAME", "member of a JSON line that is the text (default text)", &c->field),
-        OPTION(TEXT, "--separator", "TEXT",
-               "what stands between the documents of a text file (default " TOKENIZER_EOT ")", &c->separator),
-        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &c->line),
-        OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error, not left out", &c->strict),
-        OPTION(SIZE, "--max-document", "MIB",
-               "a longer line of JSONL is left out, a longer text is an error (default 64)", &max_document, .least = 1,
-               .most = CORPUS_MOST_MIB),
+        PREPARE_CORPUS(c, format, max_document),
         OPTION(TEXT, "--write", "FILE",
                "the documents that stay; FILE.jsonl: as JSON lines, the original ones where there were such", &o.write,
                .where = NEAR | EXACT | EVALUATION),
@@ -421,6 +413,8 @@ int prepare_dedup(int argc, char **argv)
     if (o.evaluation && !o.showing) examples = open_examples(&o, &evaluation);
     DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
                                         o.write && sources_is_jsonl(o.write), !o.showing);
+    CorpusCounts counts = corpus_counts(o.corpus.reader);
+    int status = o.showing ? 0 : corpus_judge(&counts, o.n_paths == 1 ? *o.path : "prepare dedup: the inputs");
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
     if (!removed) die("prepare dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);
@@ -431,5 +425,5 @@ int prepare_dedup(int argc, char **argv)
     close_documents(&o.corpus);
     close_documents(&evaluation);
     if (fflush(stdout) || ferror(stdout)) die("prepare dedup: cannot write to the screen: %s", strerror(errno));
-    return 0;
+    return status;
 }

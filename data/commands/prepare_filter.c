@@ -43,14 +43,7 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--examples", "N", "examples of each rule in the page; in the table at most 2 [3]", &o.examples),
         OPTION(TEXT, "--out", "FILE.jsonl", "write what is kept; without it nothing is written", &o.out),
         OPTION(TEXT, "--manifest", "FILE", "read the sources of a manifest too", &o.manifest),
-        OPTION(TEXT, "--format", "NAME", "auto (by name), text, jsonl, parquet or warc", &format),
-        OPTION(TEXT, "--field", "NAME", "of JSONL or Parquet [text]", &o.corpus.field),
-        OPTION(TEXT, "--separator", "TEXT", "between documents of a text file [" TOKENIZER_EOT "]",
-               &o.corpus.separator),
-        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &o.corpus.line),
-        OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error", &o.corpus.strict),
-        OPTION(SIZE, "--max-document", "MIB", "a longer line of JSONL is left out, a longer text is an error [64]",
-               &max_document, .least = 1, .most = CORPUS_MOST_MIB),
+        PREPARE_CORPUS(&o.corpus, format, max_document),
         OPTION(SWITCH, "--list", NULL, "print all rules", &list),
         OPTION_HEAD("\nexample: filter corpus.jsonl.gz --rules c4,gopher --report filter.html")};
     OptionSet set = {"prepare filter", help, row, sizeof row / sizeof *row, .quote = "'", .missing = "takes a value"};
@@ -81,7 +74,7 @@ static void check_effect(const Filter *f, const Options *o)
         die_usage("prepare filter: --field: no input is JSONL or Parquet (by its name, or --format)");
 }
 
-static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, DiskOut *out)
+static int run(Filter *f, const char *const *path, size_t n, CorpusOptions options, DiskOut *out)
 {
     CorpusReader *r = corpus_open(path, n, options);
     CorpusRecord doc;
@@ -96,10 +89,12 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
     CorpusCounts counts = corpus_counts(r);
     corpus_print(&counts, stdout);
     corpus_close(r);
+    return corpus_judge(&counts, n == 1 ? *path : "prepare filter: the inputs");
 }
 
-static void run_manifest(Filter *f, const Options *o, DiskOut *out)
+static int run_manifest(Filter *f, const Options *o, DiskOut *out)
 {
+    int status = 0;
     Sources list = sources_read(o->manifest);
     for (size_t i = 0; i < list.n; i++) {
         const Source *s = &list.source[i];
@@ -108,9 +103,10 @@ static void run_manifest(Filter *f, const Options *o, DiskOut *out)
         if (s->field) options.field = s->field;
         if (s->separator || s->line) options.separator = s->separator, options.line = s->line;
         printf("%s: ", s->name);
-        run(f, (const char *const *)&s->path, 1, options, out);
+        status |= run(f, (const char *const *)&s->path, 1, options, out);
     }
     sources_free(&list);
+    return status;
 }
 
 // Opened before the work begins and kept open, so that no other program writes the file meanwhile.
@@ -137,12 +133,12 @@ int prepare_filter(int argc, char **argv)
     if (o.out && (!sources_is_jsonl(o.out) || sources_is_packed(o.out)) && !disk_is_special(o.out))
         die("prepare filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
     DiskOut *out = open_output(&o, o.out), *report = open_output(&o, o.report);
-    if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out);
-    if (o.manifest) run_manifest(f, &o, out);
+    int status = o.n_inputs ? run(f, o.input, o.n_inputs, o.corpus, out) : 0;
+    if (o.manifest) status |= run_manifest(f, &o, out);
     filter_print(f, stdout);
     if (out) disk_out_commit(out);
     if (report) filter_html(f, report->f), disk_out_commit(report);
     free(o.set.word);
     filter_free(f);
-    return 0;
+    return status;
 }

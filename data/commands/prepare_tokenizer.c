@@ -87,6 +87,8 @@ static Options parse(int argc, char **argv)
     return o;
 }
 
+static int status; // CORPUS_LOST where a corpus lost much
+
 // ---- input
 typedef struct {
     char **buffer; // (n_buffers)
@@ -132,8 +134,7 @@ static void add_documents(Input *in, const char *path, const Options *o, SourceF
     }
     CorpusCounts c = corpus_counts(r);
     corpus_print(&c, stderr);
-    if (!c.documents) die("prepare tokenizer: %s: no document in it (is '%s' its field? --field)", path,
-                          o->field ? o->field : "text");
+    status |= corpus_judge(&c, path);
     corpus_close(r);
 }
 
@@ -295,7 +296,7 @@ static void do_convert(const Options *o)
     if (!json && !gpt2 && strcmp(o->to, "ranks") != 0) die("prepare tokenizer: --to: '%s' (json, gpt2 or ranks)", o->to);
     Tokenizer *t = load(o);
     if (json || gpt2) make_folder(o->out);
-    (json ? tokenizer_save : gpt2 ? tokenizer_save_gpt2 : tokenizer_save_ranks)(t, o->out);
+    (json ? vocab_save : gpt2 ? vocab_save_gpt2 : vocab_save_ranks)(tokenizer_vocab(t), o->out);
     tokenizer_free(t);
 }
 
@@ -343,5 +344,5 @@ int prepare_tokenizer(int argc, char **argv)
     else if (strcmp(command, "convert") == 0) do_convert(&o);
     else if (strcmp(command, "bench") == 0) do_bench(&o, threads);
     else die_usage("prepare tokenizer: '%s': not a command (train, encode, decode, count, convert, bench; --help)", command);
-    return 0;
+    return status;
 }

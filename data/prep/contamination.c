@@ -46,11 +46,6 @@ typedef struct {
     Shingles shingles;
 } Worker;
 
-ContaminationOptions contamination_defaults(void)
-{
-    return (ContaminationOptions){.ngram = 13, .min_grams = 1};
-}
-
 // Where a gram is, or the free slot where it would be.
 static Slot *lookup(const Table *table, uint64_t gram)
 {

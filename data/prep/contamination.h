@@ -20,8 +20,6 @@ typedef struct {
     Comm *world;      // ranks that share the corpus; NULL: this process alone
 } ContaminationOptions;
 
-ContaminationOptions contamination_defaults(void); // 13, 1
-
 typedef struct {
     size_t doc;              // of the corpus
     size_t n_found, n_grams; // places where an n-gram of the evaluation set stands, of so many in the document

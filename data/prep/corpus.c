@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,18 +185,6 @@ static void fill(CorpusReader *r)
     r->n += k;
 }
 
-// Text of 16 or 32 bits would be read as zeros with letters between.
-static void refuse_utf16(const CorpusReader *r)
-{
-    const char *mark[] = {"\xFF\xFE\0\0", "\0\0\xFE\xFF", "\xFF\xFE", "\xFE\xFF"};
-    for (size_t i = 0; i < 4; i++) {
-        size_t n = i < 2 ? 4 : 2; // bytes of the mark, and of what it stands for
-        if (r->n >= n && memcmp(r->buffer, mark[i], n) == 0)
-            die("%s: byte 0: UTF-%zu, where UTF-8 is read (convert it first: iconv -f UTF-%zu -t UTF-8)",
-                r->file[r->at_file].path, 8 * n, 8 * n);
-    }
-}
-
 // A regular file that begins as WARC does, packed or not?
 static bool is_warc(const char *path)
 {
@@ -223,6 +210,8 @@ static bool open_next(CorpusReader *r)
 {
     if (r->at_file == r->n_files) return false;
     const char *path = r->file[r->at_file].path;
+    if (r->opt.format == SOURCE_AUTO && sources_is_table(path))
+        die("%s: a table of CSV (make lines of JSON: mlr --c2l cat FILE; tabs: --t2l; --format text: as it is)", path);
     r->format = corpus_format(path, r->opt.format);
     if (r->format == SOURCE_PARQUET)
         r->parquet = parquet_open(path, r->opt.field, PAGE_DOCUMENTS * r->opt.max_bytes + PAGE_BYTES, r->opt.raise);
@@ -235,8 +224,8 @@ static bool open_next(CorpusReader *r)
     r->counts.files++;
     if (r->format == SOURCE_WARC) r->warc = warc_open(path, take, r, r->opt.read_bytes, r->opt.max_bytes);
     if (r->parquet || r->warc) return true;
-    while (r->n < 4 && !r->ended) fill(r);
-    refuse_utf16(r);
+    while (r->n < STREAM_LOOK && !r->ended) fill(r);
+    stream_refuse(path, r->buffer, r->n, true);
     if (r->n >= 3 && memcmp(r->buffer, "\xEF\xBB\xBF", 3) == 0) {
         r->start = r->scanned = 3;
         r->offset = 3;
@@ -389,26 +378,6 @@ static size_t mend_escapes(char *line, size_t n)
     return mended;
 }
 
-// The length of the JSON number at the start of a text that ends in a 0; 0 when there is none (RFC 8259, section 6).
-static size_t json_number(const char *text)
-{
-    static const char digits[] = "0123456789";
-    const char *p = text + (*text == '-');
-    size_t n = strspn(p, digits);
-    if (!n || (*p == '0' && n > 1)) return 0;
-    p += n;
-    if (*p == '.') {
-        if (!(n = strspn(p + 1, digits))) return 0;
-        p += 1 + n;
-    }
-    if (*p == 'e' || *p == 'E') {
-        p += 1 + (p[1] == '+' || p[1] == '-');
-        if (!(n = strspn(p, digits))) return 0;
-        p += n;
-    }
-    return (size_t)(p - text);
-}
-
 // The length of a number at line[at] that the parser refuses; 0 when there is none.
 static size_t foreign_number(const char *line, size_t n, size_t at)
 {
@@ -416,8 +385,12 @@ static size_t foreign_number(const char *line, size_t n, size_t at)
     if (at == 0 || !strchr(" \t\r:,[", line[at - 1])) return 0;
     for (int i = 0; i < 3; i++)
         if (n - at >= strlen(word[i]) && memcmp(line + at, word[i], strlen(word[i])) == 0) return strlen(word[i]);
-    size_t length = json_number(line + at);
-    return length && strspn(line + at, "+-.0123456789eE") == length && isinf(strtod(line + at, NULL)) ? length : 0;
+    size_t length = strspn(line + at, "+-.0123456789eE");
+    json_error_t error = {0};
+    json_t *value = length ? json_loadb(line + at, length, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error) : NULL;
+    bool too_large = length && !value && json_error_code(&error) == json_error_numeric_overflow;
+    json_decref(value);
+    return too_large ? length : 0;
 }
 
 // NaN, Infinity and what no double holds, outside strings: 0.
@@ -441,8 +414,7 @@ static size_t mend_numbers(char *line, size_t n)
 //
 // Decoding replaces every maximal ill-formed sequence, and every NUL, by U+FFFD, and counts them; none of this is
 // fatal, because every crawl has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
-// standard replaces it too. A byte order mark is removed only at the start of a file: elsewhere it is a
-// character.
+// standard replaces it too. A byte order mark is removed only at the start of a file: elsewhere it is a character.
 
 // Ill-formed sequences and NUL become U+FFFD. Returns the text, *n its new length; copies only where it must.
 static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t *n_bytes)
@@ -579,6 +551,7 @@ static bool is_array(const char *text, size_t n)
 static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
 {
     if (n > r->opt.max_bytes || r->dropped) return too_long(r);
+    uint64_t known = r->counts.bad_utf8;
     bool jsonl = r->format == SOURCE_JSONL;
     if (jsonl && is_blank(text, n)) return false; // empty lines are no records
     if (jsonl && !r->index && is_array(text, n))
@@ -591,6 +564,7 @@ static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
         return false;
     }
     r->counts.documents++;
+    r->counts.damaged += 100 * (r->counts.bad_utf8 - known) > n;
     r->counts.bytes_out += n;
     out->text = text;
     out->n_bytes = n;
@@ -704,6 +678,21 @@ size_t corpus_count_fields(const char *const *path, size_t n_paths, CorpusOption
     }
     corpus_close(r);
     return n;
+}
+
+int corpus_judge(const CorpusCounts *c, const char *name)
+{
+    typedef unsigned long long Number;
+    Number lost = c->bad_lines + c->too_long + c->damaged, all = c->documents + c->bad_lines + c->too_long;
+    if (!c->documents)
+        check_die_status(CORPUS_LOST, "%s: no text in it: %llu file%s, %llu bad lines, %llu too long, %llu empty%s",
+                         name, (Number)c->files, words_s(c->files), (Number)c->bad_lines, (Number)c->too_long,
+                         (Number)c->empty, c->bad_lines ? " (another --field? Objects over several lines: jq -c)" : "");
+    if (10 * lost <= all) return 0;
+    check_warn("%s: %llu of %llu documents are lost: %llu bad lines, %llu too long, %llu with ill-formed UTF-8 (exit "
+               "status %d)", name, lost, all, (Number)c->bad_lines, (Number)c->too_long, (Number)c->damaged,
+               CORPUS_LOST);
+    return CORPUS_LOST;
 }
 
 void corpus_print(const CorpusCounts *counts, FILE *out)

@@ -47,6 +47,7 @@ typedef struct {
     uint64_t files, documents;
     uint64_t bytes_in, bytes_out;  // unpacked; of the documents given
     uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
+    uint64_t damaged;              // documents with more than one of bad_utf8 in 100 bytes
     uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space, nothing, null
     uint64_t too_long;             // lines of JSONL, rows and records left out
     uint64_t no_text;              // records of WARC left out that hold none
@@ -77,6 +78,10 @@ void corpus_close(CorpusReader *r);                // NULL is allowed
 SourceFormat corpus_format(const char *path, SourceFormat given);
 // How many of the files have fields: JSONL and Parquet; *n_text (NULL is allowed): how many are text.
 size_t corpus_count_fields(const char *const *path, size_t n_paths, CorpusOptions options, size_t *n_text);
+// Says where more than a tenth of the documents are lost (bad_lines, too_long, damaged), and returns the exit status
+// that then follows, else 0. Dies with it where there is no document.
+enum { CORPUS_LOST = 3 };
+int corpus_judge(const CorpusCounts *counts, const char *name);
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
 
 // ---- documents kept, and their split ----
@@ -93,10 +98,9 @@ uint64_t corpus_store_bytes(const CorpusStore *s);          // of all documents
 size_t corpus_store_size(const CorpusStore *s, size_t i);   // of document i
 // Document i, in any order and from any number of threads. False, with errno, when the disk fails.
 bool corpus_store_read(const CorpusStore *s, size_t i, void *out);
-// Cuts off the last `fraction` (0 to 1) of the bytes and returns the number of the first document that lies
-// after the cut. The cut moves to the nearest border between documents if that changes the last part by at
-// most half of its size. Otherwise it divides a document into two, before the first byte of a UTF-8
-// character.
+// Cuts off the last `fraction` (0 to 1) of the bytes and returns the number of the first document that lies after the
+// cut. The cut moves to the nearest border between documents if that changes the last part by at most half of its size.
+// Otherwise it divides a document into two, before the first byte of a UTF-8 character.
 size_t corpus_store_split(CorpusStore *s, double fraction);
 void corpus_store_close(CorpusStore *s); // NULL is allowed
 
@@ -110,6 +114,10 @@ Stream *stream_open(const char *path, size_t read_bytes);
 // Up to n (at least 1) bytes of content; 0 only at the end. Members and frames that follow each other are read as
 // one content. Dies, with the file and the offset in the packed bytes, on damage and when the file ends too early.
 size_t stream_read(Stream *s, void *out, size_t n);
+// Dies where what begins so (n bytes, STREAM_LOOK of them tell it) is a known other format; text: unpacked, to be read
+// as text or JSONL.
+enum { STREAM_LOOK = 264 };
+void stream_refuse(const char *path, const void *begin, size_t n, bool text);
 void stream_close(Stream *s); // NULL is allowed
 
 // ---- one file ----

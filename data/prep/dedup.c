@@ -490,10 +490,8 @@ static void print_stages(const DedupResult *r, FILE *file)
 
 static void print_pairs(const DedupResult *r, FILE *file)
 {
-    fprintf(file,
-            "\n%" PRIu64 " buckets of two or more documents, the largest of %" PRIu64 "; %" PRIu64
-            " candidate pairs\n",
-            r->n_buckets, r->largest_bucket, r->n_candidates);
+    fprintf(file, "\n%" PRIu64 " buckets of two or more documents, the largest of %" PRIu64 "; %" PRIu64
+            " candidate pairs\n", r->n_buckets, r->largest_bucket, r->n_candidates);
     if (r->n_left_out)
         fprintf(file, "%" PRIu64 " pairs of large buckets are joined over their neighbours or not at all\n",
                 r->n_left_out);

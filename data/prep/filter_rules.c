@@ -184,8 +184,7 @@ static uint32_t count_key(FilterDoc *d, uint64_t key, uint32_t add)
 //                        has it ("contained within all duplicate n-grams")
 //
 // A character counts once, however many n-grams lie over it: words are marked, then added up. Rejected: counting only
-// the later copies of n-grams, as some implementations do: it halves the value of a text that repeats everything
-// once.
+// the later copies of n-grams, as some implementations do: it halves the value of a text that repeats everything once.
 
 static uint64_t gram(const FilterDoc *d, size_t i, size_t n)
 {

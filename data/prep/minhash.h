@@ -1,5 +1,4 @@
-// minhash: signatures of sets whose agreement estimates their Jaccard similarity, and the bands that find similar
-// ones.
+// minhash: signatures of sets whose agreement estimates their Jaccard similarity, and the bands that find similar ones.
 #ifndef MINHASH_H
 #define MINHASH_H
 #include <stddef.h>

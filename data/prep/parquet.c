@@ -37,6 +37,7 @@
 #include <zstd.h>
 
 #include "base/check.h"
+#include "data/prep/corpus.h"
 #include "base/disk.h"
 #include "base/words.h"
 
@@ -559,8 +560,12 @@ Parquet *parquet_open(const char *path, const char *column, size_t max_page, con
     read_at(p, 0, head, MAGIC);
     read_at(p, p->n_bytes - TAIL, tail, TAIL);
     if (memcmp(head, "PARE", MAGIC) == 0) die("%s: encrypted, which is not read here (decrypt it first)", path);
-    if (memcmp(head, "PAR1", MAGIC) != 0)
+    if (memcmp(head, "PAR1", MAGIC) != 0) {
+        char begin[STREAM_LOOK];
+        ssize_t n = pread(p->fd, begin, sizeof begin, 0);
+        stream_refuse(path, begin, n > 0 ? (size_t)n : 0, true);
         die("%s: byte 0: not Parquet, it does not begin with PAR1 (if it is packed, unpack it first)", path);
+    }
     if (memcmp(tail + 4, "PAR1", MAGIC) != 0) damaged(p, p->n_bytes - MAGIC, "it does not end with PAR1: cut short?");
     uint64_t n_footer = four_bytes(tail);
     if (n_footer > p->n_bytes - MAGIC - TAIL || n_footer > FOOTER_MOST)

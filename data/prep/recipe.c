@@ -384,7 +384,7 @@ static void check_inputs(const Recipe *r)
 
 // ---- the run
 
-void recipe_run(const Recipe *r, Comm *world, FILE *out)
+int recipe_run(const Recipe *r, Comm *world, FILE *out)
 {
     check_inputs(r);
     exchange_wait(world); // no folder is touched before all ranks have checked
@@ -397,9 +397,10 @@ void recipe_run(const Recipe *r, Comm *world, FILE *out)
     recipe_encode_tokenizer(run);
     recipe_encode_shards(run);
     recipe_stage_say_left(run);
-    if (run->rank == 0) recipe_report_write(run, out);
+    int lost = run->rank == 0 ? recipe_report_write(run, out) : 0;
     recipe_stage_say_work(run);
     recipe_stage_close(run);
+    return lost;
 }
 
 void recipe_print_keys(FILE *out)

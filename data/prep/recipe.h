@@ -41,7 +41,7 @@ Recipe *recipe_load(const char *path, char *const *option, int n_options);
 void recipe_free(Recipe *r);
 // Runs the stages that are not done yet, on all ranks of world (NULL: on this process alone). The report goes to `out`
 // and to report.json and report.html in the recipe's folder; progress to stderr; all three from rank 0.
-void recipe_run(const Recipe *r, Comm *world, FILE *out);
+int recipe_run(const Recipe *r, Comm *world, FILE *out); // 0, or the exit status of corpus_judge
 void recipe_print_keys(FILE *out); // a table of all keys, in Markdown
 
 #ifdef __cplusplus

@@ -115,11 +115,12 @@ static json_t *about_file(const CorpusReader *r, size_t source)
     char hex[33];
     snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file->hash[0], (unsigned long long)file->hash[1]);
     char *name = words_utf8_copy(file->path); // bytes, as the system has it
-    json_t *about = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path", name, "source",
+    json_t *about = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path", name, "source",
                               (json_int_t)source, "bytes", (json_int_t)file->n_bytes, "xxh3_128", hex, "documents",
                               (json_int_t)c.documents, "bad_utf8", (json_int_t)c.bad_utf8, "nul", (json_int_t)c.nul,
                               "bad_lines", (json_int_t)c.bad_lines, "empty", (json_int_t)c.empty, "too_long",
-                              (json_int_t)c.too_long, "no_text", (json_int_t)c.no_text);
+                              (json_int_t)c.too_long, "no_text", (json_int_t)c.no_text, "damaged",
+                              (json_int_t)c.damaged);
     if (!about) die("memory: no room for what is known of %s", file->path);
     free(name);
     return about;

@@ -13,9 +13,8 @@
 // stage is one unit of work: after a kill it begins again. Exact takes one reading of the corpus, near two or three.
 // Several ranks read, and compare, a part of the documents each; all have the result, and rank 0 writes the list.
 //
-// Rejected: writing the corpus again after each stage (it takes disk and time, and a list says the same), and
-// removing near duplicates separately in each source (a page is in several crawls; here the first source that
-// has it keeps it).
+// Rejected: writing the corpus again after each stage (it takes disk and time, and a list says the same), and removing
+// near duplicates separately in each source (a page is in several crawls; here the first source that has it keeps it).
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

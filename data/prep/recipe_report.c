@@ -33,6 +33,7 @@ typedef struct {
     json_t *examples; // {"all", "too_short", "ngram"} of the evaluation set; NULL: none was asked for
     json_t *sources; // (n_sources) {"name", "weight", "share", "in", "left", "train", "val"}
     double bytes_per_token;
+    CorpusCounts counts; // of all files, as far as corpus_judge asks
 } Report;
 
 static const json_t *find_stage(const RecipeRun *run, const char *name)
@@ -85,10 +86,10 @@ static void say_reasons(Row *row, const json_t *counts, bool in_arrays)
 
 static json_t *add_up_faults(const json_t *files)
 {
-    const char *kind[] = {"bad_utf8", "nul", "bad_lines", "empty", "too_long", "no_text"};
+    const char *kind[] = {"bad_utf8", "nul", "bad_lines", "empty", "too_long", "no_text", "damaged"};
     json_t *sum = json_object(), *file;
     size_t i;
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < 7; k++) {
         json_int_t n = 0;
         json_array_foreach(files, i, file) n += json_integer_value(json_object_get(file, kind[k]));
         json_object_set_new(sum, kind[k], json_integer(n));
@@ -152,6 +153,9 @@ static Report make_report(const RecipeRun *run)
     const json_t *sources = json_object_get(shards, "sources");
     json_t *both = add_up_shards(sources, NULL), *faults = add_up_faults(json_object_get(read, "files"));
     if (number(both, "tokens")) r.bytes_per_token = (double)number(both, "bytes") / (double)number(both, "tokens");
+    r.counts = (CorpusCounts){.documents = number(json_object_get(read, "in"), "documents"), .bad_lines = number(faults,
+        "bad_lines"), .too_long = number(faults, "too_long"), .damaged = number(faults, "damaged")};
+    json_object_del(faults, "damaged"); // by its documents; bad_utf8 says it
     say_reasons(add_row(&r, "read", json_object_get(read, "in")), faults, false);
     if (*run->recipe->filter_rules)
         say_reasons(add_row(&r, "filter", json_object_get(read, "out")), json_object_get(read, "rules"), true);
@@ -257,7 +261,7 @@ static void replace(const RecipeRun *run, const char *name, const char *text, si
     if (!text || !disk_replace_file(path, text, n)) die("%s: %s (is the disk full?)", path, strerror(errno));
 }
 
-void recipe_report_write(RecipeRun *run, FILE *out)
+int recipe_report_write(RecipeRun *run, FILE *out)
 {
     Report r = make_report(run);
     char *text;
@@ -284,4 +288,5 @@ void recipe_report_write(RecipeRun *run, FILE *out)
     print_text(&r, run, out);
     json_decref(r.sources);
     json_decref(r.examples);
+    return corpus_judge(&r.counts, run->dir);
 }

@@ -141,7 +141,7 @@ void recipe_encode_tokenizer(RecipeRun *run);                  // recipe_encode.
 enum { RECIPE_ENCODE_GIVEN = 6 };
 extern const char *const recipe_encode_given[RECIPE_ENCODE_GIVEN]; // the files of a given tokenizer that may be read
 void recipe_encode_shards(RecipeRun *run);
-void recipe_report_write(RecipeRun *run, FILE *out);           // recipe_report.c
+int recipe_report_write(RecipeRun *run, FILE *out);            // recipe_report.c; as corpus_judge
 
 extern const char *const recipe_encode_splits[2]; // "train", "val"
 #ifdef __cplusplus

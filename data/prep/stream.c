@@ -12,12 +12,12 @@
 // refuses larger windows (zstd --long=28 and up).
 //
 // The first bytes decide the format, not the name. A packed file under another name, a pipe and /dev/stdin are
-// unpacked like any other; a .gz file that is not gzip is damaged. Files that begin like bzip2, xz, zip or Parquet
-// (parquet.c reads it, from its end) are refused, because read as text they would be a corpus of ill-formed sequences.
+// unpacked like any other; a .gz file that is not gzip is refused. What begins like bzip2, zip, Parquet (parquet.c
+// reads it, from its end) and others is too, packed or not: as text it would be a corpus of ill-formed sequences.
 //
-// Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and
-// zstd (programs that may not be installed), and prefetching in a thread (a later step does that for whole
-// files).
+// Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and zstd
+// (programs that may not be installed), and prefetching in a thread (a later step does that for whole files).
+#define _GNU_SOURCE // memmem
 #include "data/prep/corpus.h"
 
 #include <errno.h>
@@ -31,9 +31,9 @@
 #include <zstd.h>
 
 #include "base/check.h"
+#include "base/words.h"
 
 typedef enum { PLAIN, GZIP, ZSTD } Packing;
-enum { LOOK = 10 }; // bytes that tell a format
 
 struct Stream {
     int fd;
@@ -84,33 +84,78 @@ static bool stands(const Stream *s, size_t at, const char *bytes, size_t n)
     return s->n >= at + n && memcmp(s->in + at, bytes, n) == 0;
 }
 
-static void refuse_foreign(const Stream *s)
+// How files begin that people have and that are no text, what they are, and what makes text of them.
+#define PACKED(what, command) "a file of " what ", which is not read here (unpack it first: " command ")"
+#define ARROW "a table of Arrow, which is not read here (in Python, datasets: to_json or to_parquet)"
+static const struct {
+    size_t at, n;
+    const char *bytes, *what;
+} foreign[] = {
+    {4, 6, "1AY&SY", PACKED("bzip2", "bzip2 -dc")}, {0, 6, "\xFD" "7zXZ\0", PACKED("xz", "xz -dc")},
+    {0, 4, "\x04\x22\x4D\x18", PACKED("LZ4", "lz4 -dc")}, {0, 4, "PK\3\4", PACKED("zip", "unzip -p")},
+    {0, 6, "7z\xBC\xAF\x27\x1C", PACKED("7z", "7z x -so")}, {257, 5, "ustar", PACKED("tar", "tar -xf")},
+    {0, 5, "PAR1\x15", "a Parquet file, read as text or JSONL (give it as a file, not a pipe, of format parquet)"},
+    {0, 6, "\x93NUMPY", "an array of NumPy, which is not read here (give the text; token shards: doc/dataset.md)"},
+    {0, 6, "ARROW1", ARROW}, {0, 4, "\xFF\xFF\xFF\xFF", ARROW}, {0, 5, "%PDF-", "a PDF (its text: pdftotext)"},
+    {0, 23, "version https://git-lfs", "a pointer of Git LFS, not the file itself (git lfs pull)"}};
+
+#define WIDE(bits) "UTF-" #bits ", where UTF-8 is read (convert it first: iconv -f UTF-" #bits " -t UTF-8)"
+static const struct {
+    size_t n;
+    const char *mark, *what;
+} marks[] = {{4, "\xFF\xFE\0\0", WIDE(32)}, {4, "\0\0\xFE\xFF", WIDE(32)}, {2, "\xFF\xFE", WIDE(16)},
+             {2, "\xFE\xFF", WIDE(16)}};
+
+// Text of 16 bits without a mark: every other byte is 0.
+static const char *is_wide(const uint8_t *b, size_t n)
 {
-    const struct {
-        size_t at, n;
-        const char *bytes, *what, *how;
-    } foreign[] = {{4, 6, "1AY&SY", "bzip2", "bzip2 -dc"}, {0, 6, "\xFD" "7zXZ\0", "xz", "xz -dc"},
-                   {0, 4, "\x04\x22\x4D\x18", "LZ4", "lz4 -dc"}, {0, 4, "PK\3\4", "zip", "unzip -p"},
-                   {0, 5, "PAR1\x15", "Parquet", NULL}};
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        if (!stands(s, foreign[i].at, foreign[i].bytes, foreign[i].n)) continue;
-        else if (!foreign[i].how)
-            die("%s: byte 0: a Parquet file, read as text or JSONL (give it as a file, not a pipe, of format parquet)",
-                s->path);
-        else
-            die("%s: byte 0: a file of %s, which is not read here (unpack it first: %s)", s->path, foreign[i].what,
-                foreign[i].how);
+    size_t zeros[2] = {0, 0};
+    for (size_t i = 0; i < n; i++) zeros[i % 2] += b[i] == 0;
+    if (n < 16 || zeros[0] + zeros[1] < n / 2 || (zeros[0] && zeros[1])) return NULL;
+    return zeros[1] ? WIDE(16LE) : WIDE(16BE);
+}
+
+// A page that was saved in place of a file whose name says something else.
+static const char *is_page(const char *path, const char *text, size_t n)
+{
+    static const char *const own[] = {".html", ".htm", ".xhtml", ".xml"};
+    for (int i = 0; i < 4; i++)
+        if (ends_with(path, own[i])) return NULL;
+    while (n && strchr(" \t\r\n", *text) && *text) text++, n--;
+    bool html = n >= 14 && (!strncasecmp(text, "<!doctype html", 14) || !strncasecmp(text, "<html", 5));
+    bool error = n >= 5 && !memcmp(text, "<?xml", 5) && memmem(text, n, "<Error>", 7);
+    return html ? "a page of HTML, where text is read (was it saved instead of the file? A page's name ends in .html)"
+         : error ? "an error of a store of files, saved instead of the file (fetch it again, with your key)" : NULL;
+}
+
+void stream_refuse(const char *path, const void *begin, size_t n, bool text)
+{
+    const char *what = text ? is_page(path, begin, n) : NULL;
+    if (text && !what) what = is_wide(begin, n);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign && !what; i++)
+        if (n >= foreign[i].at + foreign[i].n &&
+            !memcmp((const char *)begin + foreign[i].at, foreign[i].bytes, foreign[i].n)) what = foreign[i].what;
+    for (size_t i = 0; i < 4 && text && !what; i++)
+        if (n >= marks[i].n && !memcmp(begin, marks[i].mark, marks[i].n)) what = marks[i].what;
+    size_t length, bad = text && ends_with(path, ".br") ? words_utf8_invalid(begin, n, 0, &length) : n;
+    if (bad + 3 < n) what = PACKED("brotli", "brotli -dc"); // which has no mark
+    if (what) die("%s: byte 0: %s", path, what);
 }
 
 // Reads the first bytes. gzip begins with 1F 8B 08, zstd with 28 B5 2F FD or a frame to skip: no text does.
 static Packing look_at(Stream *s)
 {
-    while (s->n < LOOK && read_more(s, LOOK - s->n)) {}
-    refuse_foreign(s);
+    while (s->n < STREAM_LOOK && read_more(s, STREAM_LOOK - s->n)) {}
+    stream_refuse(s->path, s->in, s->n, false);
     bool skipped = s->n > 0 && s->in[0] >> 4 == 5 && stands(s, 1, "\x2A\x4D\x18", 3);
     if (stands(s, 0, "\x1F\x8B\x08", s->n == 2 ? 2 : 3)) return GZIP;
     if (stands(s, 0, "\x28\xB5\x2F\xFD", 4) || skipped) return ZSTD;
-    return ends_with(s->path, ".gz") ? GZIP : ends_with(s->path, ".zst") ? ZSTD : PLAIN;
+    const char *format = ends_with(s->path, ".gz") ? "gzip" : ends_with(s->path, ".zst") ? "zstd" : NULL;
+    if (format && s->n) { // an empty one ends too early
+        stream_refuse(s->path, s->in, s->n, true);
+        die("%s: byte 0: not %s, as its name says (unpacked already? Take the ending off its name)", s->path, format);
+    }
+    return !format ? PLAIN : *format == 'g' ? GZIP : ZSTD;
 }
 
 // The dictionary that all frames of an archive use is its first one, to be skipped and perhaps packed itself (IIPC,
@@ -154,7 +199,7 @@ Stream *stream_open(const char *path, size_t read_bytes)
     bool standard = strcmp(path, "-") == 0;
     Stream *s = calloc(1, sizeof *s);
     if (!s) die("%s: no memory to read it", path);
-    s->cap = read_bytes < LOOK ? LOOK : read_bytes;
+    s->cap = read_bytes < STREAM_LOOK ? STREAM_LOOK : read_bytes;
     s->path = strdup(standard ? "standard input" : path);
     s->in = malloc(s->cap);
     if (!s->path || !s->in) die("%s: no memory for a buffer of %zu bytes", path, s->cap);

@@ -7,11 +7,10 @@
 // The invariant: a Point is a value. It holds the whole state of a derivation (the position in the rules, the
 // remembered words, the position in the text, the probability), so backtracking means using the older copy.
 //
-// The formula: p(derivation) = product over its choices of weight / (sum of the weights allowed there), and
-// p(text) = sum of p over the derivations that write it. When there is only one, -log p(text) is the sum of
-// -log over the choices: the self-information of the text, exactly. Averaged over texts drawn from the
-// grammar it is an unbiased estimate of the entropy, and no model has a lower expected loss (Gibbs'
-// inequality).
+// The formula: p(derivation) = product over its choices of weight / (sum of the weights allowed there), and p(text) =
+// sum of p over the derivations that write it. When there is only one, -log p(text) is the sum of -log over the
+// choices: the self-information of the text, exactly. Averaged over texts drawn from the grammar it is an unbiased
+// estimate of the entropy, and no model has a lower expected loss (Gibbs' inequality).
 //
 // Rejected: a chart parser (Earley, CYK), because with remembered words the language is not context-free,
 // and because a plain search from left to right rejects a wrong alternative within a word anyway; and a
@@ -302,8 +301,7 @@ static int add_name(char table[][MAX_NAME], int *n, int max, const char *name)
     return (*n)++;
 }
 
-// What stands between [ and ]. Slots must be known by now: every "slot=" of the grammar was collected
-// before.
+// What stands between [ and ]. Slots must be known by now: every "slot=" of the grammar was collected before.
 static Item read_bracket(Grammar *g, const char *where, const char *s, size_t n)
 {
     Item item = {.bind = -1};

@@ -53,8 +53,7 @@ void grammar_free(Grammar *grammar);
 // the caller, who frees it.
 void grammar_write(const Grammar *grammar, uint64_t seed, uint64_t index, GrammarText *text);
 
-// Finds every derivation of exactly this text. Time is about the number of choices times the alternatives
-// of each.
+// Finds every derivation of exactly this text. Time is about the number of choices times the alternatives of each.
 GrammarScore grammar_score(const Grammar *grammar, const char *text, size_t n_bytes);
 
 #ifdef __cplusplus

@@ -139,7 +139,7 @@ static void tokenizer_gpt2_seeds(void)
     static char both[1 << 16];
     size_t n_vocab, n_merges;
     Tokenizer *t = small_tokenizer("gpt2");
-    tokenizer_save_gpt2(t, fuzz_dir());
+    vocab_save_gpt2(tokenizer_vocab(t), fuzz_dir());
     memcpy(both, slurp("vocab.json", &n_vocab), sizeof both / 2);
     memcpy(both + n_vocab, "\n----\n", 6);
     const char *merges = slurp("merges.txt", &n_merges);
@@ -166,7 +166,7 @@ static void tokenizer_ranks_seeds(void)
     char path[300];
     snprintf(path, sizeof path, "%s/ranks", fuzz_dir());
     Tokenizer *t = small_tokenizer("gpt2");
-    tokenizer_save_ranks(t, path);
+    vocab_save_ranks(tokenizer_vocab(t), path);
     fuzz_seed_file(path);
     tokenizer_free(t);
 }

@@ -123,7 +123,7 @@ void check_die(const char *file, int line, const char *fmt, ...)
     exit(1);
 }
 
-void check_die_usage(const char *fmt, ...)
+void check_die_status(int status, const char *fmt, ...)
 {
     char message[2048];
     va_list args;
@@ -131,7 +131,7 @@ void check_die_usage(const char *fmt, ...)
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
     complain(message);
-    exit(2);
+    exit(status);
 }
 
 void check_warn(const char *fmt, ...)

@@ -13,7 +13,7 @@ extern "C" {
 // exits with status 1. Write the message as: where: what: value (what to try).
 #define die(...) check_die(__FILE__, __LINE__, __VA_ARGS__)
 // The same with exit status 2, for a wrong command line.
-#define die_usage(...) check_die_usage(__VA_ARGS__)
+#define die_usage(...) check_die_status(2, __VA_ARGS__)
 // Dies when an invariant of the program is broken: a bug, not a mistake of the user.
 #define check(cond) ((cond) ? (void)0 : check_die(__FILE__, __LINE__, "broken invariant: %s", #cond))
 
@@ -25,7 +25,7 @@ void check_share_voice(int *voice);
 
 void check_die(const char *file, int line, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
-void check_die_usage(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+void check_die_status(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
 
 // Prints "warning: MESSAGE" as one line on stderr; control characters of what it quotes become '?', as in die().
 void check_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

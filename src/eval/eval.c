@@ -1,14 +1,12 @@
 // eval: the validation loss. See eval.h.
 //
-// A stream of n + 1 tokens has n targets. Window k ends at target e_k = min(T + k stride, n), starts T
-// tokens before it, and scores the targets after e_{k-1}; the others are masked. With stride = T this is
-// plain chunking, where the first tokens of a window are guessed with hardly any context; a smaller
-// stride costs T / stride times the work and scores every token with context, as a reader would have it
-// (the sliding window of Transformers' perplexity page).
+// A stream of n + 1 tokens has n targets. Window k ends at target e_k = min(T + k stride, n), starts T tokens before
+// it, and scores the targets after e_{k-1}; the others are masked. With stride = T this is plain chunking, where the
+// first tokens of a window are guessed with hardly any context; a smaller stride costs T / stride times the work and
+// scores every token with context, as a reader would have it (the sliding window of Transformers' perplexity page).
 //
-// The invariant: the scored targets of all windows are disjoint and cover 1..n, so the result is a mean
-// over tokens, and bits per byte can be compared between tokenizers: bits per byte = nats per token / ln
-// 2 x tokens / bytes.
+// The invariant: the scored targets of all windows are disjoint and cover 1..n, so the result is a mean over tokens,
+// and bits per byte can be compared between tokenizers: bits per byte = nats per token / ln 2 x tokens / bytes.
 //
 // Ranks take turns batch by batch (rank r: batches r, r + N, ...), so that a batch is the same on any number of
 // ranks, down to the shapes of its matmuls. Each window's sum goes to its own place of an array that is zero elsewhere;

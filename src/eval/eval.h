@@ -44,11 +44,10 @@ void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *batc
 size_t eval_row_tokens(const Model *model, size_t n, size_t T);
 // Whether a signal asks any of the ranks to end. Collective.
 bool eval_must_stop(const EvalRanks *ranks);
-// Scores the first `tokens` targets of the set (0: all), in windows of T tokens that move on by `stride`
-// (1..T). Every target is scored exactly once; from the second window on, each has at least T - stride
-// tokens before it. every: of the windows only each so-manyth, from the first on. B windows at a time.
-// token_bytes (V) as in dataset_text_bytes; NULL: bits per byte are not wanted. eot >= 0: a token sees its own document
-// only, which starts with eot (packing.h).
+// Scores the first `tokens` targets of the set (0: all), in windows of T tokens that move on by `stride` (1..T). Every
+// target is scored exactly once; from the second window on, each has at least T - stride tokens before it. every: of
+// the windows only each so-manyth, from the first on. B windows at a time. token_bytes (V) as in dataset_text_bytes;
+// NULL: bits per byte are not wanted. eot >= 0: a token sees its own document only, which starts with eot (packing.h).
 // ranks NULL: alone. Else all of them call this, and all get the result: the same bits however many copies of the model
 // there are. Each runs the model equally often.
 EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t every, size_t B, size_t T,

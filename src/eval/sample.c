@@ -75,7 +75,8 @@ int32_t sample_token(const float *logits, size_t V, SampleRule rule, double u)
     return id;
 }
 
-double sample_log_probability(const float *logits, size_t V, int32_t id)
+// The natural logarithm of softmax(logits)[id].
+static double log_probability_of(const float *logits, size_t V, int32_t id)
 {
     double top = logits[likeliest(logits, V)], sum = 0;
     for (size_t v = 0; v < V; v++) sum += exp(logits[v] - top);
@@ -180,7 +181,7 @@ static int32_t draw(Sampler *s, double *log_probability)
     size_t n = (size_t)tokenizer_vocab_size(s->tokenizer); // rows beyond, of a padded vocabulary, are no tokens
     int32_t id = sample_token(logits, n < V ? n : V, s->rule, rng_uniform(s->rng, s->drawn++));
     if (logits != s->logits) free(logits);
-    if (log_probability) *log_probability = sample_log_probability(s->logits, V, id);
+    if (log_probability) *log_probability = log_probability_of(s->logits, V, id);
     if (tokenizer_ends(s->tokenizer, id)) return -1;
     token_ids_push(&s->ids, id);
     return id;

@@ -21,8 +21,6 @@ typedef struct {
 // One token from logits (V); they are left as they were. u in [0, 1) is the random number. Without `repetition`, which
 // needs the text.
 int32_t sample_token(const float *logits, size_t V, SampleRule rule, double u);
-// The natural logarithm of softmax(logits)[id].
-double sample_log_probability(const float *logits, size_t V, int32_t id);
 
 // How the next logits are computed of a model that this rank has only a part of; all zero: model_next_logits.
 typedef struct {

@@ -125,8 +125,7 @@ static size_t batch_end(const Scoring *s, size_t first, size_t *T)
 {
     *T = eval_row_tokens(s->model, first < s->n ? s->list[first].choice->n - 1 : 1, s->T);
     size_t rows = model_sharers(s->model) > 1 ? s->model->max_batch : s->most / *T, last = first;
-    while (last < s->n && last < first + rows &&
-           eval_row_tokens(s->model, s->list[last].choice->n - 1, s->T) == *T)
+    while (last < s->n && last < first + rows && eval_row_tokens(s->model, s->list[last].choice->n - 1, s->T) == *T)
         last++;
     return last;
 }

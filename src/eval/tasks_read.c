@@ -376,7 +376,7 @@ static json_t *next_line(Lines *l)
         if (stop - line > MOST_LINE) die("%s:%d: a line of %zd bytes (%d at most)", l->at.path, l->at.line,
                                          (ssize_t)(stop - line), MOST_LINE);
         json_t *object = json_loadb(line, (size_t)(stop - line), JSON_REJECT_DUPLICATES, &error);
-        if (!object) die("%s:%d: not JSON: %s (is the file cut?)", l->at.path, l->at.line, error.text);
+        if (!object) die("%s:%d: not JSON: %s (is it cut, or CSV? mlr --c2l)", l->at.path, l->at.line, error.text);
         if (!json_is_object(object)) die("%s:%d: not a JSON object", l->at.path, l->at.line);
         return object;
     }
@@ -393,7 +393,13 @@ static char *read_file(const char *path, size_t *n, uint64_t *hash)
 {
     char *text = disk_read_file(path, n, (size_t)1 << 40);
     if (!text) die("%s: %s", path, errno == EINVAL ? "not a file of its own (a pipe?)" : strerror(errno));
-    if (*n > 1 && !memcmp(text, "\x1f\x8b", 2)) die("%s: is compressed (try gunzip)", path);
+    static const char *const other[][2] = {
+        {"\x1f\x8b", "is compressed (try gunzip)"}, {"\x28\xB5\x2F\xFD", "is compressed (try unzstd)"},
+        {"PK\3\4", "is a zip (try unzip)"}, {"PAR1", "is Parquet (duckdb -c \"COPY (FROM 'FILE') TO 'FILE.jsonl'\")"},
+        {"version https://git-lfs", "is a pointer of Git LFS, not the file itself (git lfs pull)"},
+        {"[", "is a JSON array (make lines of it: jq -c '.[]')"}, {"<", "is a page of a web site, not the file"}};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (!strncmp(text, other[i][0], strlen(other[i][0]))) die("%s: %s", path, other[i][1]);
     *hash = XXH3_64bits_withSeed(text, *n, *hash);
     return text;
 }

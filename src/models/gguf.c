@@ -1,5 +1,6 @@
 // gguf: llama.cpp's file of a model, read. Nothing that it says is believed before it is known to lie in the file.
 #include "models/gguf.h"
+#include "models/llmc.h"
 
 #include "base/check.h"
 #include "formats/formats.h"
@@ -177,8 +178,8 @@ static void read_tables(Gguf *g)
     Cursor c = {.g = g};
     if (memcmp(take(&c, 4, "GGUF's mark"), "GGUF", 4) != 0) die("%s: is not a GGUF file", g->path);
     uint32_t version = take_u32(&c, "the version");
-    if (version != 3)
-        die("%s: GGUF version %u%s (3 is read; llama.cpp's tools convert others)", g->path, version,
+    if (version != 2 && version != 3)
+        die("%s: GGUF version %u%s (2 and 3 are read; llama.cpp's tools convert others)", g->path, version,
             version == 3u << 24 ? ", which is 3 with the bytes of a big-endian machine" : "");
     g->n_tensors = take_count(&c, 24, "tensors");
     g->n_keys = take_count(&c, 13, "keys");
@@ -208,13 +209,7 @@ static void read_tables(Gguf *g)
 
 bool gguf_is_file(const char *path)
 {
-    char mark[4];
-    struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    int fd = open(path, O_RDONLY);
-    bool is = fd >= 0 && read(fd, mark, 4) == 4 && !memcmp(mark, "GGUF", 4);
-    if (fd >= 0) close(fd);
-    return is;
+    return llmc_begins_with(path, 'G' | 'G' << 8 | 'U' << 16 | 'F' << 24);
 }
 
 Gguf *gguf_open(const char *path)
@@ -257,12 +252,12 @@ const GgufKey *gguf_find(const Gguf *g, const char *name)
     return NULL;
 }
 
-// Any number as a double.
-static double value_of(const GgufKey *k)
+// Any number as a double; of an array number i.
+static double value_of(const GgufKey *k, size_t i)
 {
     union { uint8_t u8; int8_t i8; uint16_t u16; int16_t i16; uint32_t u32; int32_t i32; float f; uint64_t u64;
             int64_t i64; double d; } x = {0};
-    memcpy(&x, k->data, value_bytes[k->type]);
+    memcpy(&x, k->data + i * value_bytes[k->type], value_bytes[k->type]);
     switch (k->type) {
     case GGUF_U8: case GGUF_BOOL: return x.u8;
     case GGUF_I8: return x.i8;
@@ -281,8 +276,12 @@ double gguf_number(const Gguf *g, const char *name, double otherwise)
 {
     const GgufKey *k = gguf_find(g, name);
     if (!k) return otherwise;
-    if (k->array || k->type == GGUF_STRING) die("%s: key %s: a number is needed", g->path, name);
-    return value_of(k);
+    if (!k->n || k->type == GGUF_STRING) die("%s: key %s: a number is needed", g->path, name);
+    double x = value_of(k, 0);
+    for (size_t i = 1; i < k->n; i++)
+        if (value_of(k, i) != x)
+            die("%s: key %s: %g, and %g for layer %zu: one for all is needed", g->path, name, x, value_of(k, i), i);
+    return x;
 }
 
 GgufText gguf_next(const char **at)

@@ -1,6 +1,6 @@
 // gguf: llama.cpp's file of a model: keys with values, and named tensors, some of them in blocks of few bits.
 //
-//   "GGUF", u32 version (3), u64 tensors, u64 keys; each key: string, u32 type, value; each tensor: string, u32
+//   "GGUF", u32 version (2 or 3), u64 tensors, u64 keys; each key: string, u32 type, value; each tensor: string, u32
 //   dimensions, u64 each (the first is contiguous), u32 type, u64 offset from where the data begins, which is the next
 //   multiple of the alignment (32 bytes, or the key general.alignment). A string is u64 bytes and the bytes; an array
 //   u32 type of its elements, u64 how many, the elements. All is little-endian.
@@ -62,7 +62,8 @@ bool gguf_is_file(const char *path); // it begins with "GGUF"
 Gguf *gguf_open(const char *path);
 void gguf_close(Gguf *g); // NULL is allowed
 
-// A key's value; NULL, or `otherwise`, where it has none. Dies when it is of another kind (integers fit a double).
+// A key's value; NULL, or `otherwise`, where it has none. Dies when it is of another kind (integers fit a double). An
+// array of one number again and again, as of all layers, is that number.
 const GgufKey *gguf_find(const Gguf *g, const char *name);
 double gguf_number(const Gguf *g, const char *name, double otherwise);
 char *gguf_string(const Gguf *g, const char *name); // a copy, 0-terminated; free() it
@@ -87,9 +88,9 @@ typedef struct GgufOut GgufOut;
 GgufOut *gguf_create(const char *path); // PATH.tmp until it is complete
 void gguf_put_number(GgufOut *out, const char *key, GgufValue type, double value); // U32, FLOAT, BOOL
 void gguf_put_string(GgufOut *out, const char *key, const char *value);
-void gguf_put_strings(GgufOut *out, const char *key, const GgufText *value, size_t n);
-void gguf_put_i32s(GgufOut *out, const char *key, const int32_t *value, size_t n);
-void gguf_put_floats(GgufOut *out, const char *key, const float *value, size_t n);
+// An array of I32, FLOAT, or STRING: then value is NULL, and gguf_add_string follows n times.
+void gguf_put_array(GgufOut *out, const char *key, GgufValue type, const void *value, size_t n);
+void gguf_add_string(GgufOut *out, const char *bytes, size_t n);
 void gguf_put_tensor(GgufOut *out, const char *name, GgufType type, int ndim, const size_t *dim); // the last contiguous
 void gguf_put_data(GgufOut *out, const void *data); // of the next tensor
 void gguf_finish(GgufOut *out);

@@ -171,6 +171,9 @@ static void read_sizes(const Keys *k)
 
 void gguf_model_config(const Gguf *g, Config *cfg)
 {
+    double parts = gguf_number(g, "split.count", 1);
+    if (parts > 1)
+        die("%s: split.count = %g: one of so many files (make one of them: llama-gguf-split --merge)", g->path, parts);
     char *arch = gguf_string(g, "general.architecture");
     bool gpt2 = arch && !strcmp(arch, "gpt2"), qwen3 = arch && !strncmp(arch, "qwen3", 5);
     static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3", "qwen3moe", "olmoe", "olmo2"};

@@ -152,52 +152,41 @@ static const char *expression_of(const Vocab *v, const char *path)
         v->ignore_merges ? ", with whole words not merged" : "");
 }
 
-// A copy of a token as the file spells it.
-static GgufText spelled(const Vocab *v, int32_t id, int type, const char *path)
-{
-    Word w = v->token.word[id];
-    const char *bytes = v->token.bytes + w.at;
-    char *text = malloc(3 * (size_t)w.n + 1);
-    if (!text) die("%s: no memory for its tokens", path);
-    if (type == NORMAL) vocab_spell(v, bytes, w.n, text);
-    else memcpy(text, bytes, w.n), text[w.n] = 0;
-    return (GgufText){text, strlen(text)};
-}
-
 // Rows of the embedding that no token has are filled.
 static void put_tokens(GgufOut *out, const Vocab *v, size_t V, const char *path)
 {
-    GgufText *text = calloc(V, sizeof *text);
+    char *text = NULL;
     int32_t *type = malloc(V * sizeof *type);
-    if (!text || !type) die("%s: no memory for %zu tokens", path, V);
-    for (size_t i = 0; i < V; i++) {
-        char unused[32];
+    if (!type) die("%s: no memory for %zu tokens", path, V);
+    gguf_put_array(out, "tokenizer.ggml.tokens", GGUF_STRING, NULL, V);
+    for (size_t i = 0, cap = 0; i < V; i++) {
         bool token = i < v->token.n;
+        Word w = token ? v->token.word[i] : (Word){0};
+        text = words_grow(text, &cap, 3 * (size_t)w.n + 32, 1);
         type[i] = !token ? UNUSED : v->added && v->added[i] ? ADDED : v->has_unk && v->unk == (int32_t)i ? UNKNOWN
                   : v->special[i] ? CONTROL : vocab_byte_of(v, (int32_t)i) >= 0 ? BYTE : NORMAL;
-        int n = snprintf(unused, sizeof unused, "[PAD%zu]", i);
-        text[i] = token ? spelled(v, (int32_t)i, type[i], path) : (GgufText){strdup(unused), (size_t)n};
-        if (!text[i].bytes) die("%s: no memory for %zu tokens", path, V);
+        if (!token) sprintf(text, "[PAD%zu]", i);
+        else if (type[i] == NORMAL) vocab_spell(v, v->token.bytes + w.at, w.n, text);
+        else memcpy(text, v->token.bytes + w.at, w.n), text[w.n] = 0;
+        gguf_add_string(out, text, strlen(text));
     }
-    gguf_put_strings(out, "tokenizer.ggml.tokens", text, V);
-    gguf_put_i32s(out, "tokenizer.ggml.token_type", type, V);
-    for (size_t i = 0; i < V; i++) free((void *)(uintptr_t)text[i].bytes);
-    free(text), free(type);
+    gguf_put_array(out, "tokenizer.ggml.token_type", GGUF_I32, type, V);
+    free(type);
+    free(text);
 }
 
-static void put_merges(GgufOut *out, const Vocab *v, const char *path)
+static void put_merges(GgufOut *out, const Vocab *v)
 {
-    GgufText *text = calloc(v->n_merges + 1, sizeof *text);
-    if (!text) die("%s: no memory for %zu merges", path, v->n_merges);
-    for (size_t i = 0; i < v->n_merges; i++) {
-        GgufText a = spelled(v, v->merge[i].left, NORMAL, path), b = spelled(v, v->merge[i].right, NORMAL, path);
-        char *both = malloc(a.n + b.n + 2);
-        if (!both) die("%s: no memory for %zu merges", path, v->n_merges);
-        text[i] = (GgufText){both, (size_t)sprintf(both, "%s %s", a.bytes, b.bytes)};
-        free((void *)(uintptr_t)a.bytes), free((void *)(uintptr_t)b.bytes);
+    char *text = NULL;
+    gguf_put_array(out, "tokenizer.ggml.merges", GGUF_STRING, NULL, v->n_merges);
+    for (size_t i = 0, cap = 0; i < v->n_merges; i++) {
+        Word l = v->token.word[v->merge[i].left], r = v->token.word[v->merge[i].right];
+        text = words_grow(text, &cap, 3 * ((size_t)l.n + r.n) + 2, 1);
+        vocab_spell(v, v->token.bytes + l.at, l.n, text);
+        char *end = stpcpy(text + strlen(text), " ");
+        vocab_spell(v, v->token.bytes + r.at, r.n, end);
+        gguf_add_string(out, text, strlen(text));
     }
-    gguf_put_strings(out, "tokenizer.ggml.merges", text, v->n_merges);
-    for (size_t i = 0; i < v->n_merges; i++) free((void *)(uintptr_t)text[i].bytes);
     free(text);
 }
 
@@ -208,7 +197,7 @@ static void put_scores(GgufOut *out, const Vocab *v, size_t V, const char *path)
     if (!score) die("%s: no memory for %zu scores", path, V);
     for (size_t i = 0; i < V; i++) score[i] = i < v->token.n && !v->special[i] ? -(float)v->n_merges : 0;
     for (size_t i = v->n_merges; i-- > 0;) score[v->merge[i].result] = -(float)i;
-    gguf_put_floats(out, "tokenizer.ggml.scores", score, V);
+    gguf_put_array(out, "tokenizer.ggml.scores", GGUF_FLOAT, score, V);
     gguf_put_number(out, "tokenizer.ggml.add_space_prefix", GGUF_BOOL, v->prefix != VOCAB_NO_PREFIX);
     gguf_put_number(out, "tokenizer.ggml.remove_extra_whitespaces", GGUF_BOOL, v->squeeze);
     free(score);
@@ -222,7 +211,7 @@ void gguf_model_put_tokenizer(GgufOut *out, const Tokenizer *t, size_t V, const 
     gguf_put_string(out, "tokenizer.ggml.pre", v->chars ? "default" : expression_of(v, path));
     put_tokens(out, v, V, path);
     if (v->chars) put_scores(out, v, V, path);
-    else put_merges(out, v, path);
+    else put_merges(out, v);
     if (bos >= 0) gguf_put_number(out, "tokenizer.ggml.bos_token_id", GGUF_U32, bos);
     if (eos >= 0) gguf_put_number(out, "tokenizer.ggml.eos_token_id", GGUF_U32, eos);
     if (v->has_unk) gguf_put_number(out, "tokenizer.ggml.unknown_token_id", GGUF_U32, v->unk);

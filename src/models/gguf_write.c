@@ -83,31 +83,17 @@ void gguf_put_string(GgufOut *out, const char *key, const char *value)
     put_text(&out->keys, value, strlen(value));
 }
 
-void gguf_put_strings(GgufOut *out, const char *key, const GgufText *value, size_t n)
-{
-    put_key(out, key, GGUF_ARRAY);
-    put_u32(&out->keys, GGUF_STRING);
-    put_u64(&out->keys, n);
-    for (size_t i = 0; i < n; i++) put_text(&out->keys, value[i].bytes, value[i].n);
-}
-
-// Of elements of 4 bytes.
-static void put_array(GgufOut *out, const char *key, GgufValue type, const void *value, size_t n)
+void gguf_put_array(GgufOut *out, const char *key, GgufValue type, const void *value, size_t n)
 {
     put_key(out, key, GGUF_ARRAY);
     put_u32(&out->keys, type);
     put_u64(&out->keys, n);
-    put(&out->keys, value, n * 4);
+    if (value) put(&out->keys, value, n * 4); // I32 and FLOAT
 }
 
-void gguf_put_i32s(GgufOut *out, const char *key, const int32_t *value, size_t n)
+void gguf_add_string(GgufOut *out, const char *bytes, size_t n)
 {
-    put_array(out, key, GGUF_I32, value, n);
-}
-
-void gguf_put_floats(GgufOut *out, const char *key, const float *value, size_t n)
-{
-    put_array(out, key, GGUF_FLOAT, value, n);
+    put_text(&out->keys, bytes, n);
 }
 
 void gguf_put_tensor(GgufOut *out, const char *name, GgufType type, int ndim, const size_t *dim)
@@ -139,16 +125,12 @@ static void pad(const GgufOut *out, size_t n)
 void gguf_put_data(GgufOut *out, const void *data)
 {
     if (!out->written) {
-        Buffer head = {0};
-        put(&head, "GGUF", 4);
-        put_u32(&head, 3);
-        put_u64(&head, out->n_tensors);
-        put_u64(&head, out->n_keys);
-        write_all(out, head.bytes, head.n);
+        const struct { char mark[4]; uint32_t version; uint64_t n_tensors, n_keys; } head = {
+            {'G', 'G', 'U', 'F'}, 3, out->n_tensors, out->n_keys};
+        write_all(out, &head, sizeof head);
         write_all(out, out->keys.bytes, out->keys.n);
         write_all(out, out->table.bytes, out->table.n);
-        pad(out, head.n + out->keys.n + out->table.n);
-        free(head.bytes);
+        pad(out, sizeof head + out->keys.n + out->table.n);
     }
     check(out->written < out->n_tensors);
     write_all(out, data, out->bytes[out->written]);

@@ -7,32 +7,19 @@
 #include "models/hf.h"
 
 #include "base/check.h"
-#include "base/disk.h"
+#include "base/words.h"
 #include "tools/safetensors.h"
 #include "models/weights.h"
+#include "tokenizer/vocab.h"
 
-#include <errno.h>
+#include <glob.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-enum { MAX_JSON_BYTES = 1 << 26 }; // an index of a thousand layers of a hundred experts is a quarter of that
-
-static json_t *read_json(const char *path)
-{
-    size_t n;
-    json_error_t error;
-    char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
-    if (!text) die("%s: %s (at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
-    json_t *json = json_loadb(text, n, 0, &error);
-    free(text);
-    if (!json) die("%s:%d: %s", path, error.line, error.text);
-    return json;
-}
+#include <unistd.h>
 
 // ---- config.json
 
@@ -65,8 +52,7 @@ typedef struct {
 bool hf_is_folder(const char *path)
 {
     char name[PATH_MAX];
-    struct stat info;
-    return snprintf(name, sizeof name, "%s/config.json", path) < (int)sizeof name && stat(name, &info) == 0;
+    return snprintf(name, sizeof name, "%s/config.json", path) < (int)sizeof name && access(name, F_OK) == 0;
 }
 
 // The value of a key, NULL where there is none or it is null.
@@ -76,15 +62,17 @@ static const json_t *value_of(const json_t *object, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-static void refuse(const Folder *f, const char *key, const json_t *value, const char *what)
-{
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    die("%s: %s = %.80s: %s", f->path, key, text ? text : "null", what);
-}
+#define refuse(f, key, value, why) vocab_refuse((f)->path, key, value, why)
 
+// One number, or a list with that number for each layer.
 static double number(const Folder *f, const json_t *object, const char *key, double otherwise)
 {
-    const json_t *value = value_of(object, key);
+    const json_t *value = value_of(object, key), *list = value, *item;
+    size_t i;
+    json_array_foreach(list, i, item) {
+        if (i && !json_equal(item, value)) refuse(f, key, list, "one number for all layers is needed");
+        value = item;
+    }
     if (!value && otherwise >= 0) return otherwise;
     if (!json_is_number(value)) refuse(f, key, value, "a number is needed");
     return json_number_value(value);
@@ -124,14 +112,19 @@ static void set_size(Folder *f, const char *ours, const char *theirs, double oth
     set_number(f, ours, number(f, f->all, theirs, otherwise));
 }
 
+// A switch of theirs that is always as said here.
+static void expect_flag(const Folder *f, const char *key, bool always, const char *why)
+{
+    if (flag(f, key, always) != always) refuse(f, key, value_of(f->all, key), why);
+}
+
 static void read_gpt2(Folder *f)
 {
     const char *act = text(f, f->all, "activation_function", "gelu_new");
     if (strcmp(act, "gelu_new") && strcmp(act, "gelu_pytorch_tanh"))
         refuse(f, "activation_function", value_of(f->all, "activation_function"), "only the tanh GELU is known");
-    if (!flag(f, "scale_attn_weights", true) || flag(f, "scale_attn_by_inverse_layer_idx", false))
-        die("%s: scale_attn_weights, scale_attn_by_inverse_layer_idx: attention is always scaled by 1 / sqrt(head "
-            "size)", f->path);
+    expect_flag(f, "scale_attn_weights", true, "attention is always scaled by 1 / sqrt(head size)");
+    expect_flag(f, "scale_attn_by_inverse_layer_idx", false, "attention is scaled by 1 / sqrt(head size) alone");
     double C = number(f, f->all, "n_embd", -1), H = number(f, f->all, "n_head", -1);
     set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "kv_heads", H);
     set_number(f, "head_size", H > 0 ? C / H : 0);
@@ -143,11 +136,13 @@ static void read_gpt2(Folder *f)
     set_text(f, "bias", "true"), set_text(f, "tie", flag(f, "tie_word_embeddings", true) ? "true" : "false");
 }
 
-// Transformers 5 has all of it in rope_parameters; 4 has rope_theta, and the rest in rope_scaling.
+// Transformers 5 has all of it in rope_parameters; 4 has rope_theta, and the rest in rope_scaling, which 5 still takes
+// before its own. Both take the longest text where the original one is not given.
 static void read_rope(Folder *f, double usual_theta)
 {
-    const json_t *rope = value_of(f->all, "rope_parameters"), *old = value_of(f->all, "rope_scaling");
-    if (!rope) rope = old;
+    const json_t *rope = value_of(f->all, "rope_scaling");
+    if (rope && !json_is_object(rope)) refuse(f, "rope_scaling", rope, "an object is needed");
+    if (!json_object_size(rope)) rope = value_of(f->all, "rope_parameters");
     static const char *const known[] = {
         "rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "beta_slow", "beta_fast",
         "low_freq_factor", "high_freq_factor", "truncate", "attention_factor", "mscale", "mscale_all_dim"};
@@ -164,14 +159,15 @@ static void read_rope(Folder *f, double usual_theta)
     if (!strcmp(type, "default")) return;
     key = value_of(rope, "rope_type") ? "rope_type" : "type";
     if (!linear && !yarn && !llama3) refuse(f, key, value_of(rope, key), "not known here");
-    if (value_of(rope, "attention_factor") || value_of(rope, "mscale") || value_of(rope, "mscale_all_dim"))
-        die("%s: attention_factor, mscale: the factor of YaRN's paper is always used", f->path);
+    for (size_t i = sizeof known / sizeof *known - 3; i < sizeof known / sizeof *known; i++)
+        if ((value = value_of(rope, known[i])))
+            refuse(f, known[i], value, "the factor of YaRN's paper is always used");
     if (yarn && json_is_false(value_of(rope, "truncate")))
         refuse(f, "truncate", value_of(rope, "truncate"), "the ends of YaRN's ramp are whole pairs here");
     set_text(f, "rope_scaling", type);
     set_number(f, "rope_factor", number(f, rope, "factor", -1));
-    set_number(f, "rope_original", number(f, rope, "original_max_position_embeddings",
-                                          linear ? number(f, f->all, "max_position_embeddings", 2048) : -1));
+    key = "original_max_position_embeddings";
+    set_number(f, "rope_original", number(f, f->all, key, number(f, rope, key, (double)f->cfg->model.context)));
     if (linear) return;
     set_number(f, "rope_slow", number(f, rope, yarn ? "beta_slow" : "low_freq_factor", 1));
     set_number(f, "rope_fast", number(f, rope, yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 4));
@@ -268,11 +264,11 @@ static void read_llama(Folder *f, const Class *class)
     static const char *const norms[] = {"false", "true", "whole"};
     QkNorm qk_norm = class->qk_norm;
     bool olmo = qk_norm == QK_NORM_WHOLE, qwen2 = !strcmp(class->type, "qwen2");
-    if (strcmp(text(f, f->all, "hidden_act", "silu"), "silu"))
+    const char *act = text(f, f->all, "hidden_act", "silu");
+    if (strcmp(act, "silu") && strcmp(act, "swish"))
         refuse(f, "hidden_act", value_of(f->all, "hidden_act"), "only silu is known");
     bool bias = flag(f, "attention_bias", qwen2);
-    if (!bias && flag(f, "mlp_bias", false))
-        die("%s: mlp_bias without attention_bias: either all matrices have biases, or none", f->path);
+    if (!bias) expect_flag(f, "mlp_bias", false, "without attention_bias: either all matrices have biases, or none");
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
     double T = number(f, f->all, "max_position_embeddings", class->context);
     bool said = json_object_get(f->all, "num_key_value_heads"); // null: as many as heads
@@ -324,13 +320,18 @@ void hf_config(const char *dir, Config *cfg)
 {
     Folder f = {.cfg = cfg};
     if (snprintf(f.path, sizeof f.path, "%s/config.json", dir) >= (int)sizeof f.path) die("%s: too long a name", dir);
-    f.all = read_json(f.path);
+    f.all = vocab_read_json(f.path, 0);
     const char *type = text(&f, f.all, "model_type", NULL);
     const Class *class = classes, *end = classes + sizeof classes / sizeof *classes;
     while (class < end && strcmp(class->type, type)) class++;
     if (class < end) read_llama(&f, class);
     else if (!strcmp(type, "gpt2")) read_gpt2(&f);
-    else refuse(&f, "model_type", value_of(f.all, "model_type"), why_not(type));
+    else refuse(&f, "model_type", value_of(f.all, "model_type"),
+                value_of(f.all, "text_config") ? "text_config is a part of it: save that model alone" : why_not(type));
+    const json_t *packed = value_of(f.all, "quantization_config");
+    if (packed) refuse(&f, "quantization_config", packed, "quantised weights are not read here");
+    if (number(&f, f.all, "partial_rotary_factor", 1) != 1)
+        refuse(&f, "partial_rotary_factor", value_of(f.all, "partial_rotary_factor"), "all of a head is turned");
     set_text(&f, "norm_place", !strcmp(type, "olmo2") ? "output" : "input");
     set_size(&f, "vocab", "vocab_size", -1);
     check_shape(&f);
@@ -339,83 +340,113 @@ void hf_config(const char *dir, Config *cfg)
 
 // ---- tensors
 
+// All tensors of the folder's files, by their names.
 enum { MAX_FILES = 1000 };
 typedef struct {
     const char *dir;
-    json_t *index, *map; // map: which file holds a tensor; NULL: there is one file
     SafeTensors *file[MAX_FILES];
     int n;
+    Words name;
+    const SafeTensor **tensor; // (name.n)
+    const char **where;        // (name.n) its file
+    size_t cap_tensor, cap_where;
+    bool tied;
 } Files;
 
-static SafeTensors *file_called(const Files *f, const char *name)
+static const SafeTensor *find(const Files *f, const char *name)
 {
-    for (int i = 0; i < f->n; i++)
-        if (!strcmp(strrchr(f->file[i]->path, '/') + 1, name)) return f->file[i];
-    return NULL;
+    int64_t i = words_find(&f->name, name, strlen(name));
+    return i < 0 ? NULL : f->tensor[i];
+}
+
+// A tensor in two shards: a peer takes the one that it reads last, so both must be the same.
+static void add_tensor(Files *f, const SafeTensor *t, const char *path)
+{
+    size_t known = f->name.n, i = words_add(&f->name, t->name, strlen(t->name));
+    if (i < known && (f->tensor[i]->n_bytes != t->n_bytes || memcmp(f->tensor[i]->data, t->data, t->n_bytes)))
+        die("%s: %s is another one than in %s (delete the shards of the older model)", path, t->name, f->where[i]);
+    f->tensor = words_grow(f->tensor, &f->cap_tensor, f->name.n, sizeof *f->tensor);
+    f->where = words_grow(f->where, &f->cap_where, f->name.n, sizeof *f->where);
+    f->tensor[i] = t, f->where[i] = path;
 }
 
 static void open_file(Files *f, const char *name)
 {
     char path[PATH_MAX], error[600];
-    if (file_called(f, name)) return;
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(strrchr(f->file[i]->path, '/') + 1, name)) return;
     if (!*name || strchr(name, '/') || snprintf(path, sizeof path, "%s/%s", f->dir, name) >= (int)sizeof path)
         die("%s: a shard called '%s'", f->dir, name);
     if (f->n == MAX_FILES) die("%s: more than %d shards", f->dir, MAX_FILES);
-    f->file[f->n] = safetensors_open(path, error, sizeof error);
-    if (!f->file[f->n++]) die("%s", error);
+    SafeTensors *st = f->file[f->n++] = safetensors_open(path, error, sizeof error);
+    if (!st) die("%s", error);
+    for (int i = 0; i < st->n; i++) add_tensor(f, &st->tensor[i], st->path);
 }
 
+// As Transformers does: the single file where it is there, and else the shards that the index names.
 static Files open_files(const char *dir)
 {
     Files f = {.dir = dir};
     char path[PATH_MAX];
-    struct stat info;
-    if (snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir) >= (int)sizeof path)
-        die("%s: too long a name", dir);
-    if (stat(path, &info) != 0) {
-        open_file(&f, "model.safetensors");
-        return f;
-    }
+    glob_t other = {0};
     json_t *file;
     const char *name;
-    f.index = read_json(path);
-    f.map = json_object_get(f.index, "weight_map");
-    if (!json_is_object(f.map)) die("%s: no weight_map", path);
-    json_object_foreach(f.map, name, file) {
+    if (snprintf(path, sizeof path, "%s/model.safetensors", dir) >= PATH_MAX - 12) die("%s: too long a name", dir);
+    if (access(path, F_OK) == 0) return open_file(&f, "model.safetensors"), f;
+    strcat(path, ".index.json");
+    if (access(path, F_OK) != 0) {
+        snprintf(path, sizeof path, "%s/*.{safetensors,bin,pt,pth,gguf}", dir);
+        bool some = glob(path, GLOB_BRACE, NULL, &other) == 0;
+        die("%s: neither model.safetensors nor model.safetensors.index.json is there%s%s (in Python, save_pretrained "
+            "writes them)", dir, some ? ", but " : "", some ? strrchr(other.gl_pathv[0], '/') + 1 : "");
+    }
+    json_t *index = vocab_read_json(path, 0), *map = json_object_get(index, "weight_map");
+    if (!json_is_object(map)) die("%s: no weight_map", path);
+    json_object_foreach(map, name, file) {
         if (!json_is_string(file)) die("%s: %s: the name of a file is needed", path, name);
         open_file(&f, json_string_value(file));
     }
+    json_decref(index);
     return f;
 }
 
-// The index decides which file holds a tensor: another one may have an old tensor of that name.
-static const SafeTensor *find(const Files *f, const char *name)
+// Of a tensor that is not there: dies where a longer name ends in its name, as of a model that was saved in another.
+static void refuse_inside(const Files *f, const char *name, const char *short_name)
 {
-    if (!f->map) return safetensors_find(f->file[0], name);
-    const char *file = json_string_value(json_object_get(f->map, name));
-    const SafeTensor *t = file ? safetensors_find(file_called(f, file), name) : NULL;
-    if (file && !t) die("%s/%s: no tensor %s, which the index says is there", f->dir, file, name);
-    return t;
+    size_t n = strlen(short_name);
+    for (size_t i = 0; i < f->name.n; i++) {
+        size_t all = strlen(f->tensor[i]->name);
+        if (all > n && f->tensor[i]->name[all - n - 1] == '.' && !strcmp(f->tensor[i]->name + all - n, short_name))
+            die("%s: no tensor %s, but %s: the model is inside another one, or in a compiled module (save its own "
+                "state_dict)", f->where[i], name, f->tensor[i]->name);
+    }
+}
+
+// The embedding, where the head is tied to it and may be there too, or alone. Of two that differ one is lost.
+static const SafeTensor *find_tied(const Files *f, const SafeTensor *t)
+{
+    const SafeTensor *head = find(f, "lm_head.weight");
+    if (t && head && (t->n_bytes != head->n_bytes || memcmp(t->data, head->data, t->n_bytes)))
+        die("%s: lm_head.weight is not %s, and tie_word_embeddings is true (Transformers 4 ties them, 5 does not: set "
+            "it to false, or take lm_head.weight out)", f->dir, t->name);
+    return t ? t : head;
 }
 
 // A model that was saved without its head, as its base class, has no "transformer." or "model." in its names.
 static bool read_tensor(void *self, const Weight *w, float *theirs)
 {
     const Files *f = self;
+    const char *base = w->name + (!strncmp(w->name, "transformer.", 12) ? 12 : !strncmp(w->name, "model.", 6) ? 6 : 0);
     const SafeTensor *t = find(f, w->name);
-    if (!t && !strncmp(w->name, "transformer.", 12)) t = find(f, w->name + 12);
-    if (!t && !strncmp(w->name, "model.", 6)) t = find(f, w->name + 6);
-    char compiled[300];
-    snprintf(compiled, sizeof compiled, "_orig_mod.%s", w->name);
-    if (!t && find(f, compiled))
-        die("%s: %s: saved from a compiled module (save the state_dict of the model inside, model._orig_mod)", f->dir,
-            compiled);
-    if (!t) return false;
-    if (t->ndim != w->ndim || t->shape[0] != w->dim[0] || (w->ndim == 2 && t->shape[1] != w->dim[1]))
-        die("%s: %s has another shape than config.json says: %zu x %zu are needed", f->dir, t->name, w->dim[0],
+    if (!t) t = find(f, base);
+    if (f->tied && !strcmp(w->first->name, "embed.tokens.weight")) t = find_tied(f, t);
+    if (!t) return refuse_inside(f, w->name, base), false;
+    size_t have[2] = {t->ndim > 0 ? t->shape[0] : 1, t->ndim > 1 ? t->shape[1] : 1};
+    if (t->ndim != w->ndim || have[0] != w->dim[0] || have[1] != w->dim[1])
+        die("%s: %s is %zu x %zu, and config.json says %zu x %zu", f->dir, t->name, have[0], have[1], w->dim[0],
             w->dim[1]);
     if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
-        die("%s: %s is of a type that is not known here (F32, F16, BF16)", f->dir, t->name);
+        die("%s: %s is of type %s (F32, F16 and BF16 are read)", f->dir, t->name, safetensors_dtype_name(t->dtype));
     formats_to_float(theirs, t->dtype == ST_F32 ? FORMAT_FP32 : t->dtype == ST_F16 ? FORMAT_FP16 : FORMAT_BF16,
                      t->data, t->n_elems);
     return true;
@@ -424,8 +455,10 @@ static bool read_tensor(void *self, const Weight *w, float *theirs)
 void hf_load(const char *dir, Model *m)
 {
     Files f = open_files(dir);
-    weights_load(m, weights_hf_style(&m->shape),
-                 (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
+    f.tied = m->shape.tie;
+    weights_load(m, weights_hf_style(&m->shape), (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
     while (f.n) safetensors_close(f.file[--f.n]);
-    json_decref(f.index);
+    words_free(&f.name);
+    free(f.tensor);
+    free(f.where);
 }

@@ -12,9 +12,8 @@ extern "C" {
 // Whether a folder is one: it holds a config.json.
 bool hf_is_folder(const char *path);
 // Sets cfg->model from DIR/config.json: model_type gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, olmoe,
-// olmo2.
-// Dies with the file, the key and its value where our blocks cannot say what it says. Of classes with experts also
-// moe.balance_coef.
+// olmo2. Dies with the file, the key and its value where our blocks cannot say what it says. Of classes with experts
+// also moe.balance_coef.
 void hf_config(const char *dir, Config *cfg);
 // Fills the weights of a model of that shape from F32, F16 or BF16 tensors. Dies on a tensor that is missing or has
 // another shape.

@@ -272,11 +272,12 @@ static void write_tensors(const char *dir, const Weights *w, Source *s, size_t m
         s->first = w->weight + i;
         write_file(dir, name, s, n);
     }
-    char index[PATH_MAX];
-    snprintf(index, sizeof index, "%.4000s/model.safetensors.index.json", dir);
+    char older[PATH_MAX]; // would be read instead
+    snprintf(older, sizeof older, "%.4000s/model.safetensors%s", dir, files > 1 ? "" : ".index.json");
+    unlink(older);
     if (files > 1) write_json(json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map",
                                         map), dir, "model.safetensors.index.json");
-    else json_decref(map), unlink(index); // an older one would hide the file
+    else json_decref(map);
 }
 
 const char *hf_save(const char *dir, const Config *cfg, const Model *m, const Tokenizer *tokenizer, Format format,

@@ -97,19 +97,12 @@ static File open_file(const char *path)
 void llmc_config(const char *path, Config *cfg)
 {
     File f = open_file(path);
-    const struct { const char *key; size_t value; } size[] = {
-        {"model.context", f.context}, {"model.vocab", f.V}, {"model.layers", f.L}, {"model.heads", f.H},
-        {"model.kv_heads", f.H}, {"model.channels", f.C}, {"model.head_size", f.C / f.H}, {"model.ffn", 4 * f.C}};
-    static const char *const text[][2] = {
-        {"model.norm", "layernorm"}, {"model.norm_eps", "1e-5"}, {"model.activation", "gelu"},
-        {"model.position", "learned"}, {"model.bias", "true"}, {"model.tie", "true"}, {"model.qk_norm", "false"},
-        {"model.norm_place", "input"}};
-    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-        char digits[24];
-        snprintf(digits, sizeof digits, "%zu", size[i].value);
-        config_set(cfg, size[i].key, digits, path);
-    }
-    for (size_t i = 0; i < sizeof text / sizeof *text; i++) config_set(cfg, text[i][0], text[i][1], path);
+    char text[600];
+    snprintf(text, sizeof text, "[model]\ncontext = %zu\nvocab = %zu\nlayers = %zu\nheads = %zu\nkv_heads = %zu\n"
+             "channels = %zu\nhead_size = %zu\nffn = %zu\nnorm = layernorm\nnorm_eps = 1e-5\nactivation = gelu\n"
+             "position = learned\nbias = true\ntie = true\nqk_norm = false\nnorm_place = input\n", f.context, f.V, f.L,
+             f.H, f.H, f.C, f.C / f.H, 4 * f.C);
+    config_load_text(cfg, text, path);
     fclose(f.f);
 }
 

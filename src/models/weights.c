@@ -168,11 +168,6 @@ void weights_gather(const Model *m, const Weight *w, float *theirs)
     copy(m, w, theirs, true);
 }
 
-void weights_scatter(Model *m, const Weight *w, const float *theirs)
-{
-    copy(m, w, (float *)theirs, false); // only read
-}
-
 // Whether it is a bias that others leave out, and no block has one of its kind. Where there are any, q, k and v have
 // them.
 static bool is_left_out(const Weights *w, const bool *found, int missing)
@@ -198,7 +193,7 @@ void weights_load(Model *m, WeightsStyle style, WeightsSource source)
     bool *found = calloc((size_t)m->params.n_rows, sizeof *found);
     if (!theirs || !found) die("%s: no memory for a tensor of %zu elements", source.path, most);
     for (int i = 0; i < w.n; i++)
-        if ((found[i] = source.read(source.self, &w.weight[i], theirs))) weights_scatter(m, &w.weight[i], theirs);
+        if ((found[i] = source.read(source.self, &w.weight[i], theirs))) copy(m, &w.weight[i], theirs, false);
     for (int i = 0; i < w.n; i++) {
         if (found[i]) continue;
         if (style == WEIGHTS_GPT2 || style == WEIGHTS_GGUF_GPT2 || !is_left_out(&w, found, i))

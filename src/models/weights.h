@@ -42,9 +42,8 @@ const Weight *weights_find(const Weights *w, const char *name); // NULL: none
 size_t weights_elems(const Weight *w);
 void weights_shape(const Weight *w, size_t shape[3]); // (ndim), the last one contiguous; 1 from ndim on
 
-// theirs (dim[0], dim[1]), fp32, from the model's weights, and back.
+// theirs (dim[0], dim[1]), fp32, from the model's weights.
 void weights_gather(const Model *m, const Weight *w, float *theirs);
-void weights_scatter(Model *m, const Weight *w, const float *theirs);
 
 // Where tensors are read from.
 typedef struct {

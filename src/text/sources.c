@@ -253,24 +253,11 @@ bool sources_is_packed(const char *path)
     return path[unpacked_name(path)] != 0;
 }
 
-bool sources_is_jsonl(const char *path)
+bool sources_named(const char *path, const char *endings)
 {
     size_t n = unpacked_name(path);
-    return ends_with(path, n, ".jsonl") || ends_with(path, n, ".ndjson") || ends_with(path, n, ".json");
-}
-
-bool sources_is_parquet(const char *path)
-{
-    return ends_with(path, unpacked_name(path), ".parquet");
-}
-
-bool sources_is_warc(const char *path)
-{
-    size_t n = unpacked_name(path);
-    return ends_with(path, n, ".warc") || ends_with(path, n, ".wet");
-}
-
-bool sources_is_list(const char *path)
-{
-    return ends_with(path, unpacked_name(path), ".paths");
+    char end[12];
+    for (int used; sscanf(endings, " %11s%n", end, &used) == 1; endings += used)
+        if (ends_with(path, n, end)) return true;
+    return false;
 }

@@ -19,10 +19,13 @@ typedef enum {
 } SourceFormat;
 
 SourceFormat sources_format(const char *name); // "auto", "text", "jsonl", "parquet", "warc"; dies on any other
-bool sources_is_jsonl(const char *path);       // by its name, as SOURCE_AUTO
-bool sources_is_parquet(const char *path);     // likewise
-bool sources_is_warc(const char *path);        // likewise
-bool sources_is_list(const char *path);        // by its name: .paths, a list of files to read (corpus.h)
+// By its name, as SOURCE_AUTO: whether it ends in one of these, in any case, .gz and .zst aside.
+bool sources_named(const char *path, const char *endings);
+#define sources_is_jsonl(path) sources_named(path, ".jsonl .ndjson .json")
+#define sources_is_parquet(path) sources_named(path, ".parquet")
+#define sources_is_warc(path) sources_named(path, ".warc .wet")
+#define sources_is_table(path) sources_named(path, ".csv .tsv")
+#define sources_is_list(path) sources_named(path, ".paths") // a list of files to read (corpus.h)
 bool sources_is_packed(const char *path);      // by its name: .gz or .zst
 
 // A source of a mixture: what to read, and its share.

@@ -286,6 +286,7 @@ static size_t scan_end(Scan *s, const char *text, size_t n, size_t at)
 // signs before it. Nothing is known of other expressions, so their text is not split.
 
 struct Pretoken {
+    Pretoken *then; // cuts every piece again; NULL: the pieces stay
     Scan *scan; // of a built-in expression; then what PCRE2 needs is missing
     pcre2_code *code;
     pcre2_match_data *match;
@@ -424,11 +425,14 @@ void pretoken_check(const char *pattern, const char *path)
 
 Pretoken *pretoken_new(const char *pattern)
 {
+    size_t n = strcspn(pattern, PRETOKEN_THEN);
     Pretoken *p = calloc(1, sizeof *p);
-    if (!p) die("memory: no room for a pre-tokenizer");
-    p->scan = scan_new(pattern);
+    char *first = strndup(pattern, n);
+    if (!p || !first) die("memory: no room for a pre-tokenizer");
+    if (pattern[n]) p->then = pretoken_new(pattern + n + 1);
+    if (!(p->scan = scan_new(first))) p->code = compile(first, "pre-tokenizer");
+    free(first);
     if (p->scan) return p;
-    p->code = compile(pattern, "pre-tokenizer");
     pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); // where there is no JIT, pcre2_match interprets
     p->match = pcre2_match_data_create_from_pattern(p->code, NULL);
     p->context = pcre2_match_context_create(NULL);
@@ -441,6 +445,7 @@ Pretoken *pretoken_new(const char *pattern)
 void pretoken_free(Pretoken *p)
 {
     if (!p) return;
+    pretoken_free(p->then);
     scan_free(p->scan);
     pcre2_match_data_free(p->match);
     pcre2_match_context_free(p->context);
@@ -452,6 +457,7 @@ void pretoken_free(Pretoken *p)
 
 void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes)
 {
+    if (p->then) pretoken_begin(p->then, text, 0);
     p->text = p->subject = text;
     p->n_bytes = n_bytes;
     p->at = p->gap_end = p->match_end = 0;
@@ -467,7 +473,7 @@ void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes)
     p->subject = p->copy;
 }
 
-bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
+static bool next_piece(Pretoken *p, const char **piece, size_t *n_bytes)
 {
     if (p->at >= p->n_bytes) return false;
     if (p->scan) {
@@ -499,9 +505,19 @@ bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
     return true;
 }
 
+bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
+{
+    if (!p->then) return next_piece(p, piece, n_bytes);
+    while (!pretoken_next(p->then, piece, n_bytes)) {
+        if (!next_piece(p, piece, n_bytes)) return false;
+        pretoken_begin(p->then, *piece, *n_bytes);
+    }
+    return true;
+}
+
 size_t pretoken_cut(const Pretoken *p, const char *text, size_t n_bytes, size_t at)
 {
-    if (!p->scan) return n_bytes;
+    if (!p->scan || p->then) return n_bytes;
     for (size_t i = at ? at : 1; i < n_bytes; i++)
         if (text[i] == ' ' && text[i - 1] > ' ' && text[i - 1] <= '~') return i;
     return n_bytes;

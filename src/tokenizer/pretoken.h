@@ -11,9 +11,11 @@ extern "C" {
 
 typedef struct Pretoken Pretoken;
 
-// `pattern`: PRETOKEN_NAMES, or a regular expression as tokenizer.json holds it. Dies when it does not compile or has
-// what pretoken.c does not translate.
+// `pattern`: PRETOKEN_NAMES, or a regular expression as tokenizer.json holds it; or several of them with PRETOKEN_THEN
+// between them, each of which cuts the pieces of the one before. Dies when one does not compile or has what pretoken.c
+// does not translate.
 #define PRETOKEN_NAMES "gpt2, smollm, cl100k, llama3 or qwen2"
+#define PRETOKEN_THEN "\x1F"
 Pretoken *pretoken_new(const char *pattern);
 void pretoken_check(const char *pattern, const char *path); // dies, naming the file, where pretoken_new would
 void pretoken_free(Pretoken *p); // NULL is allowed

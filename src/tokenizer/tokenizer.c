@@ -36,8 +36,6 @@
 #include "tokenizer/word_cache.h"
 #include "base/words.h"
 
-#define SPACE_SIGN "\xE2\x96\x81" // U+2581
-
 enum { BLOCK_BYTES = 1 << 17, LOOK_AHEAD = 16, LONG_WORD = 16 };
 
 // What a thread needs to encode.
@@ -214,16 +212,6 @@ const Vocab *tokenizer_vocab(const Tokenizer *t)
 void tokenizer_save(const Tokenizer *t, const char *dir)
 {
     vocab_save(&t->vocab, dir);
-}
-
-void tokenizer_save_gpt2(const Tokenizer *t, const char *dir)
-{
-    vocab_save_gpt2(&t->vocab, dir);
-}
-
-void tokenizer_save_ranks(const Tokenizer *t, const char *path)
-{
-    vocab_save_ranks(&t->vocab, path);
 }
 
 void tokenizer_free(Tokenizer *t)
@@ -645,8 +633,7 @@ void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_te
 static void check_id(const Tokenizer *t, int32_t id)
 {
     if (id < 0 || (size_t)id >= t->vocab.token.n)
-        die("tokenizer: token %d: not in 0..%zu (was it made with another vocabulary?)", id,
-            t->vocab.token.n - 1);
+        die("tokenizer: token %d: not in 0..%zu (was it made with another vocabulary?)", id, t->vocab.token.n - 1);
 }
 
 const char *tokenizer_decode(const Tokenizer *t, int32_t id, size_t *n_bytes)

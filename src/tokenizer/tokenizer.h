@@ -41,10 +41,6 @@ const Vocab *tokenizer_vocab(const Tokenizer *t); // its tables; they live as lo
 Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern);
 // Writes dir/tokenizer.json and dir/tokenizer_config.json; the folder must exist. Dies on a failed write.
 void tokenizer_save(const Tokenizer *t, const char *dir);
-// The same as dir/vocab.json and dir/merges.txt. They hold no pattern: dies when it is not GPT-2's.
-void tokenizer_save_gpt2(const Tokenizer *t, const char *dir);
-// The same as a rank file. Dies when the order of ids cannot express the merges (never for a tokenizer trained here).
-void tokenizer_save_ranks(const Tokenizer *t, const char *path);
 void tokenizer_free(Tokenizer *t); // NULL is allowed
 
 // A text among several; not 0-terminated.

@@ -28,8 +28,6 @@
 #include "base/check.h"
 #include "tokenizer/tokenizer.h"
 
-#define SPACE_SIGN "\xE2\x96\x81" // U+2581
-
 // ---- the alphabet ----
 static bool prints(int byte)
 {

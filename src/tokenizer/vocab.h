@@ -4,6 +4,7 @@
 // reads SentencePiece's models (BPE).
 #ifndef VOCAB_H
 #define VOCAB_H
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,7 @@
 extern "C" {
 #endif
 
+#define SPACE_SIGN "\xE2\x96\x81" // U+2581, a space in SentencePiece's files
 // The space that SentencePiece puts before a text.
 typedef enum { VOCAB_NO_PREFIX, VOCAB_PREFIX, VOCAB_PREFIX_UNLESS_SPACE } VocabPrefix;
 
@@ -45,7 +47,8 @@ typedef struct {
 // A folder, a tokenizer.json or a SentencePiece model (*.model). See tokenizer_load and tokenizer_save for the errors.
 Vocab vocab_load(const char *path);
 void vocab_save(const Vocab *v, const char *dir);
-// The other formats: vocab.json and merges.txt, which vocab_load reads, and tiktoken's rank files.
+// The other formats: vocab.json and merges.txt, which vocab_load reads and which hold no pattern (dies when it is not
+// GPT-2's), and tiktoken's rank files (dies when the order of ids cannot express the merges).
 void vocab_save_gpt2(const Vocab *v, const char *dir);
 Vocab vocab_load_ranks(const char *path, const char *pattern);
 void vocab_save_ranks(const Vocab *v, const char *path);
@@ -69,6 +72,10 @@ int vocab_byte_of(const Vocab *v, int32_t id);
 // Adds the merge of two spelled tokens; dies when they, or what they make, are no tokens. `where`: its number.
 void vocab_add_merge(Vocab *v, size_t *cap, const char *left, size_t n_left, const char *right, size_t n_right,
                      const char *path, size_t where);
+// A file that holds one JSON object; dies, naming what it is instead. flags: jansson's.
+json_t *vocab_read_json(const char *path, size_t flags);
+// Dies with a key and its value as they stand in the file.
+void vocab_refuse(const char *path, const char *key, const json_t *value, const char *why) __attribute__((noreturn));
 // The merges of tokens with scores (token.n): all pairs that join to a token, the highest score first.
 void vocab_merge_by_score(Vocab *v, const float *score, const char *path);
 // Whether byte_fallback can be had: all of <0x00>..<0xFF> are there; dies when only some are.
@@ -81,7 +88,8 @@ Vocab vocab_load_sentencepiece(const char *path);
 // GPT-2's two files and tokenizer.json, by the folder; tokenizer_config.json and special_tokens_map.json beside them.
 Vocab vocab_load_json(const char *path);
 Vocab vocab_load_gpt2(const char *dir);
-void vocab_read_config(Vocab *v, const char *dir);
+// kind: NULL, or how the name of its class must begin.
+void vocab_read_config(Vocab *v, const char *dir, const char *kind);
 
 #ifdef __cplusplus
 }

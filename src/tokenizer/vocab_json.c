@@ -4,11 +4,12 @@
 // ByteLevel, ...) is refused by name, because ignoring it would give other ids than Hugging Face's. Two kinds of text
 // are known:
 //
-//   bytes         pre_tokenizer ByteLevel, alone or after Split or Digits; normalizer NFC or none
+//   bytes         pre_tokenizer ByteLevel, alone or after Splits and Digits; normalizer NFC or none
 //   SentencePiece normalizer [Prepend, Replace " " by U+2581] without pre_tokenizer, or pre_tokenizer Metaspace
 //
 // The post-processor adds tokens around a text, which is the caller's task here; its first one is bos. Of the decoder
 // nothing is read, for each kind has its own.
+// Truncation and padding are set by each call of Transformers, whatever the file says, and are not read.
 //
 // Which tokens begin and end: the first one of post_processor's TemplateProcessing, unless add_bos_token of
 // tokenizer_config.json (or special_tokens_map.json) is false; else its bos_token where add_bos_token is true, or where
@@ -27,12 +28,15 @@
 #include "tokenizer/pretoken.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocab.h"
+#include "tools/safetensors.h"
 
 // HIDDEN bytes 0xFF before a token that is only added keep it out of searches: a token of the model may have its bytes.
 enum { MAX_JSON_BYTES = 1 << 27, HIDDEN = 2 };
 
-#define SPACE_SIGN "\xE2\x96\x81" // U+2581
 #define SPACE_WORDS " ?[^ ]+| "   // Metaspace with split, on text in which U+2581 is a space
+#define SAVE_JSON "write a tokenizer.json: in Python, AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+#define DIGIT "\\p{N}"
+#define SMOLLM DIGIT PRETOKEN_THEN "gpt2"
 
 static void *need(void *memory, const char *path)
 {
@@ -50,10 +54,17 @@ typedef struct {
     uint8_t added;        // as in Vocab
 } Entry;
 
+void vocab_refuse(const char *path, const char *key, const json_t *value, const char *why)
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    die("%s: %s = %.80s: %s", path, key, text ? text : "null", why);
+}
+
 static void put_entry(Entry *entries, size_t n, json_t *id, Entry e, const char *path)
 {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || (size_t)json_integer_value(id) >= n)
-        die("%s: token '%.80s': its id is not one of 0..%zu (ids must have no holes)", path, e.string, n - 1);
+        die("%s: token '%.80s': its id, %.80s, is not one of 0..%zu (ids must have no holes)", path, e.string,
+            json_dumps(id, JSON_ENCODE_ANY), n - 1);
     Entry *at = &entries[json_integer_value(id)];
     bool same = at->string && at->n == e.n && memcmp(at->string, e.string, e.n) == 0;
     if (at->string && !same)
@@ -70,7 +81,7 @@ static bool is_true(json_t *object, const char *key, bool missing, const char *p
 {
     json_t *value = json_object_get(object, key);
     if (!value || json_is_null(value)) return missing;
-    if (!json_is_boolean(value)) die("%s: '%s' is neither true nor false", path, key);
+    if (!json_is_boolean(value)) vocab_refuse(path, key, value, "neither true nor false");
     return json_is_true(value);
 }
 
@@ -164,16 +175,18 @@ static void build_tokens(Vocab *v, json_t *vocab, json_t *added, const char *unk
 }
 
 // ---- reading
-static json_t *load_json(const char *path, size_t flags)
+
+json_t *vocab_read_json(const char *path, size_t flags)
 {
     json_error_t error;
     size_t n;
     char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
-    if (!text) die("%s: %s (is it a tokenizer? at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
+    if (!text) die("%s: %s (at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
+    if (safetensors_other(text)) die("%s: %s", path, safetensors_other(text));
     json_t *json = json_loadb(text, n, flags, &error);
     free(text);
     if (!json) die("%s:%d: %s", path, error.line, error.text);
-    if (!json_is_object(json)) die("%s: not a JSON object (is it a tokenizer?)", path);
+    if (!json_is_object(json)) die("%s: not a JSON object", path);
     return json;
 }
 
@@ -181,8 +194,7 @@ static void load_merges_txt(Vocab *v, const char *path)
 {
     FILE *f = fopen(path, "rb");
     if (!f)
-        die("%s: %s (a tokenizer folder has tokenizer.json, or vocab.json and merges.txt)", path,
-            strerror(errno));
+        die("%s: %s (a tokenizer folder has tokenizer.json, or vocab.json and merges.txt)", path, strerror(errno));
     char *line = NULL;
     size_t cap_line = 0, cap = 0, number = 0;
     for (ssize_t n; (n = getline(&line, &cap_line, f)) >= 0;) {
@@ -256,9 +268,10 @@ static bool replaces(json_t *step, const char *kind, const char *pattern, const 
 static void read_normalizer(Vocab *v, json_t *json, const char *path)
 {
     json_t *one = json_object_get(json, "normalizer"), *list = json_object_get(one, "normalizers");
-    if (!one || json_is_null(one)) return;
-    if ((v->nfc = type_is(one, "NFC"))) return;
     size_t i = 0, n = list ? json_array_size(list) : 1;
+    if (n == 1 && list) one = json_array_get(list, 0);
+    if (!one || json_is_null(one) || !n) return;
+    if ((v->nfc = type_is(one, "NFC"))) return;
 #define STEP(k) (list ? json_array_get(list, k) : one)
     if (n > 3 && replaces(STEP(0), "Regex", BEGINNING, "") && replaces(STEP(1), "Regex", SEVERAL, " ") &&
         replaces(STEP(n - 1), "Regex", END, "")) v->squeeze = true, i = 2, n--;
@@ -271,26 +284,33 @@ static void read_normalizer(Vocab *v, json_t *json, const char *path)
     v->chars = true;
 }
 
-// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or after it cut out every digit, or
-// after Split without it.
+// The pattern of tokenizer.json's pre_tokenizer: any number of Splits and Digits, and ByteLevel, perhaps with its own
+// expression. Each cuts what the one before has left.
 static const char *byte_pattern(json_t *pre, const char *path)
 {
-    json_t *list = json_object_get(pre, "pretokenizers"), *first = json_array_get(list, 0);
-    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, json_array_size(list) - 1) : pre;
+    static char all[4096];
+    json_t *list = json_object_get(pre, "pretokenizers");
+    size_t n = type_is(pre, "Sequence") && list ? json_array_size(list) - 1 : 0;
+    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, n) : pre;
     if (!type_is(bytes, "ByteLevel") || is_true(bytes, "add_prefix_space", true, path))
-        die("%s: pre_tokenizer is not ByteLevel without prefix space (other kinds are not supported)", path);
-    bool gpt2 = is_true(bytes, "use_regex", true, path), one = bytes == pre || json_array_size(list) == 1;
-    if (one && !gpt2) die("%s: pre_tokenizer has no pattern (not supported)", path);
-    if (one) return "gpt2";
-    bool two = json_array_size(list) == 2;
-    if (two && gpt2 && type_is(first, "Digits") && is_true(first, "individual_digits", false, path)) return "smollm";
-    const char *regex = text_of(json_object_get(first, "pattern"), "Regex");
-    if (!two || !type_is(first, "Split") || gpt2 || !*regex || strcmp(text_of(first, "behavior"), "Isolated") != 0 ||
-        is_true(first, "invert", false, path))
-        die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] or [Digits, individual; ByteLevel] (not "
-            "supported)", path);
-    pretoken_check(regex, path);
-    return pretoken_name(regex) ? pretoken_name(regex) : regex;
+        vocab_refuse(path, "pre_tokenizer", bytes, "not ByteLevel without prefix space (others are not supported)");
+    *all = 0;
+    for (size_t i = 0, length = 0; i < n; i++) {
+        json_t *step = json_array_get(list, i);
+        bool digits = type_is(step, "Digits") && is_true(step, "individual_digits", false, path);
+        const char *regex = digits ? DIGIT : text_of(json_object_get(step, "pattern"), "Regex");
+        bool isolated = type_is(step, "Split") && !strcmp(text_of(step, "behavior"), "Isolated");
+        if (!digits && (!isolated || !*regex || is_true(step, "invert", false, path)))
+            die("%s: pre_tokenizer %zu, %.80s, is not Split by Regex, Isolated, or Digits, individual (not supported: "
+                "ids would differ)", path, i, text_of(step, "type"));
+        pretoken_check(regex, path);
+        if (pretoken_name(regex)) regex = pretoken_name(regex);
+        length += (size_t)snprintf(all + length, sizeof all - length, "%s%s", i ? PRETOKEN_THEN : "", regex);
+        if (length > sizeof all - 10) die("%s: pre_tokenizer: expressions of %zu bytes", path, length);
+    }
+    if (is_true(bytes, "use_regex", true, path)) strcat(all, n ? PRETOKEN_THEN "gpt2" : "gpt2");
+    if (!*all) die("%s: pre_tokenizer has no pattern (not supported)", path);
+    return strcmp(all, SMOLLM) ? all : "smollm";
 }
 
 // Sets what says how SentencePiece's text is cut; returns the pattern.
@@ -316,7 +336,7 @@ static void refuse(json_t *object, const char *key, const char *path)
     bool empty = (json_is_string(value) && json_string_length(value) == 0) ||
                  (json_is_number(value) && json_number_value(value) == 0);
     if (value && !json_is_null(value) && !json_is_false(value) && !empty)
-        die("%s: '%s' is set (not supported: ids would differ)", path, key);
+        vocab_refuse(path, key, value, "not supported: ids would differ");
 }
 
 static void check_model(json_t *json, json_t *model, const char *path)
@@ -327,10 +347,9 @@ static void check_model(json_t *json, json_t *model, const char *path)
     if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(json_object_get(model, "merges")))
         die("%s: model is not BPE with vocab and merges", path);
     json_t *version = json_object_get(json, "version"), *unk = json_object_get(model, "unk_token");
-    if (version && strcmp(text_of(json, "version"), "1.0") != 0) die("%s: version is not \"1.0\"", path);
-    if (unk && !json_is_string(unk) && !json_is_null(unk)) die("%s: unk_token is no string", path);
-    refuse(json, "truncation", path);
-    refuse(json, "padding", path);
+    if (version && strcmp(text_of(json, "version"), "1.0") != 0)
+        vocab_refuse(path, "version", version, "1.0 is read");
+    if (unk && !json_is_string(unk) && !json_is_null(unk)) vocab_refuse(path, "unk_token", unk, "a string is needed");
     refuse(model, "dropout", path);
     refuse(model, "continuing_subword_prefix", path);
     refuse(model, "end_of_word_suffix", path);
@@ -361,11 +380,16 @@ static void read_template(Vocab *v, json_t *post, const char *path)
     if (!pair && !type_is(post, "TemplateProcessing"))
         die("%s: post_processor %.80s is not known here (it says what a text begins with)", path,
             text_of(post, "type"));
-    json_t *first = json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
+    json_t *single = json_object_get(post, "single"), *cls = json_object_get(post, "cls");
+    json_t *first = json_object_get(json_array_get(single, 0), "SpecialToken");
+    if (!pair && !json_is_array(single)) vocab_refuse(path, "post_processor.single", single, "a list is needed");
     if (!first && !pair) return;
-    const char *name = pair ? json_string_value(json_array_get(json_object_get(post, "cls"), 0)) : text_of(first, "id");
+    const char *name = pair ? json_string_value(json_array_get(cls, 0)) : text_of(first, "id");
     int64_t id = vocab_find_special(v, name ? name : "");
     if (id < 0) die("%s: post_processor begins with '%.80s', which is no special token", path, name ? name : "");
+    json_t *said = json_object_get(json_object_get(json_object_get(post, "special_tokens"), name), "ids");
+    said = pair ? json_array_get(cls, 1) : json_array_get(said, 0);
+    if (said && json_integer_value(said) != id) vocab_refuse(path, name, said, "post_processor has another id for it");
     v->has_bos = true;
     v->bos = (int32_t)id;
 }
@@ -392,15 +416,37 @@ static char *read_chat(json_t *config, const char *dir)
     return json_is_string(chat) ? need(strdup(json_string_value(chat)), dir) : NULL;
 }
 
-void vocab_read_config(Vocab *v, const char *dir)
+// Tokens of the list that Transformers keeps beside a tokenizer, and adds to it. A special one is never made from text.
+static void check_added_list(const Vocab *v, json_t *config, const char *path)
+{
+    const char *number;
+    json_t *token;
+    json_object_foreach(json_object_get(config, "added_tokens_decoder"), number, token) {
+        char hidden[300];
+        int n = snprintf(hidden, sizeof hidden, "\xFF\xFF%.200s", text_of(token, "content"));
+        bool known = words_find(&v->token, hidden, (size_t)n) >= 0 ||
+                     words_find(&v->token, hidden + HIDDEN, (size_t)n - HIDDEN) >= 0;
+        if (!known && !is_true(token, "special", false, path))
+            vocab_refuse(path, number, token, "the tokenizer itself has not this added token");
+    }
+}
+
+void vocab_read_config(Vocab *v, const char *dir, const char *kind)
 {
     static const char *const name[] = {"tokenizer_config.json", "special_tokens_map.json"};
     char path[4096];
     json_t *config = NULL;
     for (int i = 0; i < 2 && !config; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, name[i]);
-        if (access(path, F_OK) == 0) config = load_json(path, JSON_DECODE_INT_AS_REAL); // 10^30 stands there
+        if (access(path, F_OK) == 0) config = vocab_read_json(path, JSON_DECODE_INT_AS_REAL); // 10^30 stands there
     }
+    json_t *theirs = json_object_get(config, "tokenizer_class");
+    const char *named_class = text_of(config, "tokenizer_class");
+    if (kind && theirs && strncmp(named_class, kind, strlen(kind)) && strcmp(named_class, "PreTrainedTokenizerFast"))
+        vocab_refuse(path, "tokenizer_class", theirs, "vocab.json is GPT-2's here (" SAVE_JSON ")");
+    check_added_list(v, config, path);
+    if (!v->chars && is_true(config, "add_prefix_space", false, path))
+        vocab_refuse(path, "add_prefix_space", json_true(), "not supported: ids would differ");
     int64_t eos = named(v, config, "eos_token"), bos = named(v, config, "bos_token");
     if (eos >= 0) v->has_eos = true, v->eos = (int32_t)eos;
     v->eot = (int32_t)named(v, config, "document_token");
@@ -422,7 +468,7 @@ static char *folder_of(const char *path)
 Vocab vocab_load_json(const char *path)
 {
     Vocab v = {.eot = -1};
-    json_t *json = load_json(path, JSON_REJECT_DUPLICATES), *model = json_object_get(json, "model");
+    json_t *json = vocab_read_json(path, JSON_REJECT_DUPLICATES), *model = json_object_get(json, "model");
     json_t *pre = json_object_get(json, "pre_tokenizer");
     check_model(json, model, path);
     read_normalizer(&v, json, path);
@@ -439,7 +485,7 @@ Vocab vocab_load_json(const char *path)
     read_template(&v, json_object_get(json, "post_processor"), path);
     json_decref(json);
     char *dir = folder_of(path);
-    vocab_read_config(&v, dir);
+    vocab_read_config(&v, dir, NULL);
     free(dir);
     return v;
 }
@@ -449,13 +495,15 @@ Vocab vocab_load_gpt2(const char *dir)
     char path[4096];
     snprintf(path, sizeof path, "%s/vocab.json", dir);
     Vocab v = {.eot = -1, .pattern = need(strdup("gpt2"), path)};
-    json_t *json = load_json(path, JSON_REJECT_DUPLICATES);
+    json_t *json = vocab_read_json(path, JSON_REJECT_DUPLICATES);
     build_tokens(&v, json, NULL, "", path);
     json_decref(json);
     snprintf(path, sizeof path, "%s/merges.txt", dir);
     load_merges_txt(&v, path);
     refuse_twice(&v, path);
-    vocab_read_config(&v, dir);
+    snprintf(path, sizeof path, "%s/added_tokens.json", dir);
+    if (access(path, F_OK) == 0) die("%s: tokens beside vocab.json (" SAVE_JSON ")", path);
+    vocab_read_config(&v, dir, "GPT2Tokenizer");
     return v;
 }
 
@@ -484,15 +532,26 @@ static void save_json(json_t *json, const char *dir, const char *name) // takes 
 
 static json_t *byte_pre_tokenizer(const char *pattern)
 {
-    bool smollm = strcmp(pattern, "smollm") == 0, gpt2 = smollm || strcmp(pattern, "gpt2") == 0;
-    const char *regex = pretoken_regex(pattern) ? pretoken_regex(pattern) : pattern;
-    json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
-                              "trim_offsets", 1, "use_regex", gpt2);
-    if (gpt2 && !smollm) return bytes;
-    json_t *first = smollm ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
-                           : json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", regex,
-                                       "behavior", "Isolated", "invert", 0);
-    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, bytes);
+    const char *at = strcmp(pattern, "smollm") ? pattern : SMOLLM;
+    json_t *list = json_array(), *one;
+    bool gpt2 = false;
+    for (size_t n; *at; at += n + (at[n] != 0)) {
+        n = strcspn(at, PRETOKEN_THEN);
+        char *part = need(strndup(at, n), pattern);
+        const char *regex = pretoken_regex(part) ? pretoken_regex(part) : part;
+        if (!at[n] && !strcmp(part, "gpt2")) gpt2 = true;
+        else if (!strcmp(part, DIGIT))
+            json_array_append_new(list, json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
+        else json_array_append_new(list, json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
+                                                   regex, "behavior", "Isolated", "invert", 0));
+        free(part);
+    }
+    json_array_append_new(list, one = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
+                                                "trim_offsets", 1, "use_regex", gpt2));
+    if (json_array_size(list) > 1) return json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", list);
+    json_incref(one);
+    json_decref(list);
+    return one;
 }
 
 // Whether the spaces are Metaspace's, and not the normalizer's.
@@ -643,34 +702,24 @@ void vocab_save_gpt2(const Vocab *v, const char *dir)
     if (v->added || v->has_unk || v->nfc)
         die("%s: vocab.json and merges.txt cannot say which tokens are added or unknown, or NFC (write tokenizer.json)",
             dir);
-    char path[4096], *spelled = malloc(3 * v->token.n_bytes + 1), *merges;
-    size_t n_merges;
-    json_t *tokens = json_object();
-    FILE *f = open_memstream(&merges, &n_merges);
-    if (!spelled || !tokens || !f) die("%s: no memory to write the tokenizer", dir);
-    for (size_t i = 0; i < v->token.n; i++) {
-        size_t n = v->token.word[i].n;
-        if (v->special[i]) memcpy(spelled, token_bytes(v, (int32_t)i), n), spelled[n] = 0;
-        else vocab_spell(v, token_bytes(v, (int32_t)i), n, spelled);
-        put_token(tokens, spelled, i, dir);
-    }
-    char *json = json_dumps(tokens, JSON_COMPACT);
-    if (!json) die("%s: no memory to write the tokenizer", dir);
+    char path[4096], *text;
+    size_t n, i;
+    json_t *vocab = json_object(), *list = json_array(), *added = json_array(), *merge;
+    FILE *f = open_memstream(&text, &n);
+    fill_tables(v, vocab, list, added, dir);
+    char *json = json_dumps(vocab, JSON_COMPACT);
+    if (!f || !json) die("%s: no memory to write the tokenizer", dir);
     snprintf(path, sizeof path, "%s/vocab.json", dir);
     replace_file(path, json, strlen(json));
     fputs("#version: 0.2\n", f);
-    for (size_t i = 0; i < v->n_merges; i++) {
-        const int32_t side[2] = {v->merge[i].left, v->merge[i].right};
-        for (int k = 0; k < 2; k++) {
-            vocab_spell(v, token_bytes(v, side[k]), v->token.word[side[k]].n, spelled);
-            fprintf(f, "%s%c", spelled, k ? '\n' : ' ');
-        }
-    }
-    if (fclose(f) != 0 || !merges) die("%s: no memory to write the tokenizer", dir);
+    json_array_foreach(list, i, merge)
+        fprintf(f, "%s %s\n", json_string_value(json_array_get(merge, 0)), json_string_value(json_array_get(merge, 1)));
+    if (fclose(f) != 0 || !text) die("%s: no memory to write the tokenizer", dir);
     snprintf(path, sizeof path, "%s/merges.txt", dir);
-    replace_file(path, merges, n_merges);
-    free(merges);
+    replace_file(path, text, n);
+    free(text);
     free(json);
-    free(spelled);
-    json_decref(tokens);
+    json_decref(vocab);
+    json_decref(list);
+    json_decref(added);
 }

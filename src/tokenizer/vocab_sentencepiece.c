@@ -27,7 +27,6 @@
 #include "tokenizer/vocab.h"
 
 enum { MAX_MODEL_BYTES = 1 << 28, MAX_PIECE_BYTES = 1024, MAX_FIELD = (1 << 29) - 1, BPE = 2 };
-#define SPACE_SIGN "\xE2\x96\x81" // U+2581
 
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 
@@ -234,6 +233,6 @@ Vocab vocab_load_sentencepiece(const char *path)
     free(s.score);
     const char *slash = strrchr(path, '/');
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    vocab_read_config(&s.vocab, dir);
+    vocab_read_config(&s.vocab, dir, NULL);
     return s.vocab;
 }

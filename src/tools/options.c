@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/words.h"
 
-void options_add(OptionList *list, const char *word)
+static void add_word(OptionList *list, const char *word)
 {
     list->word = words_grow(list->word, &list->cap, list->n + 1, sizeof *list->word);
     list->word[list->n++] = word;
@@ -95,7 +95,7 @@ static void set_row(const OptionSet *set, Option *row, const char *value)
     row->given = true;
     if (row->kind == OPTION_SWITCH) *(bool *)row->to = true;
     else if (row->kind == OPTION_TEXT) *(const char **)row->to = value;
-    else if (row->kind == OPTION_LIST || row->kind == OPTION_WORDS) options_add(row->to, value);
+    else if (row->kind == OPTION_LIST || row->kind == OPTION_WORDS) add_word(row->to, value);
     else set_number(set, row, value);
 }
 
@@ -112,7 +112,7 @@ size_t options_read(OptionSet *set, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *equals = strchr(word, '=');
         if (word[0] != '-' || !word[1]) {
-            if (words) options_add(words, word);
+            if (words) add_word(words, word);
             else argv[++n] = argv[i];
             continue;
         }

@@ -54,7 +54,6 @@ void options_print(const OptionSet *set);
 bool options_given(const OptionSet *set, const char *name);
 // The value of --name, or die("PROGRAM: --NAME: 'TEXT' (a whole number from LOW to HIGH)").
 long long options_count(const char *program, const char *name, const char *text, long long low, long long high);
-void options_add(OptionList *list, const char *word);
 
 #ifdef __cplusplus
 }

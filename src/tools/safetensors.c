@@ -3,10 +3,9 @@
 //   byte 0        8                          8 + N                                    end of file
 //        | N (u64) | JSON: {"NAME": {"dtype", "shape", "data_offsets": [begin, end]}} | data ... |
 //
-// The invariant: a SafeTensors exists only for a file of which every byte is accounted for. Sorted by
-// offset, the tensors start at 0, each begins where the one before ended, the last ends at the end of the
-// file, and each is exactly product(shape) * sizeof(dtype) bytes. So no pointer handed out can leave the
-// mapping.
+// The invariant: a SafeTensors exists only for a file of which every byte is accounted for. Sorted by offset, the
+// tensors start at 0, each begins where the one before ended, the last ends at the end of the file, and each is exactly
+// product(shape) * sizeof(dtype) bytes. So no pointer handed out can leave the mapping.
 //
 // What the reference implementation refuses is refused here too, and also: a name that stands twice in the header
 // (jansson's JSON_REJECT_DUPLICATES; the reference keeps one of the two), a NUL within a string, an integer above
@@ -167,8 +166,7 @@ static bool place_tensors(const Failure *f, SafeTensors *st, Placed *placed, siz
             return fail(f, "tensor %s: begins at byte %zu of the data, but the one before ends at %zu",
                         p->tensor.name, p->begin, at);
         if (p->end > n_data)
-            return fail(f,
-                        "tensor %s: ends at byte %zu of the data, which has only %zu (truncated file?)",
+            return fail(f, "tensor %s: ends at byte %zu of the data, which has only %zu (truncated file?)",
                         p->tensor.name, p->end, n_data);
         at = p->end;
         st->tensor[i] = p->tensor;
@@ -206,20 +204,33 @@ static bool parse_header(const Failure *f, SafeTensors *st, json_t *header, size
     return ok;
 }
 
+const char *safetensors_other(const char *text)
+{
+    static const char *const other[][2] = {
+        {"version https://git-lfs", "a pointer of Git LFS, not the file itself (git lfs pull)"},
+        {"<", "a page of a web site, not the file itself (fetch it again, with its token where it asks for one)"},
+        {"PK\3\4", "a zip, as torch.save writes (in Python, save_pretrained writes safetensors)"},
+        {"\xEF\xBB\xBF", "begins with a byte order mark, which JSON has not (tail -c +4 FILE)"},
+        {"\xFF\xFE", "UTF-16, where UTF-8 is read (convert it: iconv -f UTF-16 -t UTF-8)"}};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (!strncmp(text, other[i][0], strlen(other[i][0]))) return other[i][1];
+    return NULL;
+}
+
 static bool parse_file(const Failure *f, SafeTensors *st)
 {
+    char begin[24] = "";
+    if (st->map) memcpy(begin, st->map, st->n_bytes < 23 ? st->n_bytes : 23);
+    if (safetensors_other(begin)) return fail(f, "%s", safetensors_other(begin));
     if (st->n_bytes < 8)
-        return fail(f, "not a safetensors file: %zu bytes, the header length alone takes 8",
-                    st->n_bytes);
+        return fail(f, "not a safetensors file: %zu bytes, the header length alone takes 8", st->n_bytes);
     const unsigned char *bytes = st->map;
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | bytes[i];
     if (n > MAX_HEADER)
-        return fail(f, "not a safetensors file: header of %llu bytes (at most 100000000)",
-                    (unsigned long long)n);
+        return fail(f, "not a safetensors file: header of %llu bytes (at most 100000000)", (unsigned long long)n);
     if (n > st->n_bytes - 8)
-        return fail(f,
-                    "the header needs %llu bytes, the file has %zu behind its length (truncated file?)",
+        return fail(f, "the header needs %llu bytes, the file has %zu behind its length (truncated file?)",
                     (unsigned long long)n, st->n_bytes - 8);
     json_error_t err;
     st->header = json_loadb((const char *)bytes + 8, (size_t)n, JSON_REJECT_DUPLICATES, &err);
@@ -319,8 +330,7 @@ static size_t tensor_bytes(const SafeTensor *t)
     return n;
 }
 
-// {"format": "pt"}, "order" where it says something, and the caller's pairs. NULL: a key twice, or not
-// UTF-8.
+// {"format": "pt"}, "order" where it says something, and the caller's pairs. NULL: a key twice, or not UTF-8.
 static json_t *build_metadata(const SafeTensor *tensor, const SafeTensor *const *sorted, int n,
                               const SafeMeta *meta, int n_meta)
 {

@@ -55,6 +55,9 @@ typedef struct {
     void *header;   // the parsed JSON, which owns the strings
 } SafeTensors;
 
+// What stands in place of a model's file (its beginning, with a 0 behind it): a pointer of Git LFS, a page, ...; or NULL.
+const char *safetensors_other(const char *text);
+
 enum { ST_HASH = 33 }; // 32 hex digits of XXH3-128 and the closing 0
 
 // Maps and checks a file. When it is not valid: with error NULL it dies, else it returns NULL and writes
@@ -68,11 +71,10 @@ const char *safetensors_meta(const SafeTensors *st, const char *key);
 // order[i] is an index into st->tensor. order has room for st->n.
 void safetensors_order(const SafeTensors *st, int *order);
 
-// Writes n tensors to path (which it truncates: write a temporary and rename it) and fsyncs. The data is
-// sorted by dtype, then name; metadata is {"format": "pt"} and the caller's pairs; where sorting changed
-// the order in which the tensors were given, the key "order" keeps it (names joined by "\n"). Equal input
-// gives equal bytes. hash, when not NULL, receives the XXH3-128 of the whole file, n_bytes its size.
-// Errors as in safetensors_open.
+// Writes n tensors to path (which it truncates: write a temporary and rename it) and fsyncs. The data is sorted by
+// dtype, then name; metadata is {"format": "pt"} and the caller's pairs; where sorting changed the order in which the
+// tensors were given, the key "order" keeps it (names joined by "\n"). Equal input gives equal bytes. hash, when not
+// NULL, receives the XXH3-128 of the whole file, n_bytes its size. Errors as in safetensors_open.
 bool safetensors_write(const char *path, const SafeTensor *tensor, int n, const SafeMeta *meta,
                        int n_meta, char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error);
 

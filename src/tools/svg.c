@@ -7,8 +7,7 @@
 // A series of any length gives a picture of bounded size: with more points than columns, each column of a
 // curve is drawn from its lowest to its highest value, which looks exactly like the full curve.
 //
-// Rejected: scripts and style sheets (some viewers show neither), and a plotting program (one more thing to
-// install).
+// Rejected: scripts and style sheets (some viewers show neither), and a plotting program (one more thing to install).
 #include "tools/svg.h"
 
 #include "base/check.h"
@@ -21,8 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Text into XML: & < > " escaped, control characters left out. Bytes beyond ASCII are UTF-8 from the
-// reader.
+// Text into XML: & < > " escaped, control characters left out. Bytes beyond ASCII are UTF-8 from the reader.
 static void put_escaped(FILE *f, const char *text)
 {
     for (; *text; text++) {

@@ -20,9 +20,8 @@ extern "C" {
 #define SVG_GREEN "#2f7d4f"
 #define SVG_RED "#c62828"
 
-// Writes a picture to path: calls draw(f, arg) between the opening and the closing tag, and puts the result in
-// place in one step (a viewer never sees half a picture). The locale does not matter. Dies when the file
-// cannot be written.
+// Writes a picture to path: calls draw(f, arg) between the opening and the closing tag, and puts the result in place in
+// one step (a viewer never sees half a picture). The locale does not matter. Dies when the file cannot be written.
 void svg_write(const char *path, int width, int height, const char *title, void (*draw)(FILE *f, void *arg),
                void *arg);
 
