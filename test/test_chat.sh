@@ -31,6 +31,12 @@ learns() {
     printf 'What colour is coal?\nWhat colour is grass?\n' |
         "$BUILD/sample" "$runs/one" --chat --temperature 0 2>/dev/null >"$work/said"
     printf 'It is black.\nIt is green.\n' | cmp - "$work/said"
+    local form
+    for form in hf gguf; do # the template goes with the model
+        "$BUILD/export" "$runs/one" --to $form --out "$work/one.$form" >/dev/null
+        "$BUILD/sample" "$work/one.$form" --chat --temperature 0 --prompt 'What colour is blood?' 2>/dev/null </dev/null >"$work/said"
+        echo 'It is red.' | cmp - "$work/said"
+    done
     # The validation of the run, and that of build/eval, count the answers alone.
     local answers
     answers=$("$BUILD/eval" "$runs/one" --json 2>/dev/null | sed 's/.*"tokens":\([0-9]*\),"bytes":\([0-9]*\),.*"loss":\([0-9.]*\).*/\1 \2 \3/')

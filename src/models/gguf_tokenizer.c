@@ -136,6 +136,7 @@ Tokenizer *gguf_model_tokenizer(const Gguf *g)
     bool begins = gguf_number(g, "tokenizer.ggml.add_bos_token", v.chars || v.ignore_merges) != 0;
     v.has_bos = read_id(g, &v, "bos_token_id", &v.bos) && begins;
     v.has_eos = read_id(g, &v, "eos_token_id", &v.eos);
+    v.chat = gguf_string(g, "tokenizer.chat_template"); // NULL: none
     v.has_unk = read_id(g, &v, "unknown_token_id", &v.unk) && v.chars;
     vocab_find_eot(&v);
     return tokenizer_new(v);
@@ -214,6 +215,7 @@ void gguf_model_put_tokenizer(GgufOut *out, const Tokenizer *t, size_t V, const 
     else put_merges(out, v);
     if (bos >= 0) gguf_put_number(out, "tokenizer.ggml.bos_token_id", GGUF_U32, bos);
     if (eos >= 0) gguf_put_number(out, "tokenizer.ggml.eos_token_id", GGUF_U32, eos);
+    if (v->chat) gguf_put_string(out, "tokenizer.chat_template", v->chat);
     if (v->has_unk) gguf_put_number(out, "tokenizer.ggml.unknown_token_id", GGUF_U32, v->unk);
     gguf_put_number(out, "tokenizer.ggml.add_bos_token", GGUF_BOOL, bos >= 0);
 }
