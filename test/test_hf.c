@@ -262,6 +262,8 @@ static void expect_back(const char *keys, const List *s, const char *class, cons
     }
     OWN(json_t) *config = json_file("out/config.json");
     json_has(config, members);
+    hf_save(path, &o.cfg, o.m, NULL, FORMAT_FP32, 1); // a file for each tensor; the single one would be read first
+    assert_int_equal(access(in_dir("out/model.safetensors"), F_OK), -1);
 }
 
 TEST_IN_DIR(test_gpt2)

@@ -127,6 +127,12 @@ TEST(test_in_a_row)
     expect_pieces(DEEPSEEK, "", "");
     OWN(Pretoken) *p = pretoken_new("gpt2" PRETOKEN_THEN "b");
     assert_int_equal(pretoken_cut(p, "ab cd", 5, 0), 5);
+    const char *piece, *text = "xb";
+    size_t n;
+    for (int i = 0; i < 2; i++) { // a walk that is left
+        pretoken_begin(p, text, 2);
+        assert_true(pretoken_next(p, &piece, &n) && piece == text && n == 1);
+    }
 }
 
 // The bytes of a code of 0x80 or more; returns how many there are.
