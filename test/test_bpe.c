@@ -1,8 +1,4 @@
 // Tests of bpe and words: hand-made merges, and slow twins that follow the definition word by word.
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "test/test.h"
 

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 
 #include "test/test.h"
-#include <dirent.h>
 #include <errno.h>
 
 #include "data/prep/corpus.h"

@@ -1,6 +1,5 @@
 // Tests of packed datasets: an epoch's rows hold every document once, whole where it fits; each token has the target
 // that follows it in its document; and what is prefetched is what is then read.
-#include <stdbool.h>
 
 #include "test/test.h"
 #include <fcntl.h>

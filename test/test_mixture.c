@@ -1,6 +1,5 @@
 // Tests of mixture: the share of every source after any number of samples, and datasets of several sources: every
 // sample once per epoch, whatever the layout and however often the run is resumed.
-#include <math.h>
 
 #include "test/test.h"
 

@@ -5,7 +5,6 @@
 
 #include "test/test.h"
 #include <errno.h>
-#include <sys/wait.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"

@@ -1,6 +1,5 @@
 // Tests of split: the parts of a word, encoded one by one, give the ids of the word, whatever the merges and the bytes;
 // and which points are split points, by hand.
-#include <stdbool.h>
 
 #include "test/test.h"
 

@@ -5,8 +5,6 @@
 
 #include "test/test.h"
 #include <ctype.h>
-#include <jansson.h>
-#include <sys/wait.h>
 
 #define PROGRAM "stories"
 #include "program.h"

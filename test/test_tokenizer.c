@@ -2,7 +2,6 @@
 // GPT-2's order 'a' is 64 ('!' is 0), a space is 220, and merges start at 256.
 
 #include "test/test.h"
-#include <jansson.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"
