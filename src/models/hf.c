@@ -171,7 +171,7 @@ static void read_rope(Folder *f, double usual_theta)
     set_text(f, "rope_scaling", type);
     set_number(f, "rope_factor", number(f, rope, "factor", -1));
     key = "original_max_position_embeddings";
-    set_number(f, "rope_original", number(f, value_of(f->all, key) ? f->all : rope, key, (double)f->cfg->model.context));
+    set_number(f, "rope_original", number(f, value_of(f->all, key) ? f->all : rope, key, f->cfg->model.context));
     if (linear) return;
     set_number(f, "rope_slow", number(f, rope, yarn ? "beta_slow" : "low_freq_factor", 1));
     set_number(f, "rope_fast", number(f, rope, yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 4));
