@@ -91,8 +91,7 @@ TEST_IN_DIR(test_save_load)
         // Merges as "a b", written before 2024.
         json_t *merges = json_object_get(model, "merges"), *m;
         size_t i;
-        json_array_foreach(merges, i, m)
-        {
+        json_array_foreach(merges, i, m) {
             const char *left = json_string_value(json_array_get(m, 0));
             json_array_set_new(merges, i, json_sprintf("%s %s", left, json_string_value(json_array_get(m, 1))));
         }
