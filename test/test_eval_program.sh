@@ -93,6 +93,8 @@ mistakes() {
     refuses 1 'a vocabulary of 300 tokens, .* has 512' "$runs/gpt" --tokenizer "$work/small"
     refuses 1 'not a model' README.md
     refuses 1 'not a model' "$work/text"
+    printf 'version https://git-lfs.github.com/spec/v1\n' >"$work/model.gguf"
+    refuses 1 'model.gguf: a pointer of Git LFS, not the file itself' "$work/model.gguf"
     : >"$work/empty.txt"
     refuses 3 'empty.txt: no text in it' "$runs/gpt" "$work/empty.txt"
 }

@@ -6,7 +6,6 @@
 #include "train/run.h"
 
 #include "test/test.h"
-#include <sys/wait.h>
 
 #define PROGRAM "export"
 #include "program.h"

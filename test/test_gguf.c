@@ -445,7 +445,7 @@ TEST_IN_DIR(test_refusals)
     expect_refused(llama, "llama.block_count", 0, &none, 4, "key llama.block_count: a value of type 77");
     expect_refused(llama, "tokenizer.ggml.tokens", 8, &huge, 8, "18446744073709551615 elements");
     expect_refused(llama, "llama.block_count", 4, &none, 4, "no tensor blk.76.ffn_up.weight");
-    expect_refused(llama, "llama.attention.head_count_kv", 4, &seven, 4, "3 heads of 4, 7 for keys and values");
+    expect_refused(llama, "llama.attention.head_count_kv", 4, &seven, 4, "attention.head_count = 3 heads of 4, head_count_kv = 7, ");
     expect_refused(llama, "llama.feed_forward_length", 4, &seven, 4, "blk.1.ffn_up.weight has another shape");
     expect_refused(llama, "llama.rope.dimension_count", 4, &one, 4, "all of a head is turned");
     expect_refused(llama, "general.architecture", 4 + 8, "mamba", 5, "general.architecture = mamba: not known here");

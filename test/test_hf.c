@@ -262,6 +262,8 @@ static void expect_back(const char *keys, const List *s, const char *class, cons
     }
     OWN(json_t) *config = json_file("out/config.json");
     json_has(config, members);
+    hf_save(path, &o.cfg, o.m, NULL, FORMAT_FP32, 1); // a file for each tensor; the single one would be read first
+    assert_int_equal(access(in_dir("out/model.safetensors"), F_OK), -1);
 }
 
 TEST_IN_DIR(test_gpt2)
@@ -589,7 +591,8 @@ TEST_IN_DIR(test_refusals)
         {GPT2 ", 'scale_attn_by_inverse_layer_idx': true", "scale_attn_by_inverse_layer_idx = true: attention"},
         {GPT2 ", 'scale_attn_weights': false", "scale_attn_weights = false: attention"},
         {GPT2 ", 'n_head': '3'", "n_head = \"3\": a number is needed"},
-        {GPT2 ", 'n_layer': 0", "model.layers"},
+        {GPT2 ", 'n_layer': 0", "config.json: n_layer: model.layers is 0, not in"},
+        {LIKE("llama") ", 'rope_theta': -1", "model.rope_theta is -1"},
         {LIKE("llama") ", 'hidden_act': 'gelu'", "hidden_act = \"gelu\": only silu"},
         {LIKE("llama") ", 'mlp_bias': true", "mlp_bias = true: without attention_bias"},
         {LIKE("mistral") ", 'sliding_window': 0", "sliding_window = 0: a number of tokens, 1 or more"},
@@ -607,12 +610,12 @@ TEST_IN_DIR(test_refusals)
         {LIKE("llama") ", 'quantization_config': {'bits': 4}", "quantization_config = {\"bits\":4}: quantised weights"},
         {LIKE("llama") ", 'num_key_value_heads': [1, 3]", "num_key_value_heads = [1,3]: one number for all layers"},
         {LIKE("mistral3") ", 'text_config': {}", "model_type = \"mistral3\": text_config is a part of it"},
-        {LIKE("llama") ", 'num_key_value_heads': 0", "3 heads and 0 key/value heads"},
-        {LIKE("llama") ", 'num_key_value_heads': 2", "3 heads and 2 key/value heads"},
-        {LIKE("llama") ", 'head_dim': 0", "a head of 0, a feed-forward of 10"},
-        {LIKE("llama") ", 'head_dim': 5", "a head of 5: RoPE turns pairs"},
+        {LIKE("llama") ", 'num_key_value_heads': 0", "num_key_value_heads = 0: must divide num_attention_heads, 3"},
+        {LIKE("llama") ", 'num_key_value_heads': 2", "num_key_value_heads = 2: must divide"},
+        {LIKE("llama") ", 'head_dim': 0", "head_dim = 0, a feed-forward of 10"},
+        {LIKE("llama") ", 'head_dim': 5", "head_dim = 5: RoPE turns pairs"},
         {LIKE("llama") ", 'intermediate_size': 0", "a feed-forward of 0"},
-        {LIKE("llama") ", 'vocab_size': 0", "a vocabulary of 0"},
+        {LIKE("llama") ", 'vocab_size': 0", "vocab_size = 0"},
         {LIKE("llama") ", 'num_hidden_layers': 1e9", "model.layers"},
         {LIKE("llama") ", 'hidden_size': -66", "model.channels"},
         {GPT2 ", 'n_head': 4", "model.head_size"},

@@ -129,6 +129,12 @@ TEST(test_in_a_row)
     expect_pieces(DEEPSEEK, "", "");
     OWN(Pretoken) *p = pretoken_new("gpt2" PRETOKEN_THEN "b");
     assert_int_equal(pretoken_cut(p, "ab cd", 5, 0), 5);
+    const char *piece, *text = "xb";
+    size_t n;
+    for (int i = 0; i < 2; i++) { // a walk that is left
+        pretoken_begin(p, text, 2);
+        assert_true(pretoken_next(p, &piece, &n) && piece == text && n == 1);
+    }
 }
 
 // The bytes of a code of 0x80 or more; returns how many there are.
@@ -290,7 +296,8 @@ TEST(test_oniguruma)
         {"\\x41|\\x{e9}|\\u0661", "aA\303\251\331\243\331\241", "a|A|\303\251|\331\243|\331\241"},
         {"(?i:k|'s)", "Kk'S'\305\277", "K|k|'S|'\305\277"}, {"[a\\]\\-]+", "a]-b", "a]-|b"},
         {"(?<=a)b|(?<!a)c", "abbac", "a|b|bac"}, {"(a|b)+", "abc", "ab|c"}, {"(?>a+)a|b", "aab", "aa|b"},
-        {"\\_|\\/", "a_/", "a|_|/"},
+        {"\\_|\\/", "a_/", "a|_|/"}, {"[a-e&&[^cd]]+", "abcxe", "ab|cx|e"}, {"[a-e\\]&&[\\]c-z]]", "ac]z", "a|c|]|z"},
+        {"[\\p{L}&&[^\\p{Han}]]*b|\\w", "ab\346\274\242b1", "ab|\346\274\242|b|1"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) expect_pieces(row[i].pattern, row[i].text, row[i].want);
 }
@@ -311,7 +318,8 @@ TEST(test_refused)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) pretoken_check(known[i], "known");
     static const char *const refused[][2] = {
         {"a\\Kb", "'\\K' at byte 1"}, {"\\X", "'\\X' at byte 0"}, {"\\y", "'\\y'"}, {"\\Y", "'\\Y'"},
-        {"[a[bc]]", "'[' at byte 2"}, {"[a&&b]", "'&&' at byte 2"}, {"[[:alpha:]]", "'[' at byte 1"},
+        {"[a[bc]]", "'[' at byte 2"}, {"[a&&b]", "'&&' at byte 2"}, {"[^a&&[b]]", "'&&' at byte 3"},
+        {"[a&&[b]c]", "']' at byte 6"}, {"[&&[b]]", "'&&' at byte 1"}, {"[[:alpha:]]", "'[' at byte 1"},
         {"(?~ab)", "'(?~'"}, {"(?m:.)", "'(?m'"}, {"(?i)a", "'(?i'"}, {"(?x)a", "'(?x'"}, {"(?<n>a)", "'(?<'"},
         {"(a)\\1", "'\\1' at byte 3"}, {"(?(1)a)", "'(?('"}, {"\\g<n>", "'\\g'"}, {"\\k<n>", "'\\k'"},
         {"(*FAIL)", "'(*'"}, {"a{1,2}+", "'{1,2}+' at byte 1"}, {"a{2}?", "'{2}?'"}, {"\\bx", "'\\b'"},

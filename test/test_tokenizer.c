@@ -2,7 +2,6 @@
 // GPT-2's order 'a' is 64 ('!' is 0), a space is 220, and merges start at 256.
 
 #include "test/test.h"
-#include <jansson.h>
 
 #include "expect_die.h"
 #include "temp_dir.h"
@@ -92,8 +91,7 @@ TEST_IN_DIR(test_save_load)
         // Merges as "a b", written before 2024.
         json_t *merges = json_object_get(model, "merges"), *m;
         size_t i;
-        json_array_foreach(merges, i, m)
-        {
+        json_array_foreach(merges, i, m) {
             const char *left = json_string_value(json_array_get(m, 0));
             json_array_set_new(merges, i, json_sprintf("%s %s", left, json_string_value(json_array_get(m, 1))));
         }

@@ -120,7 +120,7 @@ static const char *is_page(const char *path, const char *text, size_t n)
 {
     static const char *const own[] = {".html", ".htm", ".xhtml", ".xml"};
     for (int i = 0; i < 4; i++)
-        if (ends_with(path, own[i])) return NULL;
+        if (ends_with(path, own[i]) || !strcmp(path, "-")) return NULL; // of a pipe it is meant
     while (n && strchr(" \t\r\n", *text) && *text) text++, n--;
     bool html = n >= 14 && (!strncasecmp(text, "<!doctype html", 14) || !strncasecmp(text, "<html", 5));
     bool error = n >= 5 && !memcmp(text, "<?xml", 5) && memmem(text, n, "<Error>", 7);

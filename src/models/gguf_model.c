@@ -32,8 +32,8 @@ static double number(const Keys *k, const char *key, double otherwise)
 {
     char name[128];
     double x = gguf_number(k->g, full_name(k, key, name), otherwise);
-    if (!(x >= 0)) die("%s: key %s: %s", k->g->path, name, gguf_find(k->g, name) ? "a number of 0 or more is needed"
-                                                                                  : "there is none");
+    if (!(x >= 0) && gguf_find(k->g, name)) die("%s: %s = %g: a number of 0 or more is needed", k->g->path, name, x);
+    if (!(x >= 0)) die("%s: key %s: there is none", k->g->path, name);
     return x;
 }
 
@@ -152,8 +152,8 @@ static void read_sizes(const Keys *k)
     double L = number(k, "block_count", -1), F = number(k, "feed_forward_length", -1);
     double G = number(k, "attention.head_count_kv", H), D = number(k, "attention.key_length", H > 0 ? floor(C / H) : 0);
     if (H < 1 || G < 1 || D < 1 || F < 1 || fmod(H, G) != 0)
-        die("%s: %g heads of %g, %g for keys and values, a feed-forward of %g: all must be 1 or more, and the third "
-            "divide the first", k->g->path, H, D, G, F);
+        die("%s: attention.head_count = %g heads of %g, head_count_kv = %g, feed_forward_length = %g: all must be 1 or "
+            "more, and the third divide the first", k->g->path, H, D, G, F);
     expect(k, "attention.value_length", D, "keys and values have one length");
     if (number(k, "attention.sliding_window", 0) > 0 &&
         number(k, "attention.sliding_window", 0) < number(k, "context_length", -1))
@@ -176,12 +176,10 @@ void gguf_model_config(const Gguf *g, Config *cfg)
         die("%s: split.count = %g: one of so many files (make one of them: llama-gguf-split --merge)", g->path, parts);
     char *arch = gguf_string(g, "general.architecture");
     bool gpt2 = arch && !strcmp(arch, "gpt2"), qwen3 = arch && !strncmp(arch, "qwen3", 5);
-    static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3", "qwen3moe", "olmoe", "olmo2"};
-    bool is_known = false;
-    for (size_t i = 0; i < sizeof known / sizeof *known && arch; i++) is_known |= !strcmp(arch, known[i]);
-    if (!is_known)
-        die("%s: general.architecture = %.60s: not known here (gpt2, llama, qwen2, qwen3, qwen3moe, olmoe, olmo2)",
-            g->path, arch ? arch : "none");
+    static const char known[] = "gpt2, llama, qwen2, qwen3, qwen3moe, olmoe, olmo2";
+    const char *at = arch && *arch ? strstr(known, arch) : NULL, *end = at ? at + strlen(arch) : "?";
+    if ((at > known && at[-1] != ' ') || (*end && *end != ','))
+        die("%s: general.architecture = %.60s: not known here (%s)", g->path, arch ? arch : "none", known);
     Keys k = {g, arch, cfg};
     read_sizes(&k);
     set(&k, "norm_eps", number(&k, gpt2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", -1));

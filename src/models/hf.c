@@ -47,6 +47,7 @@ typedef struct {
     char path[PATH_MAX];
     json_t *all;
     Config *cfg;
+    const char *key; // of config.json, of a value that is set; NULL: of several
 } Folder;
 
 bool hf_is_folder(const char *path)
@@ -95,9 +96,10 @@ static const char *text(const Folder *f, const json_t *object, const char *key, 
 
 static void set_text(Folder *f, const char *key, const char *value)
 {
-    char name[64];
+    char name[64], where[PATH_MAX + 80];
     snprintf(name, sizeof name, "model.%s", key);
-    config_set(f->cfg, name, value, f->path);
+    snprintf(where, sizeof where, "%s%s%s", f->path, f->key ? ": " : "", f->key ? f->key : "");
+    config_set(f->cfg, name, value, where);
 }
 
 static void set_number(Folder *f, const char *key, double value)
@@ -109,7 +111,9 @@ static void set_number(Folder *f, const char *key, double value)
 
 static void set_size(Folder *f, const char *ours, const char *theirs, double otherwise)
 {
+    f->key = theirs;
     set_number(f, ours, number(f, f->all, theirs, otherwise));
+    f->key = NULL;
 }
 
 // A switch of theirs that is always as said here.
@@ -126,7 +130,7 @@ static void read_gpt2(Folder *f)
     expect_flag(f, "scale_attn_weights", true, "attention is always scaled by 1 / sqrt(head size)");
     expect_flag(f, "scale_attn_by_inverse_layer_idx", false, "attention is scaled by 1 / sqrt(head size) alone");
     double C = number(f, f->all, "n_embd", -1), H = number(f, f->all, "n_head", -1);
-    set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "kv_heads", H);
+    set_size(f, "channels", "n_embd", -1), set_size(f, "heads", "n_head", -1), set_size(f, "kv_heads", "n_head", -1);
     set_number(f, "head_size", H > 0 ? C / H : 0);
     set_size(f, "layers", "n_layer", -1);
     set_size(f, "ffn", "n_inner", 4 * C);
@@ -153,7 +157,7 @@ static void read_rope(Folder *f, double usual_theta)
         while (i < n && strcmp(known[i], key)) i++;
         if (i == n && !json_is_null(value)) refuse(f, key, value, "not known here, of RoPE");
     }
-    double theta = number(f, rope, "rope_theta", number(f, f->all, "rope_theta", usual_theta));
+    double theta = number(f, value_of(rope, "rope_theta") ? rope : f->all, "rope_theta", usual_theta);
     bool linear = !strcmp(type, "linear"), yarn = !strcmp(type, "yarn"), llama3 = !strcmp(type, "llama3");
     set_number(f, "rope_theta", theta);
     if (!strcmp(type, "default")) return;
@@ -167,7 +171,7 @@ static void read_rope(Folder *f, double usual_theta)
     set_text(f, "rope_scaling", type);
     set_number(f, "rope_factor", number(f, rope, "factor", -1));
     key = "original_max_position_embeddings";
-    set_number(f, "rope_original", number(f, f->all, key, number(f, rope, key, (double)f->cfg->model.context)));
+    set_number(f, "rope_original", number(f, value_of(f->all, key) ? f->all : rope, key, f->cfg->model.context));
     if (linear) return;
     set_number(f, "rope_slow", number(f, rope, yarn ? "beta_slow" : "low_freq_factor", 1));
     set_number(f, "rope_fast", number(f, rope, yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 4));
@@ -270,13 +274,13 @@ static void read_llama(Folder *f, const Class *class)
     bool bias = flag(f, "attention_bias", qwen2);
     if (!bias) expect_flag(f, "mlp_bias", false, "without attention_bias: either all matrices have biases, or none");
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
-    double T = number(f, f->all, "max_position_embeddings", class->context);
     bool said = json_object_get(f->all, "num_key_value_heads"); // null: as many as heads
     const json_t *clip = olmo ? value_of(f->all, "clip_qkv") : NULL;
     if (clip) refuse(f, "clip_qkv", clip, "queries, keys and values are not clipped here");
     bool asks = qwen2 || qk_norm == QK_NORM_HEAD; // Qwen's classes
     if (class->window != NO_WINDOWS && (!asks || flag(f, "use_sliding_window", false))) read_window(f, class);
-    set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "context", T);
+    set_size(f, "channels", "hidden_size", -1), set_size(f, "heads", "num_attention_heads", -1);
+    set_size(f, "context", "max_position_embeddings", class->context);
     set_size(f, "kv_heads", "num_key_value_heads", !said && class->kv_heads ? class->kv_heads : H);
     set_size(f, "head_size", "head_dim", class->head_size ? class->head_size : H > 0 ? C / H : 0);
     set_size(f, "layers", "num_hidden_layers", -1);
@@ -294,12 +298,13 @@ static void check_shape(const Folder *f)
 {
     const Config *c = f->cfg;
     long H = c->model.heads, G = c->model.kv_heads, D = c->model.head_size;
-    if (G < 1 || H % G) die("%s: %ld heads and %ld key/value heads: the second must divide the first", f->path, H, G);
+    if (G < 1 || H % G)
+        die("%s: num_key_value_heads = %ld: must divide num_attention_heads, %ld", f->path, G, H);
     if (D < 1 || c->model.ffn < 1 || c->model.vocab < 1)
-        die("%s: a head of %ld, a feed-forward of %ld, a vocabulary of %ld: all must be 1 or more", f->path, D,
+        die("%s: head_dim = %ld, a feed-forward of %ld, vocab_size = %ld: all must be 1 or more", f->path, D,
             c->model.ffn, c->model.vocab);
     if (c->model.position == CONFIG_POSITION_ROPE && D % 2)
-        die("%s: a head of %ld: RoPE turns pairs, so it must be even", f->path, D);
+        die("%s: head_dim = %ld: RoPE turns pairs, so it must be even", f->path, D);
 }
 
 // What blocks of other types have, and ours have not. The first name that a type begins with counts.
@@ -347,27 +352,26 @@ typedef struct {
     SafeTensors *file[MAX_FILES];
     int n;
     Words name;
-    const SafeTensor **tensor; // (name.n)
-    const char **where;        // (name.n) its file
-    size_t cap_tensor, cap_where;
+    struct { const SafeTensor *tensor; const char *path; } *at; // (name.n)
+    size_t cap;
     bool tied;
 } Files;
 
 static const SafeTensor *find(const Files *f, const char *name)
 {
     int64_t i = words_find(&f->name, name, strlen(name));
-    return i < 0 ? NULL : f->tensor[i];
+    return i < 0 ? NULL : f->at[i].tensor;
 }
 
 // A tensor in two shards: a peer takes the one that it reads last, so both must be the same.
 static void add_tensor(Files *f, const SafeTensor *t, const char *path)
 {
     size_t known = f->name.n, i = words_add(&f->name, t->name, strlen(t->name));
-    if (i < known && (f->tensor[i]->n_bytes != t->n_bytes || memcmp(f->tensor[i]->data, t->data, t->n_bytes)))
-        die("%s: %s is another one than in %s (delete the shards of the older model)", path, t->name, f->where[i]);
-    f->tensor = words_grow(f->tensor, &f->cap_tensor, f->name.n, sizeof *f->tensor);
-    f->where = words_grow(f->where, &f->cap_where, f->name.n, sizeof *f->where);
-    f->tensor[i] = t, f->where[i] = path;
+    const SafeTensor *other = i < known ? f->at[i].tensor : t;
+    if (other->n_bytes != t->n_bytes || memcmp(other->data, t->data, t->n_bytes))
+        die("%s: %s is another one than in %s (delete the shards of the older model)", path, t->name, f->at[i].path);
+    f->at = words_grow(f->at, &f->cap, f->name.n, sizeof *f->at);
+    f->at[i].tensor = t, f->at[i].path = path;
 }
 
 static void open_file(Files *f, const char *name)
@@ -415,10 +419,10 @@ static void refuse_inside(const Files *f, const char *name, const char *short_na
 {
     size_t n = strlen(short_name);
     for (size_t i = 0; i < f->name.n; i++) {
-        size_t all = strlen(f->tensor[i]->name);
-        if (all > n && f->tensor[i]->name[all - n - 1] == '.' && !strcmp(f->tensor[i]->name + all - n, short_name))
+        const char *full = f->at[i].tensor->name, *end = full + strlen(full);
+        if ((size_t)(end - full) > n && *(end - n - 1) == '.' && !strcmp(end - n, short_name))
             die("%s: no tensor %s, but %s: the model is inside another one, or in a compiled module (save its own "
-                "state_dict)", f->where[i], name, f->tensor[i]->name);
+                "state_dict)", f->at[i].path, name, full);
     }
 }
 
@@ -459,6 +463,5 @@ void hf_load(const char *dir, Model *m)
     weights_load(m, weights_hf_style(&m->shape), (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
     while (f.n) safetensors_close(f.file[--f.n]);
     words_free(&f.name);
-    free(f.tensor);
-    free(f.where);
+    free(f.at);
 }

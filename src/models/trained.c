@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/disk.h"
 #include "formats/formats.h"
 #include "models/gguf_model.h"
 #include "models/hf.h"
@@ -107,6 +108,11 @@ static Ckpt *open_checkpoint(Trained *t, const char *path)
     char log[PATH_MAX];
     if (snprintf(log, sizeof log, "%s/metrics.jsonl", path) < (int)sizeof log && access(log, F_OK) == 0 && !has_checkpoint(path))
         die("%s: a run that ended before its first checkpoint (train again, to the end or with run.save_every)", path);
+    char begin[24] = "";
+    FILE *file = disk_is_special(path) ? NULL : fopen(path, "rb");
+    if (file && fread(begin, 1, sizeof begin - 1, file) && safetensors_other(begin))
+        die("%s: %s", path, safetensors_other(begin));
+    if (file) fclose(file);
     if (access(path, F_OK) == 0 && !has_checkpoint(path))
         die("%s: not a model (a run, a checkpoint, a folder of Transformers, a GGUF file, or a model file of llm.c)",
             path);

@@ -374,16 +374,35 @@ static size_t foreign(const char *s, bool in_class, bool fold)
     return s[2] ? 3 : 2;
 }
 
-// The expression in PCRE2's syntax, for PCRE2_MULTILINE; the caller frees it. `where` is for errors.
+// Whether the class that begins here is [A&&[B]], the characters of both; PCRE2 10.42 has no such class.
+static bool meets(const char *s)
+{
+    if (s[1] == '^' || s[1] == '&') return false; // what is denied would be both together
+    for (s++; *s && *s != ']'; s += *s == '\\' && s[1] ? 2 : 1)
+        if (!strncmp(s, "&&[", 3)) return true;
+    return false;
+}
+
+// The expression in PCRE2's syntax, for PCRE2_MULTILINE; the caller frees it. [A&&[B]] is [A] with [B] looking back. `where` is for errors.
 static char *translate(const char *regex, const char *where)
 {
     char *out = malloc(48 * strlen(regex) + 16), *to = out; // the longest: \W, of 2 characters
     if (!out) die("memory: no room for a regular expression of %zu bytes", strlen(regex));
     to = stpcpy(to, "(*LF)"); // what ends a line for ^ and $
-    bool in_class = false, fold = strstr(regex, "(?i");
+    bool in_class = false, fold = strstr(regex, "(?i"), meet = false, both = false; // both: in B
     for (const char *s = regex; *s;) {
+        if (in_class && meet && !strncmp(s, "&&[", 3)) {
+            to = stpcpy(to, "](?<=["), s += 3, both = true, meet = false;
+            continue;
+        }
+        if (both && s[0] == ']' && s[1] == ']') {
+            to = stpcpy(to, "]))"), s += 2, in_class = both = false;
+            continue;
+        }
+        if (!in_class && *s == '[' && (meet = meets(s))) to = stpcpy(to, "(?:");
         size_t bad = foreign(s, in_class, fold), n = 1, low = interval(s);
         if (!bad && *s == '\\' && !(n = s[1] ? put_escape(s, in_class, &to) : 0)) bad = s[1] ? 2 : 1;
+        else if (both && *s == ']') bad = 1;
         else if (!in_class && *s == '[' && s[1 + (s[1] == '^')] == ']') bad = s[1] == '^' ? 3 : 2;
         if (bad)
             die("%s: its regular expression has '%.*s' at byte %zu, which cannot be translated exactly for PCRE2 "

@@ -53,6 +53,7 @@ struct Tokenizer {
     Vocab vocab;
     Bpe bpe;
     Splits splits;
+    char byte[256];        // each byte, to be pointed to
     int32_t byte_id[256];  // the token of each byte, or NONE
     int32_t ascii_id[128]; // SentencePiece: the token of a character, or NONE
     bool whole;            // every byte has a token
@@ -174,7 +175,7 @@ Tokenizer *tokenizer_new(Vocab vocab)
     t->splits = split_make(&v->token, v->merge, v->n_merges);
     t->whole = true;
     for (int b = 0; b < 256; b++) {
-        char byte = (char)b, name[8];
+        char byte = t->byte[b] = (char)b, name[8];
         snprintf(name, sizeof name, "<0x%02X>", b);
         int64_t id = vocab_find(v, &byte, 1);
         if (b < 128) t->ascii_id[b] = (int32_t)id;
@@ -638,15 +639,10 @@ static void check_id(const Tokenizer *t, int32_t id)
 
 const char *tokenizer_decode(const Tokenizer *t, int32_t id, size_t *n_bytes)
 {
-    static const char bytes[256] = {
-#define FOUR(b) (char)(b), (char)((b) + 1), (char)((b) + 2), (char)((b) + 3)
-#define SIXTEEN(b) FOUR(b), FOUR((b) + 4), FOUR((b) + 8), FOUR((b) + 12)
-#define SIXTY_FOUR(b) SIXTEEN(b), SIXTEEN((b) + 16), SIXTEEN((b) + 32), SIXTEEN((b) + 48)
-        SIXTY_FOUR(0), SIXTY_FOUR(64), SIXTY_FOUR(128), SIXTY_FOUR(192)};
     check_id(t, id);
     int byte = vocab_byte_of(&t->vocab, id);
     *n_bytes = byte >= 0 ? 1 : t->vocab.token.word[id].n;
-    return byte >= 0 ? &bytes[byte] : t->vocab.token.bytes + t->vocab.token.word[id].at;
+    return byte >= 0 ? &t->byte[byte] : t->vocab.token.bytes + t->vocab.token.word[id].at;
 }
 
 const char *tokenizer_decode_first(const Tokenizer *t, int32_t id, size_t *n_bytes)

@@ -110,20 +110,17 @@ static Entry *list_entries(const Vocab *v, json_t *vocab, json_t *added, const c
     size_t i;
     *n = json_object_size(vocab);
     if (added && !json_is_array(added) && !json_is_null(added)) die("%s: added_tokens is not a list", path);
-    json_array_foreach(added, i, token)
-    {
+    json_array_foreach(added, i, token) {
         check_added(v, token, i, path);
         *n += !json_object_get(vocab, json_string_value(json_object_get(token, "content")));
     }
     if (!*n) die("%s: no tokens in it", path);
     Entry *entries = need(calloc(*n + 1, sizeof *entries), path);
-    json_object_foreach(vocab, key, id)
-    { // vocab.json does not say which are special
+    json_object_foreach(vocab, key, id) { // vocab.json does not say which are special
         bool special = (!added && strcmp(key, TOKENIZER_EOT) == 0) || (*unk && strcmp(key, unk) == 0);
         put_entry(entries, *n, id, (Entry){key, strlen(key), special, true, 0}, path);
     }
-    json_array_foreach(added, i, token)
-    {
+    json_array_foreach(added, i, token) {
         json_t *content = json_object_get(token, "content");
         uint8_t how = check_added(v, token, i, path);
         Entry e = {json_string_value(content), json_string_length(content), !how, false, how};
@@ -228,8 +225,7 @@ static void load_merges_json(Vocab *v, json_t *merges, const char *path)
 {
     size_t i, cap = 0;
     json_t *m;
-    json_array_foreach(merges, i, m)
-    { // ["a", "b"], or "a b" as written before 2024
+    json_array_foreach(merges, i, m) { // ["a", "b"], or "a b" as written before 2024
         json_t *l = json_array_get(m, 0), *r = json_array_get(m, 1);
         const char *s = json_string_value(m), *space = s ? strchr(s, ' ') : NULL;
         if (space)

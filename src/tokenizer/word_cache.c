@@ -55,10 +55,7 @@ static void make_front(WordCache *c, int lines_log2)
 
 void word_cache_look(WordCache *c, WordLook *look, const char *word, size_t n, size_t n_readable)
 {
-    static const uint8_t keep[2 * WORD_LINE_BYTES] = {
-        255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
-        255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
-    };
+    static const uint8_t keep[2 * WORD_LINE_BYTES] = {[0 ... WORD_LINE_BYTES - 1] = 255};
     look->bytes = word;
     look->n = n;
     if (n > WORD_LINE_BYTES) return;

@@ -14,20 +14,7 @@ extern "C" {
 
 // In the order by which writers sort (descending), so that every tensor ends up aligned to its element.
 typedef enum {
-    ST_BOOL,
-    ST_U8,
-    ST_I8,
-    ST_I16,
-    ST_U16,
-    ST_F16,
-    ST_BF16,
-    ST_I32,
-    ST_U32,
-    ST_F32,
-    ST_F64,
-    ST_I64,
-    ST_U64,
-    ST_DTYPES
+    ST_BOOL, ST_U8, ST_I8, ST_I16, ST_U16, ST_F16, ST_BF16, ST_I32, ST_U32, ST_F32, ST_F64, ST_I64, ST_U64, ST_DTYPES
 } SafeDtype;
 
 typedef struct {
