@@ -146,7 +146,7 @@ $(TRAINERS:=.c): $(B)/steps/%.c: dev/steps/steps.c dev/steps/steps.awk
 $(TRAINERS): %: %.c $(LIB)
 	$(link)
 # Tests compile at -O0, in a third of the time; at -O2 those that compute much, or the same bits as the library.
-COMPUTES = attention cp cp_model dedup formats gemm gemm_bf16 muon narrow narrow_matmul ops precision systematic unit
+COMPUTES = attention contamination cp cp_model formats gemm gemm_bf16 muon narrow narrow_matmul ops precision systematic unit
 $(B)/test/%: private FLAGS := $(FLAGS:-O3=-O0)
 $(COMPUTES:%=$(B)/test/test_%) $(B)/test/layouts: private FLAGS := $(FLAGS:-O3=-O2)
 $(B)/test/%: test/%.c $(LIB)
@@ -271,7 +271,7 @@ asan-units:
 asan-programs: $(BIN) $(TESTS)
 	@BUILD=$(B) test/run.sh --units
 # clang, for its OpenMP library: see test/tsan.sh.
-TSAN_TESTS = test_ckpt_async test_offload test_comm test_dedup test_dataset \
+TSAN_TESTS = test_ckpt_async test_offload test_comm test_contamination test_dedup test_dataset \
     test_tokenizer test_bpe test_model test_base
 tsan:
 	@$(MAKE) --no-print-directory B=$(B)/tsan CC=clang WERROR= tsan-programs \

@@ -20,7 +20,7 @@ packages='libc6 libc6-dev linux-libc-dev libcrypt1 libgcc-s1 libgomp1 libgfortra
 # starts itself past its script (test_blas).
 left_out=' test_attention test_blas test_drawings test_mup test_ops test_plan '
 # Minutes; by name only.
-left_out+='test_ckpt_layouts test_cp test_dedup test_prepare_commands '
+left_out+='test_ckpt_layouts test_cp test_dedup test_dedup_program '
 
 for program in $cpu-gcc qemu-aarch64 apt-get dpkg; do
     command -v $program >/dev/null && continue

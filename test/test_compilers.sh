@@ -7,7 +7,7 @@
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 units='test_bpe test_ckpt test_config test_dataset test_formats test_gemm test_base test_metrics test_model
-    test_ops test_pipeline_draw test_plan_show test_safetensors test_tokenizer'
+    test_ops test_pipeline_draw test_plan_show test_tools test_tokenizer'
 
 builds() { # FOLDER SETTING: all programs, without a warning (WERROR is the Makefile's own)
     # shellcheck disable=SC2046,SC2086

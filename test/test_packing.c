@@ -1,6 +1,6 @@
 // test_packing: document starts and positions; the packer against a naive twin and against what holds for every
 // packing; the program's table; and packed datasets. (That documents of a row do not see each other:
-// test_window, and test_attention.)
+// test_unit, and test_attention.)
 #include "test/test.h"
 #define PROGRAM "show"
 #define PART "packing"
