@@ -36,11 +36,20 @@ __attribute__((unused)) static size_t n_listed;
 #define TESTS(set_up, tear_down)                                                                                       \
     int main(void) { return RUN_TESTS(set_up, tear_down); }
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+// Whether a program is to run its deeper form, as test/run.sh --long asks. One that has one says what it is in a line
+// "// deeper: WHAT" of its head.
+__attribute__((unused)) static bool deeper(void)
+{
+    const char *set = getenv("TEST_LONG");
+    return set && *set;
+}
 
 // What the statements print to the FILE *out: text, which the caller frees.
 #define PRINTED(out, ...)                                                                                              \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_account.sh: what build/plan says beforehand against what runs of build/train hold, to the byte, over precisions,
 # optimizers and ways to recompute; and build/plan's other tables and mistakes.
-# (test_plan makes every combination within one process; test_dump.sh plans both families and every preset.)
+# (test_plan makes every combination within one process; test_dump.sh plans every preset.)
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 

@@ -1,7 +1,6 @@
 // Sharded checkpoints: whatever layout wrote one, every other reads the same bits of weights and optimizer state from
 // it; damage anywhere is seen by all ranks, which then all take the checkpoint before.
 // deeper: every pair of layouts with every optimizer; every byte damaged
-#include "deeper.h"
 #include "dev/check/comm_threads.h"
 #include "layout_case.h"
 

@@ -4,8 +4,6 @@
 
 #include "test/test.h"
 
-#include "deeper.h"
-
 #include "tags.h"
 
 #define PROGRAM "show"

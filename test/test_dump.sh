@@ -1,7 +1,7 @@
 #!/bin/bash
-# test/test_dump.sh: build/plan against what runs account for, and dumps of two runs through build/diff: threads change no
-# bit of an update, micro-batches and storage types only round, a changed formula is found where it acts, and neither
-# option changes the run.
+# test/test_dump.sh: dumps of two runs through build/diff: threads change no bit of an update, micro-batches and storage types
+# only round, a changed formula is found where it acts, and the option changes no run; and build/plan of every preset. (What
+# is planned is held: test_account.sh, test_plan, test_layouts.sh.)
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 
@@ -17,17 +17,6 @@ verdict() { # WORDS A B [OPTION...]: the last line begins so, and the exit statu
     tail -n 1 "$work/diff" | grep -q "^$words"
     case $words in DIFFERENT*) want=1 ;; cannot*) want=3 ;; esac
     [ $status = $want ]
-}
-
-# Every byte that a run holds was predicted.
-planned_is_held() { # FAMILY
-    train "$1" "$1" --run.stop_at=3 --run.account=true --run.dump=2
-    [ ! -s "$work/$1.err" ]
-    "$BUILD/plan" memory "$work/$1.toml" --json | memory_lines >"$work/planned"
-    [ "$(wc -l <"$work/planned")" = 9 ] # 7 tags, total, peak
-    memory_lines <"$runs/$1/account.json" | cmp - "$work/planned"
-    "$BUILD/plan" memory "$work/$1.toml" --batch.micro=4 --json | memory_lines | awk '/activations/ { print $3 }' |
-        cmp - <(awk '/activations/ { print $3 / 2 }' "$work/planned")
 }
 
 threads_give_the_same_dump() { # FAMILY
@@ -94,6 +83,8 @@ numbers() { # grad|loss FILE
 # 6 digits that reading and printing keep; so the dump has all micro-batches, and is taken before clipping.
 dump_is_the_update() { # FAMILY
     local file=$runs/$1/metrics.jsonl
+    train "$1" "$1" --run.stop_at=3 --run.account=true --run.dump=2
+    [ ! -s "$work/$1.err" ]
     [ "$(numbers loss "$(dump "$1")" | wc -l)" = 512 ]
     close_to "$(numbers loss "$(dump "$1")" | awk '{ s += $1 } END { printf "%.9f", s / NR }')" "$(value train loss "$file" | sed -n 2p)" 1e-6
     close_to "$(numbers grad "$(dump "$1")" | awk '{ s += $1 * $1 } END { printf "%.9f", sqrt(s) }')" \
@@ -187,7 +178,6 @@ channels=32
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 for family in gpt llama; do printf '%s\n' '[optim]' 'clip = 0.1' >>"$work/$family.toml"; done # every update is clipped
 for family in gpt llama; do
-    passes "$family: planned memory is held memory" planned_is_held $family
     passes "$family: a dump is the update" dump_is_the_update $family
     passes "$family: threads do not change a bit of an update" threads_give_the_same_dump $family
     passes "$family: other micro-batches and other types only round" rounds $family

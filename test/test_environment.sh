@@ -61,7 +61,6 @@ each_program_under() { # KB...
         works_or_says 'memory|threads: ' "$BUILD/bench" demo --steps 1 --threads 2
         works_or_says 'memory|threads: ' "$BUILD/show" offload need
         works_or_says 'memory|threads: ' "$BUILD/show" optimizers --help
-        works_or_says 'memory|threads: ' "$BUILD/test/parity" --list
         works_or_says 'memory|threads: ' "$BUILD/show" tp "$work/gpt.toml" 2
         works_or_says 'memory|threads: ' "$BUILD/show" zero --help
         works_or_says 'memory|threads: ' "$BUILD/show" collectives --help

@@ -1,5 +1,6 @@
 #!/bin/bash
-# test/test_init.sh: build/train beginning with the weights of another run (ckpt.init), from end to end and on any layout.
+# test/test_init.sh: build/train beginning with the weights of another run (ckpt.init), from end to end and on any layout, and
+# with rotary positions that are stretched to a longer context (model.rope_scaling).
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -90,6 +91,23 @@ a_stage() { # [OPTION...]
     cmp <(value train loss "$runs/second/metrics.jsonl") <(value train loss "$runs/uncut/metrics.jsonl" | tail -n 4)
 }
 
+# Four times the context. Without stretching the model is lost; each way keeps it usable, and training goes on.
+longer() {
+    local short plain loss kind
+    short=$(says llama context-short --ckpt.init="$runs/llama" --eval.tokens=4000)
+    plain=$(says llama context-plain --ckpt.init="$runs/llama" --eval.tokens=4000 --model.context=128 --batch.micro=4)
+    for kind in linear ntk yarn llama3; do
+        loss=$(says llama context-$kind --ckpt.init="$runs/llama" --eval.tokens=4000 --model.context=128 --batch.micro=4 \
+            --model.rope_scaling=$kind --model.rope_original=32)
+        echo "$kind: $loss (32 tokens: $short; 128, not stretched: $plain)"
+        [ "$loss" != "$plain" ]
+        grep -q '^rope_factor = 4' "$runs/context-$kind/config.toml"
+    done
+    train llama context-went-on --run.steps=30 --ckpt.init="$runs/llama" --eval.tokens=4000 --model.context=128 --batch.micro=4 \
+        --model.rope_scaling=yarn --model.rope_original=32
+    less "$(value end val_loss "$runs/context-went-on/metrics.jsonl")" "$plain"
+}
+
 refusals() {
     local train=$BUILD/train file=$work/llama.toml
     fails_with 1 "$runs/none: cannot open|$runs/none/manifest.json" "$train" "$file" --run.name=r --ckpt.init="$runs/none"
@@ -116,5 +134,6 @@ passes 'a run without a tokenizer' without_a_tokenizer
 passes 'and is resumed as a run of its own' resumes_as_itself
 passes 'a further stage, with the optimizer' a_stage
 passes 'in bf16, with experts' a_stage --numerics.dtype=bf16 --model.experts=4 --model.experts_ffn=40
+passes 'a longer context, stretched in each way' longer
 passes 'what is refused' refusals
 exit $failed

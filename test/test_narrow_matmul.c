@@ -2,7 +2,6 @@
 // current and delayed scales. How results are judged: narrow_env.h. In fp8 the operands of the fp32 op are quantised by
 // a search through all 256 patterns, so that the reference shares no code with the cast.
 // deeper: each size with 3 and 4 threads too
-#include "deeper.h"
 #include "narrow_env.h"
 #include "formats/gemm_bf16.h"
 #include "train/run.h"

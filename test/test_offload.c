@@ -1,4 +1,5 @@
-// test_offload: the store against a copy in memory over random traffic; who waits for whom; slots, memory and counts.
+// test_offload: the store against a copy in memory over random traffic; who waits for whom; slots, memory and counts;
+// and a disk that fails, is full or is changed by others.
 //
 // Overlap is not timed: the hook does not finish a transfer before the caller has reached the work that should hide it,
 // so a store that read or wrote in the caller's thread would block (and fail after PATIENCE seconds).
@@ -17,8 +18,7 @@
 #include <pthread.h>
 #include <time.h>
 
-// offload_case: what the tests of the offload store share: items of awkward sizes, a hook between store and file that
-// counts, holds back, cuts short and fails, and a directory.
+// Items of awkward sizes, a hook between store and file that counts, holds back, cuts short and fails, and a directory.
 enum { N = 12, MOST = 20000, PATIENCE = 10 }; // seconds
 static const size_t sizes[N] = {0, 1, 4095, 4096, 4097, 8192, 12289, 3, MOST, 0, 777, 16384};
 static char path[300]; // of every store here

@@ -15,7 +15,7 @@
 
 #include <fcntl.h>
 
-// packing_fill: one row of a packing as the model wants it, made from the pieces alone: what tests compare rows with.
+// One row of a packing as the model wants it, made from the pieces alone: what rows are compared with.
 // T each: tokens, positions, document starts, targets (padding: end-of-text tokens, each a document of its own, with
 // target -1). Document i is stream[start[i]] and the tokens after it.
 static void packing_fill(const Packing *p, size_t row, const int32_t *stream, const size_t *start,

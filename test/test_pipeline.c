@@ -8,7 +8,7 @@
 #include "parallel/pipeline_check.h"
 #include "parallel/pipeline_time.h"
 
-// pipeline_case: for the tests of pipelines: every size that is tested, and tables as words. Include it after cmocka.h.
+// Every size that is tested, and tables as words.
 enum { CASE_STAGES = 8, CASE_MICRO = 32, CASE_CHUNKS = 4 };
 
 // All published tables up to 8 stages, 32 micro-batches and 4 chunks; interleaved where it is defined.

@@ -7,7 +7,6 @@
 
 #include "test/test.h"
 
-#include "deeper.h"
 #include "src/check/account.h"
 #include "expect_die.h"
 #include "narrow/narrow.h"

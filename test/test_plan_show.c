@@ -4,7 +4,6 @@
 #include "test/test.h"
 #define PROGRAM "plan"
 
-#include "deeper.h"
 #include "plan_case.h"
 #include "expect_die.h"
 #include "dev/plan/plan_show.h"

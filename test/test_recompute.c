@@ -1,7 +1,6 @@
 // test_recompute: gradients of every mode against those of `none`, bit for bit, with dropout and packed documents;
 // how often each block runs; activation bytes against the formula; 8-bit copies; dropout against finite differences.
 // deeper: each family with 4 and with 5 layers, with dropout and with documents
-#include "deeper.h"
 #include "step_run.h"
 
 #include "narrow/narrow.h"

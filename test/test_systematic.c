@@ -11,7 +11,6 @@
 
 #include "test/test.h"
 
-#include "deeper.h"
 #include "formats/formats.h"
 #include "base/rng.h"
 #include "dev/check/systematic.h"
