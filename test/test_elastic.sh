@@ -145,14 +145,11 @@ mistakes() {
 
 # A signal to the script: the job saves, and is not started again.
 asked_to_stop() {
-    local pid i
+    local pid
     elastic a,b stopped --run.steps=100000 --optim.decay_steps=100000 &
     pid=$!
-    for ((i = 0; i < 300; i++)); do
-        [ "$(value train step "$runs/stopped/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
-        sleep 0.1
-    done
-    mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/stopped.out")
+    wait_for_step stopped 3 "$pid"
+    ranks_of "$work/stopped.out"
     [ ${#process[@]} = 2 ]
     kill -TERM "$(ps -o pid= --ppid "$pid" | tr -d ' ')" # timeout, which passes it on
     wait "$pid"
