@@ -51,7 +51,7 @@ in_the_middle() {
     pid=$!
     wait_for_step "$name" 3 "$pid"
     until ranks_of "$work/$name.out" && [ ${#process[@]} = "$n" ]; do # the launcher hands on what a rank prints when it comes to it
-        kill -0 "$pid" && sleep 0.1
+        kill -0 "$pid"; sleep 0.1
     done
 }
 

@@ -226,7 +226,7 @@ at() {
     case $1 in
     train) wait_for_step "$2" 5 "$pid" ;;
     save) wait_for_step "$2" 3 "$pid" ;;
-    val) until grep -qs '"event":"save"' "$runs/$2/metrics.jsonl"; do kill -0 "$pid" && sleep 0.02; done ;;
+    val) until grep -qs '"event":"save"' "$runs/$2/metrics.jsonl"; do kill -0 "$pid"; sleep 0.02; done ;;
     esac
 }
 
