@@ -408,8 +408,8 @@ static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part 
     size_t n_docs = part.to - part.from;
     fprintf(stderr, "%s: %zu document%s, %lld bytes, %lld tokens, %.3f bytes/token, %.1f s\n", part.name, n_docs,
             words_s(n_docs), (long long)n_bytes, (long long)n_tokens, per_token, clock_seconds() - start);
-    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:f}", "files", files, "hashes", hashes, "documents", (json_int_t)n_docs, "bytes",
-                     (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
+    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:f}", "files", files, "hashes", hashes, "documents",
+                     (json_int_t)n_docs, "bytes", (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
 }
 
 static void save_manifest(json_t *manifest, const char *dir)

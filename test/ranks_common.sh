@@ -55,6 +55,10 @@ in_the_middle() {
     done
 }
 
+events() { # NAME EVENT KEY: the key's value in each line of the event in elastic.jsonl
+    sed -n "/\"event\":\"$2\"/s/.*\"$3\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$runs/$1/elastic.jsonl" 2>/dev/null
+}
+
 # A process that the launcher killed needs a moment to end; a dead one may wait for its parent or init to reap it (Z).
 nobody_left() { # [PID...]: none: the ranks'
     local p i

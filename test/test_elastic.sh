@@ -17,10 +17,6 @@ elastic() {
         "$work/sixteen.toml" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
 }
 
-events() { # NAME EVENT KEY: the key's value in each line of the event
-    sed -n "/\"event\":\"$2\"/s/.*\"$3\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$runs/$1/elastic.jsonl"
-}
-
 # The batch of the runs with a fault, and of the one they are compared with, grows from 8 sequences to 16 in step 25,
 # between the checkpoint and the fault.
 grows=(--batch.ramp_from=64 --batch.ramp_tokens=1600)

@@ -452,18 +452,17 @@ uint64_t dataset_file_hash(const Dataset *ds, size_t file)
 static bool altered(const TokenFile *f)
 {
     const char *slash = strrchr(f->path, '/'), *name = slash ? slash + 1 : f->path, *key;
-    char path[PATH_MAX], hash[20];
-    json_t *part, *entry;
+    char path[PATH_MAX];
+    json_t *part, *file;
     size_t i;
     bool other = false;
     snprintf(path, sizeof path, "%.*smanifest.json", (int)(name - f->path), f->path);
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
     json_t *manifest = json_load_file(path, 0, NULL);
     json_object_foreach(manifest, key, part)
-        json_array_foreach(json_object_get(part, "files"), i, entry) {
-            const char *file = json_string_value(entry);
-            const char *written = json_string_value(json_array_get(json_object_get(part, "hashes"), i));
-            if (file && written && !strcmp(file, name) && strcmp(written, hash)) other = true;
+        json_array_foreach(json_object_get(part, "files"), i, file) {
+            const char *hash = json_string_value(json_array_get(json_object_get(part, "hashes"), i));
+            if (hash && json_is_string(file) && !strcmp(json_string_value(file), name))
+                other = strtoull(hash, NULL, 16) != f->hash;
         }
     json_decref(manifest);
     return other;
