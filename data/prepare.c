@@ -419,14 +419,21 @@ static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Chat 
     int64_t n_tokens = shards_tokens(shards);
     int n_shards = shards_close(shards);
     doing(NULL);
-    json_t *files = json_array();
-    for (int i = 0; i < n_shards; i++) json_array_append_new(files, json_sprintf("%s_%06d.bin", part.name, i));
+    json_t *files = json_array(), *hashes = json_array();
+    char pattern[4096];
+    snprintf(pattern, sizeof pattern, "%s/%s_*.bin", dir, part.name);
+    Dataset *back = n_shards ? dataset_open(pattern, tokenizer_vocab_size(t)) : NULL; // every token is read back
+    for (int i = 0; i < n_shards; i++) {
+        json_array_append_new(files, json_sprintf("%s_%06d.bin", part.name, i));
+        json_array_append_new(hashes, json_sprintf("%016llx", (unsigned long long)dataset_file_hash(back, (size_t)i)));
+    }
+    dataset_close(back);
     double per_token = n_tokens ? (double)n_bytes / (double)n_tokens : 0;
     size_t n_docs = part.to - part.from;
     fprintf(stderr, "%s: %zu document%s, %lld bytes, %lld tokens, %.3f bytes/token, %.1f s\n", part.name, n_docs,
             words_s(n_docs), (long long)n_bytes, (long long)n_tokens, per_token, clock_seconds() - start);
-    return json_pack("{s:o, s:I, s:I, s:I, s:f}", "files", files, "documents", (json_int_t)n_docs, "bytes",
-                     (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
+    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:f}", "files", files, "hashes", hashes, "documents",
+                     (json_int_t)n_docs, "bytes", (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
 }
 
 static void save_manifest(json_t *manifest, const char *dir)
@@ -552,6 +559,8 @@ static int do_show(const Options *o)
     size_t T = (size_t)cfg->model.context, n;
     bool rows = cfg->data.packing == CONFIG_PACKING_BEST_FIT;
     if (rows) dataset_pack(data, (int)T, tokenizer_eot(t));
+    const char *other = dataset_altered(data);
+    if (other) fprintf(stderr, "warn: %s: other tokens than prepare wrote there (manifest.json has their hash)\n", other);
     int32_t *token = calloc(4 * T, sizeof *token);
     if (!token) die("prepare show: no memory for %zu tokens", T);
     for (size_t s = o->sample; s < o->sample + o->samples; s++) {

@@ -19,6 +19,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 build=${BUILD:-build} seeds=${SEEDS:-3} jobs=${JOBS:-$(nproc)} only=${ONLY:-}
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 task=${1:-} text=${2:-}
 case $task in
     stories) unit='nats a token' key=val_loss ;;
@@ -53,7 +54,7 @@ train() {
     local run=$1 settings
     settings=$(variant "$2")
     # shellcheck disable=SC2086
-    "$build/train" "$dir/base.toml" --run.dir="$dir" --run.name="$run" --run.steps="$3" --run.seed="$4" --run.threads="$5" \
+    "${with[@]}" "$build/train" "$dir/base.toml" --run.dir="$dir" --run.name="$run" --run.steps="$3" --run.seed="$4" --run.threads="$5" \
         --run.eval_every=0 --run.sample_every=0 --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" \
         --data.tokenizer="$data" ${SETTINGS:-} $settings "${@:6}" >"$dir/$run.log" 2>&1 </dev/null ||
         { echo "error: $run ended with status $? (see $dir/$run.log)" >&2; return 1; }
@@ -73,7 +74,8 @@ measure() {
             echo "$v $(median_step "speed_$v")"
             rm -r "$dir/speed_$v"
         done
-    done | sort -k 2,2g | awk -v n="$name" '!($1 in least) { least[$1] = $2 }
+    done >"$dir/speed.new"
+    sort -k 2,2g "$dir/speed.new" | awk -v n="$name" '!($1 in least) { least[$1] = $2 }
         END { print n, least[n] / least["baseline"], least[n] }' >>"$dir/speed.txt"
 }
 touch "$dir/speed.txt" "$dir/results.txt"
@@ -95,6 +97,8 @@ one() { # NAME SEED
     echo "$run: $n steps, $loss $unit"
     rm -r "$dir/$run/checkpoints"
 }
+trap 'kill $(jobs -p) 2>/dev/null' EXIT # Ctrl-C does not reach what runs in the background
+trap 'exit 130' HUP INT TERM
 running=0
 for seed in $(seq "$seeds"); do
     for name in $todo; do

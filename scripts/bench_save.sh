@@ -13,6 +13,7 @@ set -euo pipefail
 export LC_ALL=C # awk and bash write 0.5, not 0,5
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} pairs=${1:-5} steps=${2:-200}
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 work=$(mktemp -d "${TMPDIR:-/tmp}/bench_save.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -24,7 +25,7 @@ sed '/^minutes/d' scripts/presets/stories.toml >"$work/stories.toml" # steps are
 
 run() { # NAME SAVE_EVERY
     local began=${EPOCHREALTIME/[.,]/} TIMEFORMAT='%U %S'
-    { time "$build/train" "$work/stories.toml" --run.dir="$work" --run.name="$1" --run.steps="$steps" \
+    { time "${with[@]}" "$build/train" "$work/stories.toml" --run.dir="$work" --run.name="$1" --run.steps="$steps" \
         --run.eval_every=0 --eval.tokens=2048 --run.sample_every=0 --sample.count=0 \
         --data.train="$work/data/train_*.bin" --data.val="$work/data/val_*.bin" --data.tokenizer="$work/data" \
         --run.save_every="$2" --ckpt.async=true >"$work/$1.out" 2>"$work/$1.err"; } \

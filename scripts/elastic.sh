@@ -31,6 +31,7 @@ export LC_ALL=C # awk and bash write 0.5, not 0,5
 usage="error: usage: $0 --hosts A,B,... [--local] [--ppn N] [--min N] [--mpiexec COMMAND] [--probe COMMAND] build/train CONFIG \
 [--key=value ...]"
 every=${EVERY:-10} rest=${REST:-60} pause=${PAUSE:-1} tries=${TRIES:-5} patience=${LEAVE:-600}
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 hosts=() ppn=1 min=1 mpiexec=mpiexec probe='' here=
 refuse() { echo "error: elastic.sh: $*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -60,7 +61,7 @@ done
     refuse "--hosts ${hosts[*]}: a name is empty or there twice"
 command -v "$1" >/dev/null || refuse "$1: no such program"
 
-{ read -r dir && read -r name; } < <("$@" --print run.dir,run.name) || exit 2 # it has said why
+{ IFS= read -r dir && IFS= read -r name; } < <("$@" --print run.dir,run.name) || exit 2 # it has said why
 run=$dir/$name
 mkdir -p "$run" || exit 1
 
@@ -148,7 +149,7 @@ start() {
         "$ranks ranks on ${active[*]}, from $([ "$before" -lt 0 ] && echo the start || echo "step $before")"
     touch "$run/elastic.started"
     # shellcheck disable=SC2086 # words of the launcher
-    setsid $mpiexec "${where[@]}" "$command" "${words[@]}" --ckpt.resume=auto &
+    "${with[@]}" setsid $mpiexec "${where[@]}" "$command" "${words[@]}" --ckpt.resume=auto &
     job=$!
 }
 
@@ -207,13 +208,11 @@ judge() {
 \"step\":${reached:-0},\"saved\":$after" "ended with status $status at step ${reached:-0} ($who)"
 }
 
-heard() { # SIGNAL: for us is for the job
-    asked=$1
-    [ -z "$job" ] || kill "-$1" "$job"
+heard() { # a signal for us is for the job; SIGTERM, because what a script has in the background ignores SIGINT
+    asked=1
+    [ -z "$job" ] || kill -TERM "$job"
 }
-trap 'heard TERM' TERM
-trap 'heard INT' INT
-trap 'heard USR1' USR1
+trap heard HUP INT TERM USR1
 
 command=$1 words=("${@:2}")
 most "${hosts[@]}"

@@ -12,6 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} dir=${DIR:-runs/examples}
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 
 if [ $# = 0 ]; then
     for file in scripts/examples/*.toml; do sed -n '1s/^# //p' "$file"; done
@@ -32,7 +33,7 @@ train() { # RANKS OPTION...: shows the command, what was given and derived, and 
     shift
     rm -rf "$dir/$name.run"
     echo "mpiexec -n $ranks $build/train $*"
-    if ! "$(command -v mpiexec.mpich || command -v mpiexec)" -n "$ranks" "$build/train" "$@" --run.dir="$dir" --run.name="$name.run" \
+    if ! "${with[@]}" "$(command -v mpiexec.mpich || command -v mpiexec)" -n "$ranks" "$build/train" "$@" --run.dir="$dir" --run.name="$name.run" \
         >"$dir/$name.log" 2>"$dir/$name.err" </dev/null; then
         cat "$dir/$name.err" >&2
         exit 1

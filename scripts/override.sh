@@ -12,7 +12,7 @@ set -eu
 stop() { echo "error: override.sh: $*" >&2; exit 1; }
 [ $# = 1 ] || [ $# = 2 ] || stop 'usage: scripts/override.sh FILE.c | FILE.cu [checker | gpu]'
 [ -f "$1" ] || stop "$1: no such file"
-given=${1%.*}.so file=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+given=${1%.*}.so file=$(cd "$(dirname -- "$1")" && pwd)/$(basename -- "$1")
 out=${file%.*}.so
 cd "$(dirname "$0")/.."
 flags() { ${MAKE:-make} -s --no-print-directory "$1"; } # as the program was compiled

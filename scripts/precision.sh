@@ -16,6 +16,7 @@ cd "$(dirname "$0")/.."
 export LC_ALL=C
 build=${BUILD:-build} dir=runs/precision steps=300 every=100
 formats='tf32 bf16 fp16 fp8'
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 
 rm -rf "$dir.previous"
 [ ! -e "$dir" ] || mv "$dir" "$dir.previous"
@@ -34,7 +35,7 @@ train() { # NAME [OPTION...]
     local name=$1
     shift
     echo "$name: $*"
-    "$build/train" presets/tiny.toml --run.dir="$dir" --run.name="$name" --data.train="$dir/data/train_*.bin" \
+    "${with[@]}" "$build/train" presets/tiny.toml --run.dir="$dir" --run.name="$name" --data.train="$dir/data/train_*.bin" \
         --data.val="$dir/data/val_*.bin" --data.tokenizer="$dir/data" --run.eval_every=0 --sample.count=0 "$@" >>"$dir/log"
 }
 

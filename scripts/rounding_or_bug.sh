@@ -8,13 +8,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(cd "${BUILD:-build}" && pwd)
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/rounding.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
 update() { # TRAIN NAME [OPTION...]: the first update of a small model is dumped
     local train=$1 name=$2
     shift 2
-    "$train" --run.dir="$tmp/runs" --run.name="$name" --run.steps=1 --run.dump=1 --run.threads=1 --eval.tokens=512 \
+    "${with[@]}" "$train" --run.dir="$tmp/runs" --run.name="$name" --run.steps=1 --run.dump=1 --run.threads=1 --eval.tokens=512 \
         --data.train="$tmp/data/train_*.bin" --data.val="$tmp/data/val_*.bin" --data.tokenizer="$tmp/data" \
         --sample.count=0 --model.layers=4 --model.channels=64 --model.heads=4 --model.context=64 --batch.tokens=512 \
         --batch.micro=8 "$@" >"$tmp/$name.out"

@@ -21,6 +21,7 @@ fi
 case $text in '' | /*) ;; *) text=$PWD/$text ;; esac
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 
 phase() { printf '[%3d s] %s\n' $(($(date +%s) - start)) "$*"; }
 
@@ -61,7 +62,7 @@ if [ -z "$text" ]; then
     phase "1/4 corpus: writing rhymes, then tales, to $data"
     "$build/stories" --bytes 28000000 --primer 7000000 --val-bytes 500000 --seed 1 --out "$data"
     phase "2/4 tokens: training a tokenizer on them"
-    "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 3000 --out "$data"
+    "${with[@]}" "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 3000 --out "$data"
     read -ra model < <("$build/plan" for --bytes 28000000 --minutes 4 | grep -o -e '--numerics.dtype=[a-z0-9]*' || echo)
 else
     phase "1/4 corpus: $text"
@@ -74,13 +75,13 @@ else
     [[ " $*" != *' --run.steps='* ]] || drop='s/--run.minutes=[^ ]*//'
     read -ra model < <(sed -n "/^ *settings /{ s///; $drop; p; }" "$run/model.txt")
     phase "2/4 tokens: training a tokenizer on the first 90%"
-    "$build/prepare" tokens --input "$text" --val 0.1 --vocab "$vocab" --max-document 1024 --out "$data"
+    "${with[@]}" "$build/prepare" tokens --input "$text" --val 0.1 --vocab "$vocab" --max-document 1024 --out "$data"
 fi
 phase "3/4 training: preset $name"
 floor=() minutes=()
 [ -n "${MINUTES:-}" ] && [ -z "$text" ] && minutes=(--run.minutes="$MINUTES")
 [ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
-"$build/train" "$name" --run.name="$name" --data.tokenizer="$data" \
+"${with[@]}" "$build/train" "$name" --run.name="$name" --data.tokenizer="$data" \
     --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" \
     "${floor[@]}" "${minutes[@]}" "${model[@]}" "$@"
 if grep -q '"event":"end".*"val_loss":null' "$run/metrics.jsonl"; then

@@ -13,8 +13,9 @@ set -u
 [ $# -gt 0 ] || { echo "usage: [LAUNCH='mpiexec -n N'] [PAUSE=10] $0 build/train CONFIG [--key=value ...]" >&2; exit 2; }
 pause=${PAUSE:-10} dir=runs name=run attempt=0 idle=0 newest='' before=
 child=
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 
-{ read -r dir && read -r name; } < <("$@" --print run.dir,run.name 2>/dev/null) # a mistake is reported below
+{ IFS= read -r dir && IFS= read -r name; } < <("$@" --print run.dir,run.name 2>/dev/null) # a mistake is reported below
 
 newest_checkpoint() {
     local path last=
@@ -24,21 +25,19 @@ newest_checkpoint() {
     echo "$last"
 }
 
-stop() { # a signal for us is one for the run
-    trap - INT TERM USR1
-    kill "-$1" "$child" 2>/dev/null
+stop() { # a signal for us is one for the run; SIGTERM, because what a script has in the background ignores SIGINT
+    trap - HUP INT TERM USR1
+    kill -TERM "$child" 2>/dev/null
     wait "$child"
     exit $?
 }
-trap 'stop TERM' TERM
-trap 'stop INT' INT
-trap 'stop USR1' USR1
+trap stop HUP INT TERM USR1
 
 while :; do
     attempt=$((attempt + 1)) before=$(newest_checkpoint)
     [ $attempt -gt 1 ] && echo "run_forever: $dir/$name: attempt $attempt, from ${before:-the start}" >&2
     # shellcheck disable=SC2086 # words of the launcher
-    ${LAUNCH:-} "$@" --ckpt.resume=auto &
+    "${with[@]}" ${LAUNCH:-} "$@" --ckpt.resume=auto &
     child=$!
     wait $child
     status=$?

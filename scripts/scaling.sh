@@ -20,6 +20,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 build=${BUILD:-build} small=${SMALL:-} jobs=${JOBS:-$(nproc)}
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 V=704 batch=2048
 runs=() # CHANNELS STEPS of each, the longest first, so that the jobs end together
 for s in 8000 4000 2000 1000 500; do
@@ -43,7 +44,7 @@ value() { # EVENT KEY NAME: the number, or nothing
 # run NAME CHANNELS STEPS THREADS: trains, and adds "NAME PARAMETERS TOKENS LOSS" to the ladder
 run() {
     local name=$1 C=$2 tokens=$(($3 * batch)) began=$SECONDS N loss
-    "$build/train" scripts/scaling.toml --run.dir="$dir" --run.name="$name" --run.steps="$3" --run.threads="$4" \
+    "${with[@]}" "$build/train" scripts/scaling.toml --run.dir="$dir" --run.name="$name" --run.steps="$3" --run.threads="$4" \
         --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" --data.tokenizer="$data" \
         --data.floor="$data/floor.json" --model.channels="$C" --model.ffn=$((4 * C)) --batch.tokens=$batch \
         --optim.lr="$(awk "BEGIN { print 1.5 / $C }")" --optim.matrix_lr="$(awk "BEGIN { print 0.016 * $C }")" \
@@ -59,6 +60,8 @@ run() {
 }
 done_already() { grep -q "^$1 " "$ladder" 2>/dev/null; }
 
+trap 'kill $(jobs -p) 2>/dev/null' EXIT # Ctrl-C does not reach what runs in the background
+trap 'exit 130' HUP INT TERM
 running=0
 for model in "${runs[@]}"; do
     read -r C s <<<"$model"
@@ -87,7 +90,7 @@ stamp() {
 }
 [ -s "$dir/predicted.txt" ] || { { fit; stamp; } >"$dir/predicted.new" && mv "$dir/predicted.new" "$dir/predicted.txt"; }
 cat "$dir/predicted.txt"
-done_already held || run held $held $held_steps 1 # a second thread gains nothing at this size
+done_already held || { run held $held $held_steps 1 & wait $!; } # a second thread gains nothing at this size
 { fit --measured "$(awk '/^held/ { print $4 }' "$ladder")"; stamp; } >"$dir/fit.new"
 mv "$dir/fit.new" "$dir/fit.txt"
 tail -n 5 "$dir/fit.txt"

@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 build=${BUILD:-build} dir=runs/windows
+command -v setpriv >/dev/null && with=(setpriv --pdeathsig TERM) || with=() # a run ends with its script, however that ends
 rm -rf "$dir"
 mkdir -p "$dir/data"
 "$build/stories" --bytes 6000000 --val-bytes 200000 --seed 1 --out "$dir/data" >"$dir/log"
@@ -22,7 +23,7 @@ settings() { # WINDOW PATTERN
 row() { # WINDOW PATTERN REACH: of the four layers together
     local name=w$1$2 flops loss seconds TIMEFORMAT='%U %S'
     mapfile -t set < <(settings "$1" "$2")
-    { time "$build/train" "${set[@]}" --run.dir="$dir" --run.name="$name" --run.steps=400 --run.log_every=10 \
+    { time "${with[@]}" "$build/train" "${set[@]}" --run.dir="$dir" --run.name="$name" --run.steps=400 --run.log_every=10 \
         --run.eval_every=0 --run.peak=100 --data.train="$dir/data/train_*.bin" --data.val="$dir/data/val_*.bin" \
         --data.tokenizer="$dir/data" --sample.count=0 --eval.tokens=32768 >>"$dir/log" 2>&1; } 2>"$dir/seconds"
     flops=$("$build/plan" flops "${set[@]}" | awk '/^a token / { print $NF / 1e6 }')

@@ -50,24 +50,6 @@ pause() { # MILLISECONDS
     sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"
 }
 
-family() { # PID: it and all processes under it
-    ps -eo pid=,ppid= | awk -v root="$1" '
-        { up[$1] = $2 }
-        END { for (p in up) { for (q = p; q != root && q in up && q > 1;) q = up[q]; if (q == root) print p } }'
-}
-
-gone() { # PID...: they end within 5 s. One that is dead may wait for its parent to notice (Z).
-    local p i
-    for p; do
-        for ((i = 0; i < 100; i++)); do
-            case $(ps -o stat= -p "$p" || true) in '' | Z*) continue 2 ;; esac
-            sleep 0.05
-        done
-        echo "process $p is still there"
-        return 1
-    done
-}
-
 # begin LAYOUT NAME [OPTION...]: starts or resumes a run in the background; sets job, the launcher's process
 begin() {
     local n options layout=$1 name=$2
@@ -117,7 +99,7 @@ life() {
         if running; then killed=$((killed + 1)); fi
         kill -KILL "${tree[@]}" 2>/dev/null || true
         wait "$job" 2>/dev/null || true
-        gone "${tree[@]}"
+        nobody_left "${tree[@]}"
         echo "killed after $random ms on ${on[i % ${#on[@]}]}: $(lines "$name") steps; $(ls "$runs/$name/checkpoints" 2>/dev/null | tr '\n' ' ')"
         sound "$name"
     done

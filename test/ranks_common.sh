@@ -30,6 +30,16 @@ uneven_corpus() {
     done
 }
 
+ranks_of() { # FILE: sets process, the ranks' processes that a run has named there
+    mapfile -t process < <(tr '\r' '\n' <"$1" 2>/dev/null | sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p')
+}
+
+family() { # PID: it and all processes under it
+    ps -eo pid=,ppid= | awk -v root="$1" '
+        { up[$1] = $2 }
+        END { for (p in up) { for (q = p; q != root && q in up && q > 1;) q = up[q]; if (q == root) print p } }'
+}
+
 # in_the_middle N NAME [OPTION...]: starts an endless run; sets pid (the launcher's) and process (of the ranks),
 # in training
 in_the_middle() {
@@ -39,19 +49,21 @@ in_the_middle() {
         --run.eval_every=0 --run.sample_every=0 --batch.micro=4 --eval.tokens=100 --sample.count=0 "$@" \
         >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
     pid=$!
-    local i
-    for ((i = 0; i < 600; i++)); do # the launcher hands on what a rank prints when it comes to it
-        mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/$name.out" 2>/dev/null)
-        [ ${#process[@]} = "$n" ] && [ "$(value train step "$runs/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
-        sleep 0.1
+    wait_for_step "$name" 3 "$pid"
+    until ranks_of "$work/$name.out" && [ ${#process[@]} = "$n" ]; do # the launcher hands on what a rank prints when it comes to it
+        kill -0 "$pid"; sleep 0.1
     done
-    [ ${#process[@]} = "$n" ]
 }
 
-# A process that the launcher killed needs a moment to end; a dead one may wait for init to reap it (Z).
-nobody_left() {
+events() { # NAME EVENT KEY: the key's value in each line of the event in elastic.jsonl
+    sed -n "/\"event\":\"$2\"/s/.*\"$3\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$runs/$1/elastic.jsonl" 2>/dev/null
+}
+
+# A process that the launcher killed needs a moment to end; a dead one may wait for its parent or init to reap it (Z).
+nobody_left() { # [PID...]: none: the ranks'
     local p i
-    for p in "${process[@]}"; do
+    [ $# -gt 0 ] || set -- "${process[@]}"
+    for p; do
         for ((i = 0; i < 600; i++)); do
             case $(ps -o stat= -p "$p" || true) in '' | Z*) continue 2 ;; esac
             sleep 0.05

@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_elastic.sh: scripts/elastic.sh goes on without the host that failed, takes it back, and gives up when it
 # should; its bytes are those of a run without a failure. The hosts are names for ranks of this machine.
-# deeper: a rank that hangs, hosts that come back, two ranks a host, a job that does not leave
+# deeper: a rank that hangs, hosts that come back, two ranks a host, a job that does not leave, more signals to scripts
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -15,10 +15,6 @@ elastic() {
     shift 2
     timeout -k 10 120 scripts/elastic.sh --local --hosts "$hosts" --min "${min:-1}" --ppn "${ppn:-1}" --mpiexec "${launcher##*/}" --probe probe "$BUILD/train" \
         "$work/sixteen.toml" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
-}
-
-events() { # NAME EVENT KEY: the key's value in each line of the event
-    sed -n "/\"event\":\"$2\"/s/.*\"$3\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$runs/$1/elastic.jsonl"
 }
 
 # The batch of the runs with a fault, and of the one they are compared with, grows from 8 sequences to 16 in step 25,
@@ -145,14 +141,11 @@ mistakes() {
 
 # A signal to the script: the job saves, and is not started again.
 asked_to_stop() {
-    local pid i
+    local pid
     elastic a,b stopped --run.steps=100000 --optim.decay_steps=100000 &
     pid=$!
-    for ((i = 0; i < 300; i++)); do
-        [ "$(value train step "$runs/stopped/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
-        sleep 0.1
-    done
-    mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/stopped.out")
+    wait_for_step stopped 3 "$pid"
+    ranks_of "$work/stopped.out"
     [ ${#process[@]} = 2 ]
     kill -TERM "$(ps -o pid= --ppid "$pid" | tr -d ' ')" # timeout, which passes it on
     wait "$pid"
@@ -168,6 +161,31 @@ an_old_report() {
     echo '{"rank":7}' >"$runs/old/failure.jsonl"
     ranks 2 sixteen old --run.steps=1
     [ ! -e "$runs/old/failure.jsonl" ]
+}
+
+# Every script that starts runs, from a folder with a hard name: when a signal ends it, so it does the run, and nothing
+# was written elsewhere. The program is a stand-in that names its process and sleeps.
+ends_with_its_script() { # SIGNAL WORD...: the script and its arguments
+    local signal=$1 box="$work/it's \"a\" ü \$x *[b]"
+    shift
+    if [ ! -e "$box" ]; then
+        mkdir -p "$box/at/build" "$box/tmp"
+        cp -r scripts "$box/at"
+        printf '%s\n' '#!/bin/bash' 'case " $*" in *" --print run.dir"*) printf "%s\n" runs "a  b"; exit ;; *" --print"*) exit ;; esac' \
+            'echo $$ >>"$PROCESSES"; exec sleep 60' >"$box/at/build/train"
+        for name in stories prepare plan show; do printf '#!/bin/sh\n' >"$box/at/build/$name"; done
+        chmod +x "$box/at/build"/*
+    fi
+    rm -rf "$box/at/runs" "$work/processes"
+    (cd "$box/at" && unset BUILD DIR && PROCESSES=$work/processes TMPDIR=$box/tmp STEPS=1 JOBS=2 EVERY=60 exec "$@" >"$work/out" 2>&1 </dev/null) &
+    pid=$!
+    until [ -s "$work/processes" ]; do kill -0 "$pid"; sleep 0.02; done
+    kill "-$signal" "$pid"
+    mapfile -t process <"$work/processes"
+    nobody_left
+    wait "$pid" || true
+    [ "$(ls -A "$box")" = $'at\ntmp' ]
+    [ "$(ls -A "$box/at")" = $'build\nruns\nscripts' ] || [ "$(ls -A "$box/at")" = $'build\nscripts' ]
 }
 
 channels=32
@@ -192,4 +210,23 @@ passes 'gives up without progress' gives_up
 passes 'mistakes in the command' mistakes
 passes 'SIGTERM' asked_to_stop
 passes "an earlier job's report" an_old_report
+command -v setpriv >/dev/null || { echo 'skip scripts that end (no setpriv)'; exit $failed; }
+while read -r signals script; do # KILL: what runs several at a time in shells of its own goes on to the end of these
+    for name in TERM ${TEST_LONG:+${signals//,/ }}; do
+        # shellcheck disable=SC2086
+        passes "SIG$name ends ${script%% *} and its run" ends_with_its_script $name scripts/$script
+    done
+done <<'END'
+HUP,KILL run.sh
+HUP,KILL precision.sh
+HUP,KILL window.sh
+HUP,KILL long_context.sh
+HUP,KILL rounding_or_bug.sh rounding
+HUP,KILL bench_save.sh
+HUP,KILL example.sh deepspeed-zero1-3d
+HUP ablate.sh stories
+HUP,INT scaling.sh
+HUP,INT,KILL run_forever.sh build/train x
+HUP,INT,KILL elastic.sh --local --hosts a build/train x
+END
 exit $failed

@@ -26,10 +26,6 @@ elastic() {
     pid=$!
 }
 
-events() { # NAME EVENT KEY: the key's value in each line of the event
-    sed -n "/\"event\":\"$2\"/s/.*\"$3\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$runs/$1/elastic.jsonl" 2>/dev/null
-}
-
 trains() { # NAME ATTEMPT: waits until that attempt has trained for some steps
     local i
     for ((i = 0; i < 600; i++)); do

@@ -215,8 +215,9 @@ harm_is_not_saved() {
         [ "$(cd "$runs/$name/checkpoints" && echo step_*)" = step_00000020 ]
     done
     status=0 # every update asks for a rollback, and there is no checkpoint: counted all the same
-    train gpt nowhere-nan "${brief[@]}" --monitor.on_not_finite=rollback --run.fault=nan:step=2,tensor=layers.0.attn.q.weight || status=$?
+    train gpt nowhere-nan "${brief[@]}" --monitor.on_not_finite=rollback --run.fault='nan:step=2,tensor=layers.0.attn.q.weight;kill:rank=1,step=3' || status=$?
     [ $status = 1 ]
+    grep -q 'run.fault: rank=1: the run has ranks 0 to 0, so nothing will happen' "$work/nowhere-nan.out"
     grep -q '^error: step 11: 10 updates in a row had no finite loss' "$work/nowhere-nan.err"
     PAUSE=0 scripts/run_forever.sh "$BUILD/train" "$work/gpt.toml" --run.name=past "${brief[@]}" --ckpt.keep=2 \
         --run.fault=nan:step=25,tensor=layers.0.attn.q.weight >"$work/past.out" 2>"$work/past.err"

@@ -123,12 +123,7 @@ endless() {
         --sample.count=0)
     on_hosts 2 4 gpt end --run.hang_timeout=3 "$@" &
     pid=$!
-    for ((i = 0; i < 600; i++)); do
-        [ "$(value train step "$runs/end/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && return
-        sleep 0.1
-    done
-    cat "$work/end.err"
-    return 1
+    wait_for_step end 3 "$pid"
 }
 
 signal_rank() { # HOST SIGNAL: one of its ranks, whose number in the host is in what the run said
@@ -186,11 +181,7 @@ rejoins() {
     local step
     step=$(value train step "$runs/end/metrics.jsonl" | tail -n 1)
     hosts_join 2
-    for ((i = 0; i < 200; i++)); do
-        [ "$(value train step "$runs/end/metrics.jsonl" | tail -n 1)" -gt $((step + 3)) ] && break
-        sleep 0.1
-    done
-    [ "$(value train step "$runs/end/metrics.jsonl" | tail -n 1)" -gt $((step + 3)) ]
+    wait_for_step end $((step + 4)) "$pid"
     signal_rank 2 TERM
     wait "$pid"
     [ ! -s "$work/end.err" ]

@@ -5,6 +5,8 @@
 # long: builds the tree a second time, with mpicc.openmpi; skipped without it
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
+# shellcheck source=test/ranks_common.sh
+. test/ranks_common.sh
 
 if ! command -v mpicc.openmpi >/dev/null || ! command -v mpiexec.openmpi >/dev/null; then
     echo 'skip Open MPI (no mpicc.openmpi; on Debian: libopenmpi-dev, openmpi-bin)'
@@ -51,21 +53,15 @@ killed() { # the rank is named, and nobody is left
     (exec mpiexec.openmpi -n 3 "$other/train" "$work/gpt.toml" --run.name=killed --run.steps=100000 --run.eval_every=0 \
         --batch.tokens=384 --batch.micro=1 --sample.count=0 >"$work/killed.out" 2>"$work/killed.err" </dev/null) &
     pid=$!
-    for ((i = 0; i < 600; i++)); do
-        [ "$(value train step "$runs/killed/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
-        sleep 0.1
-    done
-    mapfile -t process < <(tr '\r' '\n' <"$work/killed.out" | sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p')
+    wait_for_step killed 3 "$pid"
+    ranks_of "$work/killed.out"
     [ ${#process[@]} = 3 ]
     kill -KILL "${process[1]}"
     wait $pid || status=$?
     cat "$work/killed.err"
     [ $status != 0 ]
     grep -qE 'rank 1.*(killed|signal 9)' "$work/killed.err"
-    for pid in "${process[@]}"; do
-        for ((i = 0; i < 50; i++)); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-        ! kill -0 "$pid" 2>/dev/null
-    done
+    nobody_left
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }

@@ -128,6 +128,21 @@ folder_in_the_way() {
     diff -r "$work/out" "$work/new"
 }
 
+# A terminal that is closed ends it, whatever MPI's libraries do with the signal, and what was there stays.
+hangs_up() {
+    local status=0
+    old_again
+    mkfifo "$work/text"
+    "$BUILD/prepare" tokens --input - --vocab 600 --out "$work/out" <"$work/text" 2>"$work/err" &
+    exec 9>"$work/text"
+    cat "$work/new.txt" >&9 # more than a pipe holds: it reads
+    kill -HUP $!
+    exec 9>&-
+    wait $! || status=$?
+    [ $status = 129 ]
+    as_it_was "$work/out"
+}
+
 # A tokenizer alone goes where no shards are, and replaces an older one as a whole.
 tokenizer_alone() {
     local train=("$BUILD/prepare" train-tokenizer --input "$work/new.txt" --vocab 400 --out) name
@@ -162,5 +177,6 @@ passes 'a folder that was left half replaced is refused' half_replaced
 passes 'two at once' two_at_once
 passes 'an empty name' no_name
 passes 'a folder where a file should be' folder_in_the_way
+[ $((0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/$$/status) & 1)) = 1 ] || passes 'SIGHUP ends it' hangs_up
 passes 'a tokenizer alone' tokenizer_alone
 exit $failed

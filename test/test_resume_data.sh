@@ -53,7 +53,21 @@ other_tokens() {
     resume changed --data.train="$file"
     says_so changed
     train gpt changed "${options[@]}" --run.steps=9 --ckpt.resume=true --data.train="$file" # the new data are its own now
-    [ "$(grep -c '"event":"warn"' "$runs/changed/metrics.jsonl")" = 1 ]
+    [ "$(grep '"event":"warn"' "$runs/changed/metrics.jsonl" | grep -c 'than the checkpoint')" = 1 ]
+    # A first start notices too, by the manifest: training or validation tokens, not in a copy without one, nor by an old one.
+    shards() { train gpt "$1" "${options[@]}" --run.stop_at=1 --data.train="$2" --data.val="$3"; }
+    warned() { grep -q "\"event\":\"warn\",.*\"text\":\"$2: other tokens than prepare wrote" "$runs/$1/metrics.jsonl"; }
+    cp "$file" "$work/changed/val_000000.bin"
+    shards replaced "$work/changed/train_*.bin" "$work/data/val_*.bin"
+    warned replaced "$file"
+    shards val "$work/data/train_*.bin" "$work/changed/val_*.bin"
+    warned val "$work/changed/val_000000.bin"
+    "$BUILD/prepare" show "$runs/replaced" 2>&1 >"$work/shown" | grep -q "^warn: $file: other tokens than prepare wrote"
+    sed -i '/"hashes"/,/]/d' "$work/changed/manifest.json"
+    shards old "$work/changed/train_*.bin" "$work/data/val_*.bin"
+    rm "$work/changed/manifest.json"
+    shards bare "$work/changed/train_*.bin" "$work/data/val_*.bin"
+    if warned old "$file" || warned bare "$file"; then return 1; fi
 }
 
 other_order() {

@@ -2,6 +2,7 @@
 # test/test_supervisor.sh: a rank of build/train that is killed, crashes, leaves without a word, or hangs ends the job
 # within 2 seconds (a hang: the limit and 5 s), is named with host, cause and step, and leaves no process running.
 # Signals that ask a run to stop; two runs in one directory. (test_supervisor.c: the words, and who is to blame.)
+# deeper: every signal that asks, to the launcher and to a rank
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -85,11 +86,15 @@ without_supervisors() {
     [ ! -s "$work/bare.err" ]
 }
 
-# A signal to the launcher or to a supervisor reaches the ranks once: they save and end with status 0.
-asked_to_stop() { # SIGNAL launcher|supervisor
+# A signal to the launcher, to a supervisor or to a rank reaches the ranks once: they save and end with status 0.
+asked_to_stop() { # SIGNAL launcher|supervisor|rank
     local name=asked-$1-$2 whom
     in_the_middle 2 "$name"
-    [ "$2" = launcher ] && whom=$pid || whom=$(ps -o ppid= -p "${process[1]}" | tr -d ' ')
+    case $2 in
+    launcher) whom=$pid ;;
+    supervisor) whom=$(ps -o ppid= -p "${process[1]}" | tr -d ' ') ;;
+    rank) whom=${process[1]} ;;
+    esac
     kill "-$1" "$whom"
     wait "$pid"
     grep -q 'stopped by a signal after step' "$work/$name.out"
@@ -102,9 +107,7 @@ asked_to_stop() { # SIGNAL launcher|supervisor
 all_asked_to_stop() { # SIGNAL
     local name=all-$1 everybody status=0
     in_the_middle 2 "$name"
-    everybody=$(ps -eo pid=,ppid= | awk -v at="$pid" '{ child[$2] = child[$2] " " $1 }
-        function tree(p,  c, i, n) { printf "%s ", p; n = split(child[p], c); for (i = 1; i <= n; i++) tree(c[i]) }
-        END { tree(at) }')
+    everybody=$(family "$pid")
     [ "$(wc -w <<<"$everybody")" -ge 6 ] # the launcher, its proxy, two supervisors, two ranks
     # shellcheck disable=SC2086
     kill "-$1" $everybody
@@ -116,27 +119,33 @@ all_asked_to_stop() { # SIGNAL
     nobody_left
 }
 
-alone_asked_to_stop() { # SIGNAL: a process without a launcher; a second signal ends it at once
-    local status=0 i
-    launch gpt "alone-$1" --run.steps=1000000 --optim.decay_steps=1000000 --run.eval_every=0
-    for ((i = 0; i < 200; i++)); do
-        grep -qs '"event":"train"' "$runs/alone-$1/metrics.jsonl" && break
+# Before the first update nothing can be saved: the job ends at once, whatever MPI's library does with a signal.
+asked_too_early() { # SIGNAL launcher|rank
+    local name=early-$1-$2 i
+    mkfifo "$work/$name" # where the ranks stand meanwhile
+    (exec "$launcher" -n 2 "$BUILD/train" "$work/gpt.toml" --run.name="$name" --data.floor="$work/$name" \
+        >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
+    pid=$!
+    exec 3>"$work/$name"
+    mapfile -t process < <(pgrep -f "run.name=$name ")
+    [ "$2" = launcher ] && kill "-$1" "$pid" || kill "-$1" "${process[-1]}"
+    for ((i = 0; i < 400; i++)); do
+        case $(ps -o stat= -p "$pid" || true) in '' | Z*) break ;; esac
         sleep 0.05
     done
-    kill "-$1" "$pid"
-    wait "$pid" || status=$?
-    [ $status = 0 ]
-    grep -q 'stopped by a signal' "$work/alone-$1.out"
+    exec 3>&- # a run that goes on ends here
+    wait "$pid" || true # 0 too: of a job that was asked to stop it is the launcher's choice
+    cat "$work/$name.err"
+    grep -qE "^rank [01]: error: process [0-9]+ on $host was killed by signal $(kill -l "$1") .*, at the start" "$work/$name.err"
+    [ ! -e "$runs/$name" ]
+    nobody_left
 }
 
 # The second run is refused within a second and names the first; after a kill the lock is free.
 two_runs_in_a_directory() {
     local began
     launch gpt locked --run.steps=1000000 --optim.decay_steps=1000000 --run.eval_every=0
-    for ((i = 0; i < 200; i++)); do
-        grep -qs '"event":"train"' "$runs/locked/metrics.jsonl" && break
-        sleep 0.05
-    done
+    wait_for_step locked 1 "$pid"
     began=${EPOCHREALTIME/./}
     fails_with 1 "locked/lock: another run is in this directory: $host, process $pid, since 20[0-9-]+ [0-9:]+ " \
         "$BUILD/train" "$work/gpt.toml" --run.name=locked --ckpt.resume=auto
@@ -171,7 +180,13 @@ passes 'SIGTERM to the launcher' asked_to_stop TERM launcher
 passes 'SIGUSR1 to a supervisor' asked_to_stop USR1 supervisor
 passes 'SIGTERM to everybody' all_asked_to_stop TERM
 passes 'SIGINT to everybody' all_asked_to_stop INT
-passes 'SIGUSR1 to a process alone' alone_asked_to_stop USR1
+for name in INT QUIT ALRM; do deeper passes "SIG$name to the launcher" asked_to_stop $name launcher; done
+for name in HUP INT QUIT TERM USR1 USR2 PIPE ALRM STKFLT XCPU VTALRM PROF IO PWR; do
+    deeper passes "SIG$name to a rank" asked_to_stop $name rank
+done
+passes 'SIGUSR1 to the launcher before the first update' asked_too_early USR1 launcher
+deeper passes 'SIGTERM to the launcher before the first update' asked_too_early TERM launcher
+for name in HUP INT USR1; do deeper passes "SIG$name to a rank before the first update" asked_too_early $name rank; done
 passes 'no supervisors' without_supervisors
 rm -rf "${runs:?}"/* # of the same names
 passes 'SIGKILL, by MPI' by_mpi signalled KILL 'was killed by signal 9 \(Killed\)'

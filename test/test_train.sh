@@ -2,6 +2,7 @@
 # test/test_train.sh: build/train from end to end, on a corpus that it makes: learning, resuming after every kind of
 # stop, thread counts, run.minutes, and what a run leaves in its directory. (What a user can do wrong
 # is in test_train_errors.sh.) Equal states are compared byte by byte.
+# deeper: signals 1 to 31, each before the first update, in training, in the last save and in the last validation
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 
@@ -183,14 +184,6 @@ a_name_is_taken() {
     value resume step "$runs/taken/metrics.jsonl" | cmp - <(echo 2)
 }
 
-wait_for_step() { # NAME STEP PID: until metrics.jsonl has that step; fails when the process has ended before
-    until value train step "$runs/$1/metrics.jsonl" 2>/dev/null |
-        awk -v n="$2" '$1 >= n { found = 1 } END { exit !found }'; do
-        kill -0 "$3"
-        sleep 0.02
-    done
-}
-
 # Goes on with run NAME up to a step, does the same without a stop, and compares.
 goes_on() { # FAMILY NAME STEP
     train "$1" "$2" --run.steps=1000000 --run.stop_at="$3" --ckpt.resume=true
@@ -218,21 +211,62 @@ refuses_links() {
     [ -d "$work/elsewhere/step_00000001" ]
 }
 
-# A signal ends the run after the current step, with a checkpoint. The run is long enough for the signal to come, and
-# short enough to end on its own should this script be killed.
-signal_saves() { # FAMILY SIGNAL
-    local run=$1-$2 step pid
-    launch "$1" "$run" --run.steps=1000000 --run.stop_at=2000 --run.eval_every=1
-    wait_for_step "$run" 5 "$pid"
+# at MOMENT NAME: starts run NAME and waits until it is there; sets pid
+at() {
+    case $1 in
+    before) # it has opened the pipe, and waits for what is in it
+        mkfifo "$work/$2.floor"
+        launch gpt "$2" --run.stop_at=3 --data.floor="$work/$2.floor"
+        exec 3>"$work/$2.floor"
+        return ;;
+    train) launch gpt "$2" --run.steps=1000000 --run.stop_at=2000 --run.eval_every=1 ;;
+    save) launch gpt "$2" --run.stop_at=3 --run.eval_every=0 --run.fault=slowdisk:step=3,seconds=0.5 ;;
+    val) launch gpt "$2" --run.stop_at=3 --run.eval_every=0 --eval.stride=1 --eval.tokens=20000 --sample.count=0 ;; # a window a token
+    esac
+    case $1 in
+    train) wait_for_step "$2" 5 "$pid" ;;
+    save) wait_for_step "$2" 3 "$pid" ;;
+    val) until grep -qs '"event":"save"' "$runs/$2/metrics.jsonl"; do kill -0 "$pid"; sleep 0.02; done ;;
+    esac
+}
+
+# What each signal does, as train.md says: one that asks ends the run after its step (or batch of an evaluation) with a
+# checkpoint, or before the first update at once, for there is nothing to save yet. It says so once, and the command
+# that it prints goes on at that step. A fault ends it, and it begins again. Others change nothing.
+signal_at() { # MOMENT SIGNAL
+    local run=$1-$2 status=0 want=0 said=1 step words='stopped by a signal after step'
+    at "$1" "$run"
     kill -s "$2" "$pid"
-    wait "$pid"
-    step=$(value end step "$runs/$run/metrics.jsonl")
-    [ "$step" -lt 2000 ]
-    [ -d "$(checkpoint "$run" "$step")" ]
-    well_formed "$run" "$step"
-    (eval "$(sed -n '/^stopped by a signal/{ n; p; }' "$work/$run.out")" --run.stop_at=$((step + 2))) >"$work/on.out"
-    grep -q "^resumed: after step $step of this run" "$work/on.out"
-    goes_on "$1" "$run" $((step + 5))
+    case $2 in
+    STOP | TSTP | TTIN | TTOU | CHLD | CONT | URG | XFSZ | WINCH)
+        case $2 in STOP | T[ST]??) sleep 0.2; kill -s CONT "$pid" ;; esac
+        if [ "$1" = train ]; then kill "$pid"; else said=0; fi ;;
+    ILL | TRAP | ABRT | BUS | FPE | KILL | SEGV | SYS) said=0 want=$((128 + $(kill -l "$2"))) ;;
+    PIPE) ;; # what it stands for is seen at a line that is written
+    *) [ "$1" != before ] || said=0 want=$((128 + $(kill -l "$2"))) ;;
+    esac
+    if [ "$1" = before ]; then
+        cat "$work/text/floor.json" >&3 || true
+        exec 3>&-
+    fi
+    wait "$pid" || status=$?
+    [ $status = $want ]
+    [ "$(cat "$work/$run.out" "$work/$run.err" | sed -n "/^$words/p" | wc -l)" = $said ]
+    [ -z "$(find "$runs/" -path "*/$run/*.tmp" ! -path '*/checkpoints/*')" ]
+    if [ $want = 0 ]; then [ ! -s "$runs/$run/lock" ]; fi
+    rm -f "$work/$run.floor" && cp "$work/text/floor.json" "$work/$run.floor"
+    step=$(value save step "$runs/$run/metrics.jsonl" 2>/dev/null | tail -n 1) || true
+    [ $want != 0 ] || [ -d "$(checkpoint "$run" "$step")" ]
+    local on=(train gpt "$run" --ckpt.resume=auto --run.steps=1000000 --eval.tokens=100 --sample.count=0)
+    if [ $said = 1 ]; then
+        [ "$(sed -n "s/^$words \([0-9]*\);.*/\1/p" "$work/$run".[oe][ur][tr])" = "$step" ]
+        mapfile -t line < <(sed -n "/^$words/{ n; p; }" "$work/$run".[oe][ur][tr])
+        on=(eval "${line[0]} --run.steps=1000000 --eval.stride=16 --eval.tokens=100 >$work/$run.out")
+    fi
+    "${on[@]}" --run.stop_at=$((step + 2))
+    [ "${step:-0}" = 0 ] || grep -q "^resumed: after step $step of this run" "$work/$run.out"
+    well_formed "$run" $((step + 2))
+    if [ "$1" = train ] && [ $said = 1 ]; then goes_on gpt "$run" $((step + 3)); fi
 }
 
 # nohup: the run goes on.
@@ -246,20 +280,6 @@ ignores_hangup() {
     kill "$pid"
     wait "$pid"
     grep -q '^stopped by a signal' "$work/nohup.out"
-}
-
-# An evaluation that would take minutes (a window for each token) is left as well; resumed, the run makes it.
-signal_in_evaluation() {
-    local pid
-    launch gpt evaluating --run.stop_at=2 --eval.stride=1 --eval.tokens=20000 --run.eval_every=0 --sample.count=0
-    wait_for_step evaluating 2 "$pid"
-    sleep 0.3
-    kill "$pid"
-    wait "$pid"
-    grep -q '^stopped by a signal after step 2; to go on:' "$work/evaluating.out"
-    grep -q '"event":"end","step":2,.*"val_loss":null' "$runs/evaluating/metrics.jsonl"
-    train gpt evaluating --ckpt.resume=true --run.stop_at=2 --eval.tokens=100
-    grep -q '"event":"end","step":2,.*"val_loss":[0-9]' "$runs/evaluating/metrics.jsonl"
 }
 
 # `build/train ... | head`: the run ends as by a signal, with a checkpoint, and says on standard error how to go on.
@@ -419,17 +439,17 @@ passes 'resuming a finished run changes nothing' resume_when_finished
 passes 'resuming where nothing was: refused, or begun' resume_of_nothing
 passes 'a second start takes a new folder' a_name_is_taken
 passes 'links and pipes in the folder are refused' refuses_links
-passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
-passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
-if [ $((0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/$$/status) & 1)) = 0 ]; then
-    passes 'SIGHUP saves, exit 0, resume' signal_saves gpt HUP
-else echo 'skip SIGHUP saves, exit 0, resume (this script ignores it: nohup)'
-fi
-passes 'nohup: SIGHUP is ignored' ignores_hangup
-passes 'SIGTERM in an evaluation' signal_in_evaluation
-for name in ALRM USR1 USR2 XCPU VTALRM PROF IO PWR STKFLT; do
-    deeper passes "SIG$name saves, exit 0, resume" signal_saves gpt $name
+hangup=HUP
+if [ $((0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/$$/status) & 1)) = 1 ]; then hangup=; echo 'skip SIGHUP (this script ignores it: nohup)'; fi
+for row in before:"$hangup" train:"$hangup" train:INT val:TERM save:USR1; do
+    [ -z "${row#*:}" ] || passes "SIG${row#*:}, ${row%:*}" signal_at "${row%:*}" "${row#*:}"
 done
+for ((number = 1; number <= 31; number++)); do
+    for moment in before train save val; do
+        [ -d "$runs/$moment-$(kill -l $number)" ] || deeper passes "signal $number, $moment" signal_at $moment "$(kill -l $number)"
+    done
+done
+passes 'nohup: SIGHUP is ignored' ignores_hangup
 passes 'a pipe that nobody reads any more: saves, exit 0' nobody_reads
 passes 'SIGKILL, resume' kill_is_survived gpt KILL
 passes 'SIGKILL with saves on their way, resume' kill_is_survived gpt KILL-async --ckpt.async=true

@@ -75,6 +75,14 @@ value() { # EVENT KEY FILE: the key's value in each line of the event
     sed -n "/\"event\":\"$1\"/s/.*\"$2\":\([^,}]*\).*/\1/p" "$3"
 }
 
+wait_for_step() { # NAME STEP PID: until metrics.jsonl has that step; fails when the process has ended before
+    until value train step "$runs/$1/metrics.jsonl" 2>/dev/null |
+        awk -v n="$2" '$1 >= n { found = 1 } END { exit !found }'; do
+        kill -0 "$3"
+        sleep 0.02
+    done
+}
+
 history() { # NAME: what does not depend on the clock: train lines up to the gradient norm, val and end up to bpb
     sed -n '/"event":"\(train\|val\|end\)"/s/,"\(dt_ms\|floor_loss\|seconds\)".*//p' "$runs/$1/metrics.jsonl"
 }

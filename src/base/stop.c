@@ -2,7 +2,7 @@
 //
 // Libraries take signals: UCX catches SIGHUP in its constructor, whether it was ignored or not (a switch of its own,
 // UCX_DEBUG_SIGNO), and MPICH SIGUSR1. So what is ignored is read before any library is initialised (.preinit_array), and
-// these signals are taken from the libraries.
+// these signals are taken from the libraries (launch_start, after MPI has begun).
 #define _GNU_SOURCE // SIGSTKFLT
 #include "base/stop.h"
 
@@ -29,11 +29,9 @@ static void look(void)
 #ifdef __linux__
 __attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = look;
 #endif
-
-void stop_ignore_again(void)
+void stop_as_started(void)
 {
-    for (int i = 0; i < ASKS; i++)
-        if (ignored[i]) signal(asks[i], SIG_IGN);
+    for (int i = 0; i < ASKS - TIMERS; i++) signal(asks[i], ignored[i] ? SIG_IGN : SIG_DFL);
 }
 
 static void on_signal(int number)
@@ -59,7 +57,7 @@ void stop_listen_to_pipes(void)
 void stop_listen(void)
 {
     struct sigaction now;
+    stop_as_started();
     for (int i = 0; i < ASKS; i++)
-        if (i < ASKS - TIMERS || (!sigaction(asks[i], NULL, &now) && now.sa_handler == SIG_DFL)) signal(asks[i], on_signal);
-    stop_ignore_again();
+        if (!sigaction(asks[i], NULL, &now) && now.sa_handler == SIG_DFL) signal(asks[i], on_signal);
 }

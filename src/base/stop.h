@@ -16,8 +16,8 @@ extern volatile sig_atomic_t stop_asked, stop_unread;
 // supervisor. Timers and the limit of processor time, which come again by themselves, are no second signal.
 void stop_listen_to_pipes(void);
 void stop_listen(void);
-// Ignores again what the program was started to ignore: libraries may have taken it. For a program that starts anew.
-void stop_ignore_again(void);
+// Signals end the program, or are ignored, as when it was started: libraries may have taken them.
+void stop_as_started(void);
 
 #ifdef __cplusplus
 }

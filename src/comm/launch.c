@@ -19,6 +19,7 @@
 #include "comm/launch.h"
 
 #include "base/check.h"
+#include "base/stop.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ Comm *launch_start(char **argv)
 {
     Comm *world = !launched() ? comm_self() : supervised(argv) ? comm_mpi_start() : comm_mpi_start_bare();
     if (world->size == 1) refuse_strangers(world);
+    stop_as_started(); // before the first update nothing can be saved: a signal ends the job
     return world;
 }
 

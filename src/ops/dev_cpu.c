@@ -84,7 +84,7 @@ void dev_cpu_choose_blas(char **argv)
     if (waits) failed |= setenv("OMP_WAIT_POLICY", "passive", 1) | setenv("GOMP_SPINCOUNT", "3000", 1);
     failed |= setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
     if (failed) die("memory: no room in the environment"); // without the last one it would restart for ever
-    stop_ignore_again();
+    stop_as_started();
     execv("/proc/self/exe", argv);
     unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): continue with OpenBLAS' choice
 }

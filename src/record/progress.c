@@ -604,7 +604,7 @@ void progress_end(Progress *p, const MetricsRow *row)
     char count[32], time[32], rate[32], of[40] = "", above[64];
     progress_count(count, (double)row->tokens);
     progress_time(time, row->seconds);
-    progress_count(rate, (double)row->tokens / row->seconds);
+    progress_count(rate, row->seconds > 0 ? (double)row->tokens / row->seconds : 0);
     if (row->step < p->plan.steps) snprintf(of, sizeof of, " of %lld", (long long)p->plan.steps);
     above_floor(p, above, row->val_loss);
     if (p->terminal && p->view.step > 0) {

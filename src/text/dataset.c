@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,7 @@ typedef struct {
     int64_t size, changed;    // bytes, and the time of the last change in ns, when it was opened
     dev_t disk;               // which file it is
     ino_t node;
+    uint64_t hash; // of its tokens, as prepare wrote it into the manifest
 } TokenFile;
 
 // The number type after the last ':' of a name, 2 or 4 bytes, and the length of what is before it; 0 when there is
@@ -354,6 +356,7 @@ static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
             size_t n_tokens = (size_t)(s->n - at < CHUNK ? s->n - at : CHUNK);
             file_read(s, ds->vocab, at, n_tokens, tokens);
             XXH3_64bits_update(hash, tokens, n_tokens * sizeof *tokens);
+            s->hash = XXH3_64bits_withSeed(tokens, n_tokens * sizeof *tokens, s->hash);
         }
     }
     globfree(&found);
@@ -440,6 +443,38 @@ const char *dataset_shared(const Dataset *ds, const Dataset *other)
 uint64_t dataset_hash(const Dataset *ds)
 {
     return ds->hash;
+}
+
+uint64_t dataset_file_hash(const Dataset *ds, size_t file)
+{
+    return ds->shard[file].hash;
+}
+
+// Whether the manifest beside a shard has another hash of its tokens.
+static bool altered(const TokenFile *f)
+{
+    const char *slash = strrchr(f->path, '/'), *name = slash ? slash + 1 : f->path, *key;
+    char path[PATH_MAX];
+    json_t *part, *file;
+    size_t i;
+    bool other = false;
+    snprintf(path, sizeof path, "%.*smanifest.json", (int)(name - f->path), f->path);
+    json_t *manifest = json_load_file(path, 0, NULL);
+    json_object_foreach(manifest, key, part)
+        json_array_foreach(json_object_get(part, "files"), i, file) {
+            const char *hash = json_string_value(json_array_get(json_object_get(part, "hashes"), i));
+            if (hash && json_is_string(file) && !strcmp(json_string_value(file), name))
+                other = strtoull(hash, NULL, 16) != f->hash;
+        }
+    json_decref(manifest);
+    return other;
+}
+
+const char *dataset_altered(const Dataset *ds)
+{
+    for (size_t i = 0; i < ds->n_shards; i++)
+        if (altered(&ds->shard[i])) return ds->shard[i].path;
+    return NULL;
 }
 
 void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)

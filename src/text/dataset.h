@@ -33,6 +33,11 @@ int64_t dataset_tokens(const Dataset *ds);
 // have the same hash.
 uint64_t dataset_hash(const Dataset *ds);
 
+// The hash of the tokens of a file (its number, from 0): XXH3 of each 4096 as int32, with the one before as seed.
+uint64_t dataset_file_hash(const Dataset *ds, size_t file);
+// The first file whose hash is another than manifest.json beside it has; NULL: none, or there are no hashes.
+const char *dataset_altered(const Dataset *ds);
+
 // The name of a file of `ds` that is also one of `other`'s, whatever it is called there; NULL: none.
 const char *dataset_shared(const Dataset *ds, const Dataset *other);
 

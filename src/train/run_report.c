@@ -97,6 +97,11 @@ void run_announce(Run *run)
     if (both)
         progress_event(run->progress, METRICS_WARN, run->first_step, "data.val: %s is also among data.train: the "
                        "validation loss is of text that the run learns (prepare writes files of both kinds)", both);
+    const char *other = dataset_altered(run->data.train);
+    if (!other) other = dataset_altered(run->data.val);
+    if (other)
+        progress_event(run->progress, METRICS_WARN, run->first_step, "%s: other tokens than prepare wrote there: its "
+                       "manifest.json has another hash (replaced, or damaged?)", other);
     if (run->data.other)
         progress_event(run->progress, METRICS_WARN, run->first_step,
                        "other training data than the checkpoint's: other tokens, tokenizer, sources, packing, order or "
