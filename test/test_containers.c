@@ -263,7 +263,7 @@ TEST(test_recipe)
     put_rows("rows.parquet", ROW, ROWS, (FileOptions){.codec = FILE_ZSTD, .grouped = true,
              .encoding = FILE_DICTIONARY, .page_rows = 40, .group_rows = 150});
     same_tokens(ROW, ROWS, "path = \"rows.parquet\"\nfield = \"meta.text\"\n",
-                "--input rows.parquet --field meta.text");
+                "--input rows.parquet --field meta.text", 0);
     put_text("s.toml", "[recipe]\nout = \"out2\"\n[source.a]\npath = \"rows.parquet\"\nformat = parquet\n"
                        "line = \"\"\n");
     expect_run("s.toml", 1, "[source.a]: line has no effect: ");
