@@ -97,7 +97,7 @@ one() { # NAME SEED
     echo "$run: $n steps, $loss $unit"
     rm -r "$dir/$run/checkpoints"
 }
-trap 'kill $(jobs -p) 2>/dev/null' EXIT # Ctrl-C does not reach what runs in the background
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT # Ctrl-C does not reach what runs in the background
 trap 'exit 130' HUP INT TERM
 running=0
 for seed in $(seq "$seeds"); do

@@ -60,7 +60,7 @@ run() {
 }
 done_already() { grep -q "^$1 " "$ladder" 2>/dev/null; }
 
-trap 'kill $(jobs -p) 2>/dev/null' EXIT # Ctrl-C does not reach what runs in the background
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT # Ctrl-C does not reach what runs in the background
 trap 'exit 130' HUP INT TERM
 running=0
 for model in "${runs[@]}"; do
