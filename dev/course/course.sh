@@ -155,7 +155,23 @@ build_judge() { # [visible]
         nm -g --defined-only "${objects[@]/#/$work/stub/}" | awk 'NF == 3 { print $3 }' >"$work/keep"
         allowed_calls >"$work/calls"
     fi
-    link "$work/judge" "${objects[@]/#/$work/stub/}" || stop "the tests of $name do not link"
+    if [ $kind = c ]; then calls_between && link "$work/judge" && graders=("$work/ANSWER.calls.o" "$work/ANSWER.apart.o")
+    else link "$work/judge" "${objects[@]/#/$work/stub/}"
+    fi || stop "the tests of $name do not link"
+}
+# The judge calls the answer, and is called back, in another process (apart.c).
+calls_between() {
+    local side to_grader
+    to_grader=$(nm -g --defined-only "$work/tests.o" | awk 'NF == 3 { print $3 }')
+    $cc "${c_flags[@]}" -w -fsyntax-only -aux-info "$work/aux" "$tests" &&
+        awk -v answer="$(tr '\n' ' ' <"$work/keep")" -v grader="${to_grader//$'\n'/ }" \
+            -v headers="$(basename -a "$folder"/*.h | tr '\n' ' ')" -f "$here/calls.awk" "$work/aux" >"$work/calls.c" &&
+        cp "$here/apart.c" "$work" || return 1
+    for side in GRADER ANSWER; do
+        $cc -std=gnu11 -g -O1 -D$side "-I$folder" "-I$here" -c "$work/calls.c" -o "$work/$side.calls.o" &&
+            $cc -std=gnu11 -g -O1 -D$side "-I$here" -c "$work/apart.c" -o "$work/$side.apart.o" || return 1
+    done
+    graders+=("$work/GRADER.calls.o" "$work/GRADER.apart.o")
 }
 
 link() { # PROGRAM OBJECT...: with the graders
@@ -183,6 +199,8 @@ allowed_calls() {
         $cc "${plain[@]}" "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
     done | sort -u
 }
+# A compiler that reads an answer may wait, or take all memory.
+bounded() { (ulimit -v 6000000 -f 400000 && exec timeout "${COMPILE_SECONDS:-30}" "$@" </dev/null); }
 refuse() { echo "not run: $*"; return 1; }
 
 # The files that a source includes. -M knows also what is embedded; where it fails, -E has said what it had read until then:
@@ -190,7 +208,7 @@ refuse() { echo "not run: $*"; return 1; }
 included() { # SOURCE
     local how=("$cc" "${c_flags[@]}" "-I$root")
     [ $kind != cuda ] || how=("$cxx" -x c++ -std=gnu++17 "-I$root/src" "-I$root/dev/cuda_on_cpu/include" "${c_flags[@]:1}" "-I$root")
-    { "${how[@]}" -M "$1" | of_rule; "${how[@]}" -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
+    { bounded "${how[@]}" -M "$1" | of_rule; bounded "${how[@]}" -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
         grep / | sort -u | xargs -r -d '\n' realpath -m --
 }
 of_rule() { sed 's/\\ /\x01/g; s/ *\\$//' | tr ' ' '\n' | tr '\001' ' '; } # the names in a rule of make that the compiler wrote
@@ -206,11 +224,14 @@ compile_answer() { # FILE
     bad=$(not_allowed "$source" | head -n 1)
     [ -z "$bad" ] || { refuse "it includes $(basename "$bad"); only system headers and those of the assignment can be"; return; }
     [ $kind = cuda ] && return
-    $cc "${c_flags[@]}" -fdiagnostics-color=never -S "$source" -o "$source.s" 2>&1 || return 1
-    bad=$({ $cc "${c_flags[@]}" -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
+    bounded $cc "${c_flags[@]}" -fdiagnostics-color=never -S "$source" -o "$source.s" 2>&1 || {
+        [ $? != 124 ] || refuse 'it takes too long to compile'
+        return 1
+    }
+    bad=$({ bounded $cc "${c_flags[@]}" -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
         awk '/^#APP/ { print "machine code (asm)" } /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
             $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|init_array\.00099|fini_array\.00099)/ { print "a section " $2 }
-            $1 == ".section" && $2 ~ /^\.text/ && $2 !~ /,"ax/ { print "machine code among its data" }
+            $1 == ".section" && $2 ~ /^\.text/ && $0 !~ /^\t\.section\t\.text[A-Za-z0-9_.]*,"ax",@progbits$/ { print "machine code among its data" }
             $1 == ".section" || /^\t\.(text|data|bss)$/ { early = /(init|fini)_array/ }
             early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$source.s"
     } | head -n 1)
@@ -231,7 +252,7 @@ build_answer() { # PROGRAM: of the files in $work/answer
         cat "$work/log"
         return 1
     fi
-    emulated "$1" "${graders[@]}" "$work/answer/$file" 2>&1 || return 1
+    (ulimit -t 60 -v 6000000 -f 400000 && emulated "$1" "${graders[@]}" "$work/answer/$file") 2>&1 || return 1
     bad=$(undefined "$1.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
     [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
 }
@@ -283,7 +304,7 @@ unlinked() { sed -E 's/(^|[^!])\[([^][]*)\]\([^)# ]*\.(md|c|h|cu|sh|txt|py)(#[^)
 give() { # DIR
     local other header
     mkdir -p "$1/$name/given" "$1/doc" || return 1
-    cp "$here"/*.h "$here/grade_gpu.cuh" "$here/grade.c" "$1"
+    cp "$here"/*.h "$here/grade_gpu.cuh" "$here"/{grade,apart}.c "$here/calls.awk" "$1"
     [ -n "$tree" ] && install -m 755 "$here/course.sh" "$1/course" || [ "$here" -ef "$1" ] || install -m 755 "$here/course" "$1/course"
     rm -f "$1/hidden.h"
     visible_tests "$1/$name" || return 1

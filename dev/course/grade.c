@@ -37,6 +37,12 @@
 #include <time.h>
 #include <unistd.h>
 
+// Of apart.c, where the answer has a process of its own.
+#pragma weak apart_begin
+#pragma weak apart_end
+void apart_begin(void (*become)(void));
+void apart_end(void);
+
 static GradeTest *tests;
 
 // Visible before hidden, in the order of the file.
@@ -64,6 +70,7 @@ void fail(const char *format, ...)
     va_end(args);
     dprintf(verdict, "wrong: %.*s\n", n, line);
     fflush(stdout);
+    if (apart_end) apart_end();
     _exit(1);
 }
 
@@ -162,6 +169,15 @@ double *doubles(size_t n, const float *x)
 
 // ---- a test's process
 
+// Of the judge, which ends without freeing.
+const char *__asan_default_options(void) { return "detect_leaks=0"; }
+
+void grade_ended(int status)
+{
+    dprintf(verdict, "ended %d\n", status);
+    _exit(1);
+}
+
 static void stop(const char *what)
 {
     fprintf(stderr, "error: grade: %s: %s\n", what, strerror(errno));
@@ -209,7 +225,27 @@ static void shut_in(double seconds)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-// In ANSWER, or in a fork: runs test `index`; its verdict, with the password, goes to `to`.
+static const char *program; // of the answer
+static double seconds = 20;
+
+static void become(char **argv)
+{
+    // AddressSanitizer keeps freed memory for a while: little of it, for a test may look how much an answer keeps.
+    char *env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", "OMP_NUM_THREADS=2", "UBSAN_OPTIONS=print_stacktrace=0",
+                   "ASAN_OPTIONS=hard_rss_limit_mb=4000:detect_leaks=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=64", NULL};
+    int file = open(program, O_RDONLY | O_CLOEXEC);
+    if (file < 0) _exit(2);
+    shut_in(seconds);
+    fexecve(file, argv, env);
+    _exit(2);
+}
+
+static void become_answer(void)
+{
+    become((char *[]){"answer", NULL});
+}
+
+// Runs test `index`; its verdict, with the password, goes to `to`.
 static void run_test(int index, int from, int to)
 {
     verdict = to;
@@ -220,24 +256,19 @@ static void run_test(int index, int from, int to)
     GradeTest *test = tests;
     while (index-- > 0 && test) test = test->next;
     if (!test) _exit(2);
+    if (program && apart_begin) apart_begin(become_answer);
     test->run();
     fflush(NULL);
+    if (apart_end) apart_end();
     dprintf(to, "%s %.17g\n", password, measured);
     _exit(0);
 }
 
-static void become_test(const char *program, int index, int from, int to, double seconds)
+static void become_test(int index, int from, int to)
 {
     char number[3][16];
     sprintf(number[0], "%d", index), sprintf(number[1], "%d", from), sprintf(number[2], "%d", to);
-    char *argv[] = {"answer", "--run", number[0], number[1], number[2], NULL};
-    char *env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", "OMP_NUM_THREADS=2", "UBSAN_OPTIONS=print_stacktrace=0",
-                   "ASAN_OPTIONS=hard_rss_limit_mb=4000:detect_leaks=0", NULL};
-    int file = open(program, O_RDONLY | O_CLOEXEC);
-    if (file < 0) _exit(2);
-    shut_in(seconds);
-    fexecve(file, argv, env);
-    _exit(2);
+    become((char *[]){"answer", "--run", number[0], number[1], number[2], NULL});
 }
 
 // Kills what a test left behind, however it hid: orphans become children of this process (PR_SET_CHILD_SUBREAPER). The
@@ -268,7 +299,7 @@ static double now(void)
 }
 
 // What a test said: the grader's own line, or the sanitizer's, or how it ended.
-static void reason(const char *line, int status, double seconds, char *out, size_t size)
+static void reason(const char *line, int status, char *out, size_t size)
 {
     char *sanitizer = strstr(said, "ERROR: AddressSanitizer: "), *undefined = strstr(said, "runtime error: ");
     if (!strncmp(line, "wrong: ", 7)) snprintf(out, size, "%.*s", (int)strcspn(line + 7, "\n"), line + 7);
@@ -328,7 +359,7 @@ static bool take(int from, char *text, size_t *used, size_t size)
 
 // Runs a test and answers its "?" with a new password. True when it passed; what was wrong: in `why`. *n_late counts
 // those that did not end.
-static bool run(const char *program, int index, double seconds, int *n_late, char *why, size_t size)
+static bool run(int index, int *n_late, char *why, size_t size)
 {
     char line[1 << 14] = "", secret[33] = "", want[40];
     uint8_t bytes[16];
@@ -341,7 +372,7 @@ static bool run(const char *program, int index, double seconds, int *n_late, cha
         setpgid(0, 0);
         int nothing = open("/dev/null", O_RDONLY);
         dup2(nothing, 0), dup2(out[1], 1), dup2(out[1], 2), close(in[1]), close(back[0]);
-        if (program) become_test(program, index, in[0], back[1], seconds);
+        if (program && !apart_begin) become_test(index, in[0], back[1]);
         run_test(index, in[0], back[1]);
     }
     close(out[1]), close(in[0]), close(back[1]);
@@ -367,7 +398,8 @@ static bool run(const char *program, int index, double seconds, int *n_late, cha
     bool passed = !late && *secret && WIFEXITED(status) && WEXITSTATUS(status) == 0 && !strncmp(line, want, strlen(want));
     *n_late += late;
     measured = passed ? strtod(line + strlen(want), NULL) : NAN;
-    if (!passed) reason(line + (*line == '?'), late ? -1 : status, seconds, why, size);
+    if (sscanf(line, "?ended %d", &status) == 1) {}
+    if (!passed) reason(line + (*line == '?'), late ? -1 : status, why, size);
     return passed;
 }
 
@@ -396,9 +428,9 @@ static char *read_text(const char *path)
 
 int main(int argc, char **argv)
 {
-    double seconds = 20, points = 0, all = 0, leader = NAN;
+    double points = 0, all = 0, leader = NAN;
     bool prints = false;
-    const char *program = NULL, *refused = NULL, *board = NULL, *order = NULL, *sep = "";
+    const char *refused = NULL, *board = NULL, *order = NULL, *sep = "";
     FILE *json = NULL;
     if (argc == 5 && !strcmp(argv[1], "--run")) run_test(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -410,6 +442,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--json") && !(json = fopen(argv[i + 1], "we"))) stop(argv[i + 1]);
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    if (program) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); // no other process of this user reads or writes its memory
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (json) {
@@ -420,7 +453,7 @@ int main(int argc, char **argv)
     int index = 0, late = 0;
     for (GradeTest *t = tests; t; t = t->next, index++) {
         char why[1024] = "not run: see the error above";
-        bool runs = !refused && late < 2, passed = runs && run(program, index, seconds, &late, why, sizeof why);
+        bool runs = !refused && late < 2, passed = runs && run(index, &late, why, sizeof why);
         if (late == 2 && !runs) snprintf(why, sizeof why, "not run: two tests before it did not end");
         if (passed) *why = '\0';
         if (passed && !isnan(measured)) leader = measured;

@@ -57,6 +57,12 @@ void expect_number(const char *what, double got, double want, double tolerance, 
 // What this test measured, for the leaderboard (a line `Leaderboard: NAME asc` in handout.md). Counts when it passes.
 void grade_measured(double value);
 
+// The answer sees nothing of these bytes: a Link, say, which it only hands back.
+void grade_hide(const void *at, size_t size);
+
+// The answer's process.
+int grade_answer(void);
+
 // n floats in [-1, 1), the same for the same seed. For the life of the test; never NULL. Under AddressSanitizer a read
 // or write outside is an error.
 float *random_floats(size_t n, uint64_t seed);

@@ -135,6 +135,7 @@ void ranks_run(int n, void (*body)(Link *link, void *arg), void *arg, LinkCount 
     r = (Ranks){.n = n, .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER, .body = body, .arg = arg};
     Link link[RANKS_MOST];
     pthread_t thread[RANKS_MOST];
+    grade_hide(&r, sizeof r), grade_hide(link, sizeof link);
     for (int i = 0; i < n; i++) r.waits_for[i] = RANKS_RUNS, link[i] = (Link){&r, i, {0, 0}};
     for (int i = 0; i < n; i++)
         if (pthread_create(&thread[i], NULL, ranks_thread, &link[i])) fail("the grader cannot start a thread");

@@ -24,6 +24,8 @@ typedef struct {
     int next;
 } Ddp;
 
+// d->start of the grader.
+void ddp_start(void *arg, int bucket);
 // Before every backward.
 void ddp_begin(Ddp *d);
 // Backward has finished the gradient of a parameter; once for each, or never for one that it did not use.

@@ -29,6 +29,7 @@ size_t shard_read(struct Files *f, int file, size_t at, float *out, size_t count
 // Elements begin to end - 1 of tensor k go to the end of a file.
 static void put(int k, size_t begin, size_t end, int file)
 {
+    grade_hide(&files, sizeof files);
     size_t n = end - begin, *size = &files.size[file], at = *size + (size_t)(k + file) % 3; // a gap, sometimes
     files.data[file] = realloc(files.data[file], (at + n + 1) * sizeof(float));
     for (; *size < at; ++*size) files.data[file][*size] = -1;
