@@ -245,6 +245,34 @@ static void become_answer(void)
     become((char *[]){"answer", NULL});
 }
 
+void grade_done(void)
+{
+    fflush(NULL);
+    kill(getpid(), SIGUSR2);
+    _exit(2);
+}
+
+bool grade_is_done(int status)
+{
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR2;
+}
+
+// Where the answer is in this program: in a process that has no password, and ends by a signal that no function which an
+// answer may call can send.
+static void run_together(void (*run)(void))
+{
+    int status = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) fail("the grader could not start a process");
+    if (child == 0) {
+        memset(password, 0, sizeof password);
+        run();
+        grade_done();
+    }
+    if (waitpid(child, &status, 0) != child || !grade_is_done(status)) grade_ended(status);
+}
+
 // Runs test `index`; its verdict, with the password, goes to `to`.
 static void run_test(int index, int from, int to)
 {
@@ -256,8 +284,10 @@ static void run_test(int index, int from, int to)
     GradeTest *test = tests;
     while (index-- > 0 && test) test = test->next;
     if (!test) _exit(2);
-    if (program && apart_begin) apart_begin(become_answer);
-    test->run();
+    if (apart_begin) {
+        if (program) apart_begin(become_answer);
+        test->run();
+    } else run_together(test->run);
     fflush(NULL);
     if (apart_end) apart_end();
     dprintf(to, "%s %.17g\n", password, measured);

@@ -60,6 +60,9 @@ void grade_measured(double value);
 // The answer sees nothing of these bytes: a Link, say, which it only hands back.
 void grade_hide(const void *at, size_t size);
 
+// Ends a process in which the answer and the tests ran together, as one that has passed; is it that? An answer can exit.
+void grade_done(void) __attribute__((noreturn));
+bool grade_is_done(int status);
 // The answer's process.
 int grade_answer(void);
 
