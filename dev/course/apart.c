@@ -1,18 +1,15 @@
-// apart: see apart.h. Compiled twice: with -DANSWER for the process of the answer.
+// apart: calls between two processes: that of the tests, which judges, and that of the answer, which computes. Compiled
+// twice: with -DANSWER for the latter.
 //
 // The answer's process never has what marks it: no test, no expected value, no way to the judge. It gets the arguments
-// of a call, and copies of the objects (arrays, structs, texts) that can be reached from them by pointers. AddressSanitizer
-// knows where an object begins and ends; a word that points into one is sent as (object, offset). Both processes keep a
-// copy of what the other one has last seen of an object, and send the words that differ. The process of the tests takes
-// changes only of objects that it has lent, in a call that has not returned, through a pointer to what is not const.
+// of a call, and copies of the objects (arrays, structs, texts) that can be reached from them by pointers. Where an object
+// begins and ends, AddressSanitizer knows; a word that points into one is sent as (object, offset). Both processes keep
+// a copy of what the other one has last seen of an object, and send the words that differ. The process of the tests
+// takes changes only of objects that it has lent, in a call that has not returned, by a pointer to what is not const.
 //
 // A call may call back, as link_send does, so a message is a call or the return of the last one. Threads call at the
 // same time, each through a socket of its own; numbers keep their messages in one order.
-#include "apart.h"
-
 #include "grade.h"
-
-void grade_ended(int status);
 
 #include <poll.h>
 #include <pthread.h>
@@ -46,7 +43,7 @@ typedef struct Object {
     char *at, *seen; // seen: as the other process has it
     size_t size;
     int owner, number, lent, mark; // lent: to how many calls that may write it
-    bool hidden, constant;
+    bool hidden;
     struct Object *chain; // of equal hash
 } Object;
 static Object *objects[2][MOST], *hash[4096];
@@ -98,11 +95,13 @@ static Object *object_new(int owner, int number, char *at, size_t size)
 {
     Object *o = calloc(1, sizeof *o), **bucket;
     if (!o || number != n_objects[owner] || number >= MOST) ended();
-    *o = (Object){.at = at ? at : calloc(size ? size : 1, 1), .seen = calloc(size + 8, 1), .size = size, .owner = owner, .number = number};
+    *o = (Object){.at = at ? at : calloc(size ? size : 1, 1), .seen = calloc(size + 8, 1), .size = size};
+    o->owner = owner, o->number = number;
     if (!o->at || !o->seen) ended();
     bucket = &hash[(uintptr_t)o->at / 16 % 4096];
     o->chain = *bucket, *bucket = o;
-    for (int i = 0; i < n_secret; i++) o->hidden |= o->at < secret[i].at + secret[i].size && secret[i].at < o->at + size;
+    for (int i = 0; i < n_secret; i++)
+        if (o->at < secret[i].at + secret[i].size && secret[i].at < o->at + size) o->hidden = true;
     return objects[owner][n_objects[owner]++] = o;
 }
 
@@ -130,7 +129,7 @@ static void put(Message *m, const void *data, size_t n)
 }
 
 // The object into which this word points, or NULL; new ones are announced.
-static Object *reach(Message *m, uintptr_t word, bool constant)
+static Object *reach(Message *m, uintptr_t word)
 {
     static void *small, *large;
     char name[8], *at = (char *)word;
@@ -142,20 +141,21 @@ static Object *reach(Message *m, uintptr_t word, bool constant)
     int i = 0;
     while (i < 4 && (word > some[i] ? word - some[i] : some[i] - word) >> 42) i++;
     if (i == 4 || word > (some[2] | (((uintptr_t)1 << 42) - 1))) return NULL; // above all stacks
-    if (!__asan_locate_address(at - (__asan_address_is_poisoned(at) != 0), name, sizeof name, &start, &size)) return NULL;
-    if (!start || !size || at < (char *)start || at > (char *)start + size || __asan_region_is_poisoned(start, size)) return NULL;
+    __asan_locate_address(at - (__asan_address_is_poisoned(at) != 0), name, sizeof name, &start, &size); // or at an end
+    if (!start || !size || at < (char *)start || at > (char *)start + size) return NULL;
+    if (__asan_region_is_poisoned(start, size)) return NULL;
     Object *o = hash[(uintptr_t)start / 16 % 4096];
     while (o && (o->at != start || o->size != size)) o = o->chain;
     if (!o) {
         o = object_new(ME, n_objects[ME], start, size);
         put(m, &(Part){.kind = OBJECT, .owner = ME, .object = o->number, .size = (int64_t)size}, sizeof(Part));
     }
-    if (o->mark != mark && n_reached < MOST) o->mark = mark, o->constant = constant, reached[n_reached++] = o;
+    if (o->mark != mark && n_reached < MOST) o->mark = mark, reached[n_reached++] = o;
     return o;
 }
 
 // What differs from `seen` (NULL: all) in n bytes. Follows the pointers in them: of a block, those in `follow`.
-static void put_changes(Message *m, Part to, const char *at, char *seen, size_t n, uint64_t follow, bool constant, bool write)
+static void put_changes(Message *m, Part to, const char *at, char *seen, size_t n, uint64_t follow, bool write)
 {
     size_t from = 0, end = 0; // of changed bytes not yet put
     for (size_t i = 0; i <= n; i += 8) {
@@ -164,7 +164,7 @@ static void put_changes(Message *m, Part to, const char *at, char *seen, size_t 
         memcpy(&word, at + i, k);
         if (seen) memcpy(&old, seen + i, k);
         bool follows = k == 8 && (seen || (i < 512 && follow >> i / 8 & 1));
-        Object *o = follows ? reach(m, word, constant) : NULL;
+        Object *o = follows ? reach(m, word) : NULL;
         if (!write) continue;
         int call = 0;
         while (follows && call < apart_calls && (!word || (uintptr_t)apart_call_table[call].function != word)) call++;
@@ -208,17 +208,18 @@ static Object **send_message(int channel, int call, bool back, char *block, int 
     Part to = {.object = BLOCK};
     int done = 0, lent = 0;
     for (int constant = 0; constant < 2 - back; constant++) {
-        put_changes(&m, to, block, NULL, c->block, constant ? c->constants : c->pointers & ~c->constants, constant, false);
+        uint64_t follow = constant ? c->constants : c->pointers & ~c->constants;
+        put_changes(&m, to, block, NULL, c->block, follow, false);
         const ApartCall *o = outer && !back && !constant ? &apart_call_table[outer_call] : NULL;
-        if (o) put_changes(&m, to, outer, NULL, o->block, o->pointers & ~o->constants, false, false);
+        if (o) put_changes(&m, to, outer, NULL, o->block, o->pointers & ~o->constants, false);
         for (; done < n_reached; done++) {
             Object *o = reached[done];
             Part p = {.owner = o->owner, .object = o->number};
-            if (!o->hidden) put_changes(&m, p, o->at, o->seen, o->size, 0, constant, true);
+            if (!o->hidden) put_changes(&m, p, o->at, o->seen, o->size, 0, true);
         }
         if (!constant) lent = done;
     }
-    put_changes(&m, to, block, NULL, c->block, c->pointers, false, true);
+    put_changes(&m, to, block, NULL, c->block, c->pointers, true);
     Object **list = NULL;
     if (n_lent) {
         list = malloc((size_t)(lent + 1) * sizeof *list);
@@ -259,7 +260,8 @@ static void take_part(const Part *p, const char *bytes, char *block, size_t bloc
     if (p->offset < 0 || (size_t)p->offset > size || n > size - (size_t)p->offset) ended();
     void *pointer = NULL;
     if (p->kind == POINTER) {
-        Object *to = p->to_owner < 0 || p->to_owner > 1 || p->to < 0 || p->to >= MOST ? NULL : objects[p->to_owner][p->to];
+        if (p->to_owner < 0 || p->to_owner > 1 || p->to < 0 || p->to >= MOST) ended();
+        Object *to = objects[p->to_owner][p->to];
         if (!to || p->size < 0 || (size_t)p->size > to->size) ended();
         pointer = to->at + p->size;
     } else if (p->kind == FUNCTION) {

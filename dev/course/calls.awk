@@ -1,4 +1,4 @@
-# calls.awk: writes the calls between tests and answer (apart.h) in C, from what gcc -aux-info says of the tests.
+# calls.awk: writes the calls between tests and answer (apart.c) in C, from what gcc -aux-info says of the tests.
 #
 #   awk -v answer="NAMES" -v grader="NAMES" -v headers="FILES" -f calls.awk AUX-INFO
 # A declaration `void f_each(size_t n, R *result, const X *x [, const Y *y]);` in the tests makes n calls of f in one.
@@ -6,7 +6,7 @@ BEGIN {
     n = split(answer, name, " "); for (i = 1; i <= n; i++) side[name[i]] = "ANSWER"
     n = split(grader, name, " "); for (i = 1; i <= n; i++) side[name[i]] = "GRADER"
     n = split(headers, name, " "); for (i = 1; i <= n; i++) print "#include \"" name[i] "\""
-    print "#include \"apart.h\""
+    print "#include \"grade.h\""
 }
 /:NC \*\/ extern / {
     sub(/^.*:NC \*\/ extern /, ""); sub(/;.*$/, "")

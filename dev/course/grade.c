@@ -6,12 +6,12 @@
 // One line a test, "ok 2 of 2  title" or "not ok 0 of 2  title" with what was wrong below, and at last "points 7 of 10".
 // --json writes the results as Gradescope wants them. The exit status is 0 when all passed.
 //
-// An answer is a stranger. So there are two programs of the same tests: the judge, linked with the empty stub, never runs
-// a line of the answer, not even a constructor; ANSWER is linked with the answer, and the judge starts it once a test, as
-// a user without rights where it can, with limits on time, memory, files and processes; after the second test that does
-// not end no other is run. What ANSWER prints counts for nothing, and neither does its exit status alone: a test has
-// passed when its process sends back, on a pipe of its own, the password that the judge sent it when main() had begun.
-// At the end of a test whatever it started is killed.
+// An answer is a stranger. So it runs in a program of its own, ANSWER, as a user without rights where that can be, with
+// limits on time, memory, files and processes; after the second test that does not end no other is run. The judge runs a
+// test in a fork of itself, which calls ANSWER over sockets (apart.c). Where apart.c is not linked (CUDA, found bugs),
+// ANSWER has the tests too, and runs one in a fork of itself. What ANSWER prints and its exit status count for nothing:
+// a test has passed when its process, which never ran a line of the answer, sends back the password that the judge sent
+// it. At the end of a test whatever it started is killed.
 // Without --program the tests run in a fork of this program: for a quick try with one's own answer. --refused: nothing
 // can be run, for the reason in FILE; all tests are listed with 0 points. --prints: what ANSWER printed is shown too.
 #define _GNU_SOURCE // fexecve
@@ -40,8 +40,6 @@
 // Of apart.c, where the answer has a process of its own.
 #pragma weak apart_begin
 #pragma weak apart_end
-void apart_begin(void (*become)(void));
-void apart_end(void);
 
 static GradeTest *tests;
 

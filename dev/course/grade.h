@@ -1,7 +1,7 @@
 // grade: what graders are written with.
 //
-// A grader is tests.c, of which students do not see what is below the line that includes hidden.h, linked with one
-// answer and grade.c. Each test runs in a process of its own, under a time limit: one that crashes or never ends fails
+// A grader is tests.c, of which students do not see what is below the line that includes hidden.h, linked with grade.c;
+// the answer runs in another process (apart.c). Each test runs in a process of its own, under a time limit: one that crashes or never ends fails
 // alone, and the rest run. It calls the answer through the header of the assignment only, and says of a wrong result what
 // was expected, what came, and which known mistake gives just that.
 //
@@ -75,6 +75,29 @@ float *equal_floats(size_t n, float value);
 double *doubles(size_t n, const float *x);
 // A number in [0, n), the next one of a sequence.
 uint64_t random_below(uint64_t *state, uint64_t n);
+
+// ---- calls between the process of the tests and that of the answer (apart.c)
+
+// A function that one process has and the other one calls. course.sh writes the table from the header of the assignment.
+// A block has the arguments of a call and its result. Bit w of the masks is about its w-th 8 bytes.
+typedef struct {
+    void (*run)(void *block); // NULL in the process that calls
+    void *function;           // there: sends the call
+    size_t block;
+    uint64_t pointers, constants; // what is a pointer; what is a pointer to const
+} ApartCall;
+// A struct by value: each of its words may be a pointer.
+#define APART_WORDS(Block, a)                                                                                          \
+    (sizeof(((Block *)0)->a) < 8 ? 0 : (((uint64_t)1 << sizeof(((Block *)0)->a) / 8) - 1) << offsetof(Block, a) / 8)
+extern const ApartCall apart_call_table[];
+extern const int apart_calls;
+
+void apart_call(int call, void *block);
+// In the process of the tests, before its first call. become() ends this process and runs the answer's program.
+void apart_begin(void (*become)(void));
+void apart_end(void);
+// Ends the test: the process of the answer, or where both are one that of the test, has ended.
+void grade_ended(int status) __attribute__((noreturn));
 
 #ifdef __cplusplus
 }
