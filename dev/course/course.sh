@@ -196,7 +196,7 @@ allowed_calls() {
     known_answers
     for other in "${files[@]/#/$work/stub/}" "$folder/$file" "$work"/known/right_*.c; do
         [ -f "$other" ] && [ "${other##*/}" != right_trainer.c ] || continue
-        $cc "${plain[@]}" "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
+        $cc "${plain[@]}" "$other" && { undefined "$work/plain.o" | grep -vxE "$calls" || :; }
     done | sort -u
 }
 # A compiler that reads an answer may wait, or take all memory.
