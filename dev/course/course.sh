@@ -524,7 +524,7 @@ expect() { # WHAT FILE POINTS [WORDS]: all tests are listed, and these are the p
 # right_and_wrong.txt, in $work/known: changes.txt has its bugs; a whole file, of a line "==== wrong NAME: what it is" and
 # those up to the next of that kind, becomes wrong_NAME.c, and what the grader must say of it wrong_NAME.c.says.
 known_answers() {
-    mkdir -p "$work/known" && awk -v to="$work/known/" -v ending=".${file##*.}" '
+    rm -rf "$work/known" && mkdir "$work/known" && awk -v to="$work/known/" -v ending=".${file##*.}" '
         BEGIN { printf "" >(path = to "changes.txt") }
         /^====/ && !/^==== (right|wrong) [a-z0-9_]+(: .+)?$/ { print FILENAME ":" FNR ": not a head: " $0 >"/dev/stderr"; exit 1 }
         /^====/ { close(path); sub(/:$/, "", $3); path = to $2 "_" $3 ending; printf "" >path; next }
