@@ -1,327 +1,269 @@
 // apart: calls between two processes: that of the tests, which judges, and that of the answer, which computes. Compiled
 // twice: with -DANSWER for the latter.
 //
-// The answer's process never has what marks it: no test, no expected value, no way to the judge. It gets the arguments
-// of a call, and copies of the objects (arrays, structs, texts) that can be reached from them by pointers. Where an object
-// begins and ends, AddressSanitizer knows; a word that points into one is sent as (object, offset). Both processes keep
-// a copy of what the other one has last seen of an object, and send the words that differ. The process of the tests
-// takes changes only of objects that it has lent, in a call that has not returned, by a pointer to what is not const.
-//
-// A call may call back, as link_send does, so a message is a call or the return of the last one. Threads call at the
-// same time, each through a socket of its own; numbers keep their messages in one order.
+// The answer's process never has what marks it: no test, no expected value, no file, no way to the judge. It gets the
+// arguments of a call, and copies of the objects (arrays, structs, texts) to which they point. Where an object begins and
+// ends, AddressSanitizer knows. How far pointers are followed is a matter of the header's types (calls.awk): a float *
+// leads to numbers alone, which an answer may have made to look like addresses. Both processes keep a copy of what the
+// other one has last seen of an object, and send the bytes that differ. The process of the tests takes only changes of
+// what it has lent in this call, and no addresses. An answer may call back, as link_send does, so a message is a call or
+// the return of the last one. Each thread of the tests that calls has a process of the answer for itself.
+#define _GNU_SOURCE // CLONE_THREAD
 #include "grade.h"
 
-#include <poll.h>
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 const char *__asan_locate_address(void *at, char *name, size_t name_size, void **region, size_t *size);
 int __asan_address_is_poisoned(void const volatile *at);
 void *__asan_region_is_poisoned(void *at, size_t size);
+void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t size);
 
 #ifdef ANSWER
-enum { ME = 1 };
+enum { JUDGE = 0, ME = 1 };
 #else
-enum { ME = 0 };
+enum { JUDGE = 1, ME = 0 };
 #endif
-enum { CHANNELS = 66, FIRST = 10, HIGH = 180, BLOCK = -1, MOST = 1 << 16 }; // BLOCK: in place of an object's number
-typedef enum { OBJECT, BYTES, POINTER, FUNCTION, GONE } Kind;
+#ifdef __aarch64__
+enum { ARCH = AUDIT_ARCH_AARCH64 };
+#else
+enum { ARCH = AUDIT_ARCH_X86_64 };
+#endif
+enum { MOST = 1 << 17, BLOCK = -1 }; // BLOCK: the arguments and the result of a call, in place of an object's number
+enum { CALL, RETURN, OBJECT, GONE, BYTES, POINTER, END };
 typedef struct {
-    int64_t kind, owner, object, offset, size, to_owner, to;
-} Part; // of a message; BYTES: `size` of them follow. POINTER: to byte `size` of object `to`. FUNCTION: number `to`
-typedef struct {
-    uint64_t size, number;
-    int64_t call; // -1: the return
-} Head;
+    int64_t kind, object, offset, size, to; // CALL: of function `object`. POINTER: to byte `size` of object `to`
+} Part; // of a message, from CALL or RETURN to END. After BYTES, `size` of them follow
 typedef struct Object {
     char *at, *seen; // seen: as the other process has it
     size_t size;
-    int owner, number, lent, mark; // lent: to how many calls that may write it
-    bool hidden;
-    struct Object *chain; // of equal hash
+    int number, hops; // odd numbers: the answer's. hops: so many pointers in a row lead on from it, in this message
+    bool links;       // it has pointers
+    enum { UNSEEN, HANDLE, CONSTANT, LENT } use; // in this call
+    struct Object *chain;                        // of equal hash
 } Object;
-static Object *objects[2][MOST], *hash[4096];
-static int n_objects[2], mark;
-static Object *reached[MOST]; // by this message
-static int n_reached;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
-static uint64_t n_sent, n_taken;
-// What this thread is running for the other process: a call from there tells it what has changed until then.
-static __thread char *outer;
-static __thread int outer_call;
-#ifndef ANSWER
-static pid_t answer;
-
-int grade_answer(void)
-{
-    return answer;
-}
-#endif
+typedef struct Peer {
+    FILE *in, *out;
+    pid_t pid;
+    bool busy;
+    uint64_t taken; // bytes of its objects
+    int n[2], hole, n_reached; // n: all numbers are below; hole: and of mine all below this are taken. reached: by this message
+    Object *objects[MOST], *reached[MOST], *hash[4096];
+    struct Peer *next;
+} Peer;
+static __thread Peer *peer; // the other process
 
 // The other process has ended, or does not keep to the form of a message.
 static _Noreturn void ended(void)
 {
 #ifndef ANSWER
     int status;
-    if (waitpid(answer, &status, 0) != answer) pause(); // another thread says it
+    if (!feof(peer->in) && !ferror(peer->in) && !ferror(peer->out)) fail("the answer wrote into what is not its own");
+    waitpid(peer->pid, &status, 0);
     grade_ended(status);
 #endif
     fflush(NULL);
     _exit(0);
 }
 
+static void put(const void *data, size_t n)
+{
+    if (n && fwrite(data, 1, n, peer->out) != n) ended();
+}
+
+static void put_part(int kind, int object, size_t offset, size_t size, int to)
+{
+    put(&(Part){kind, object, (int64_t)offset, (int64_t)size, to}, sizeof(Part));
+}
+
+static void get(void *data, size_t n)
+{
+    if (n && fread(data, 1, n, peer->in) != n) ended();
+}
+
 // ---- objects
 
-static struct { char *at; size_t size; } secret[256];
-static int n_secret;
-#ifndef ANSWER
-void grade_hide(const void *at, size_t size)
+static void object_new(int number, char *at, size_t size)
 {
-    for (int i = 0; i < n_secret; i++)
-        if (secret[i].at == at) return;
-    if (n_secret == 256) fail("the grader hides too much");
-    secret[n_secret].at = (char *)at, secret[n_secret++].size = size;
-}
-#endif
-
-static Object *object_new(int owner, int number, char *at, size_t size)
-{
-    Object *o = calloc(1, sizeof *o), **bucket;
-    if (!o || number != n_objects[owner] || number >= MOST) ended();
-    *o = (Object){.at = at ? at : calloc(size ? size : 1, 1), .seen = calloc(size + 8, 1), .size = size};
-    o->owner = owner, o->number = number;
+    if (number < 0 || number >= MOST || peer->objects[number] || size > (size_t)1 << 32) ended();
+    if (peer->n[number & 1] <= number) peer->n[number & 1] = number + 1;
+    Object *o = peer->objects[number] = calloc(1, sizeof *o), **bucket;
+    *o = (Object){.at = at ? at : calloc(size, 1), .seen = calloc(size, 1), .size = size, .number = number};
     if (!o->at || !o->seen) ended();
-    bucket = &hash[(uintptr_t)o->at / 16 % 4096];
+    bucket = &peer->hash[(uintptr_t)o->at / 16 % 4096];
     o->chain = *bucket, *bucket = o;
-    for (int i = 0; i < n_secret; i++)
-        if (o->at < secret[i].at + secret[i].size && secret[i].at < o->at + size) o->hidden = true;
-    return objects[owner][n_objects[owner]++] = o;
 }
 
 static void object_gone(Object *o)
 {
-    Object **at = &hash[(uintptr_t)o->at / 16 % 4096];
+    Object **at = &peer->hash[(uintptr_t)o->at / 16 % 4096];
     while (*at != o) at = &(*at)->chain;
-    *at = o->chain;
-    objects[o->owner][o->number] = NULL;
-    if (o->owner != ME) free(o->at);
+    *at = o->chain, peer->objects[o->number] = NULL;
+    if ((o->number & 1) != ME) free(o->at);
     free(o->seen), free(o);
 }
 
-// ---- writing a message, under the lock
-
-typedef struct {
-    char *data;
-    size_t n, room;
-} Message;
-
-static void put(Message *m, const void *data, size_t n)
+static Object *object_of(int64_t number)
 {
-    if (m->n + n > m->room && !(m->data = realloc(m->data, m->room = 2 * (m->n + n)))) ended();
-    memcpy(m->data + m->n, data, n), m->n += n;
+    if (number < 0 || number >= MOST || !peer->objects[number]) ended();
+    return peer->objects[number];
 }
 
-// The object into which this word points, or NULL; new ones are announced.
-static Object *reach(Message *m, uintptr_t word)
+// Most numbers are far from all addresses, and need not be looked up, which is slow.
+static bool may_be_address(uintptr_t word)
 {
     static void *small, *large;
+    if (!small) small = malloc(8), large = malloc(1 << 24);
+    const uintptr_t some[] = {(uintptr_t)small, (uintptr_t)large, (uintptr_t)&word, (uintptr_t)apart_call_table};
+    for (int i = 0; i < 4; i++)
+        if ((word > some[i] ? word - some[i] : some[i] - word) >> 42 == 0) return word < (uintptr_t)1 << 47;
+    return false;
+}
+
+// The object into which this word points, or NULL; the other process is told of new ones.
+static Object *reach(uintptr_t word, int hops, int use)
+{
     char name[8], *at = (char *)word;
     void *start = NULL;
     size_t size = 0;
-    if (!small) small = malloc(8), large = malloc(1 << 24);
-    // Most numbers are far from all addresses, and need not be looked up, which is slow.
-    const uintptr_t some[] = {(uintptr_t)small, (uintptr_t)large, (uintptr_t)name, (uintptr_t)apart_call_table};
-    int i = 0;
-    while (i < 4 && (word > some[i] ? word - some[i] : some[i] - word) >> 42) i++;
-    if (i == 4 || word > (some[2] | (((uintptr_t)1 << 42) - 1))) return NULL; // above all stacks
+    if (!may_be_address(word)) return NULL;
     __asan_locate_address(at - (__asan_address_is_poisoned(at) != 0), name, sizeof name, &start, &size); // or at an end
     if (!start || !size || at < (char *)start || at > (char *)start + size) return NULL;
     if (__asan_region_is_poisoned(start, size)) return NULL;
-    Object *o = hash[(uintptr_t)start / 16 % 4096];
+    Object *o = peer->hash[(uintptr_t)start / 16 % 4096];
     while (o && (o->at != start || o->size != size)) o = o->chain;
     if (!o) {
-        o = object_new(ME, n_objects[ME], start, size);
-        put(m, &(Part){.kind = OBJECT, .owner = ME, .object = o->number, .size = (int64_t)size}, sizeof(Part));
+        int number = peer->hole | ME;
+        while (number < MOST && peer->objects[number]) number += 2;
+        peer->hole = number;
+        object_new(number, start, size), o = object_of(number);
+        put_part(OBJECT, number, 0, size, 0);
     }
-    if (o->mark != mark && n_reached < MOST) o->mark = mark, reached[n_reached++] = o;
+    if ((int)o->use < use) o->use = use;
+    if (use == HANDLE || o->hops > hops || peer->n_reached == MOST) return o;
+    o->hops = hops + 1, peer->reached[peer->n_reached++] = o;
     return o;
 }
 
-// What differs from `seen` (NULL: all) in n bytes. Follows the pointers in them: of a block, those in `follow`.
-static void put_changes(Message *m, Part to, const char *at, char *seen, size_t n, uint64_t follow, bool write)
+// ---- a message to the other process
+
+static uint64_t word_at(const char *at, size_t n)
 {
-    size_t from = 0, end = 0; // of changed bytes not yet put
-    for (size_t i = 0; i <= n; i += 8) {
-        uintptr_t word = 0, old = 0;
-        size_t k = n - i < 8 ? n - i : 8;
-        memcpy(&word, at + i, k);
-        if (seen) memcpy(&old, seen + i, k);
-        bool follows = k == 8 && (seen || (i < 512 && follow >> i / 8 & 1));
-        Object *o = follows ? reach(m, word) : NULL;
-        if (!write) continue;
-        int call = 0;
-        while (follows && call < apart_calls && (!word || (uintptr_t)apart_call_table[call].function != word)) call++;
-        bool differs = k && (!seen || word != old), link = o || (follows && call < apart_calls);
-        if (end > from && (!differs || link)) {
-            to.kind = BYTES, to.offset = (int64_t)from, to.size = (int64_t)(end - from);
-            put(m, &to, sizeof to), put(m, (seen ? seen : at) + from, end - from), from = end;
-        }
-        if (!differs) continue;
-        if (seen) memcpy(seen + i, &word, k);
-        if (link) {
-            to.kind = o ? POINTER : FUNCTION, to.offset = (int64_t)i, to.size = o ? (char *)word - o->at : 0;
-            to.to_owner = o ? o->owner : 0, to.to = o ? o->number : call, put(m, &to, sizeof to);
-        } else from = end > from ? from : i, end = i + k;
-    }
-    if (end > from) {
-        to.kind = BYTES, to.offset = (int64_t)from, to.size = (int64_t)(end - from);
-        put(m, &to, sizeof to), put(m, (seen ? seen : at) + from, end - from);
+    uint64_t word = 0;
+    memcpy(&word, at, n < 8 ? n : 8);
+    return word;
+}
+
+// What differs from `seen`, and where the pointers in it lead.
+static void put_changes(Object *o, int hops)
+{
+    if (hops > 0) o->links = true;
+    for (size_t i = 0, from = 0; i < o->size + 8; i += 8) { // changed bytes that are not yet put begin at `from`
+        size_t left = i < o->size ? o->size - i : 0, end = left ? i : o->size;
+        uint64_t word = word_at(o->at + end, left);
+        Object *to = hops > 0 && left >= 8 ? reach(word, hops - 1, o->use) : NULL;
+        if (left && !to && word != word_at(o->seen + i, left)) continue;
+        if (end > from) put_part(BYTES, o->number, from, end - from, 0), put(o->at + from, end - from);
+        if (end > from) memcpy(o->seen + from, o->at + from, end - from);
+        from = i + 8;
+        if (to) put_part(POINTER, o->number, i, word - (uintptr_t)to->at, to->number), memcpy(o->seen + i, &word, 8);
     }
 }
 
-static void write_all(int to, const char *data, size_t n)
-{
-    for (ssize_t k; n; data += k, n -= (size_t)k)
-        if ((k = send(to, data, n, MSG_NOSIGNAL)) <= 0) ended();
-}
-
-// A call, or what it returns. Of objects that only const leads to, a return says nothing.
-static Object **send_message(int channel, int call, bool back, char *block, int *n_lent)
+// A call, or what it returns. The process of the tests sends what the arguments lead to; that of the answer, all changes.
+static void send_message(int call, bool back, char *block)
 {
     const ApartCall *c = &apart_call_table[call];
-    Message m = {0};
-    pthread_mutex_lock(&lock);
-    mark++, n_reached = 0;
-    put(&m, &(Head){0, ++n_sent, back ? -1 : call}, sizeof(Head));
-    for (int i = 0; i < n_objects[ME]; i++) {
-        Object *o = objects[ME][i];
-        if (!o || o->lent || !__asan_region_is_poisoned(o->at, o->size)) continue;
-        put(&m, &(Part){.kind = GONE, .owner = ME, .object = i}, sizeof(Part)), object_gone(o);
+    peer->n_reached = 0;
+    put_part(back ? RETURN : CALL, call, 0, 0, 0);
+    for (int i = ME; i < peer->n[ME]; i += 2) {
+        Object *o = peer->objects[i];
+        if (!o || !__asan_region_is_poisoned(o->at, o->size)) continue;
+        put_part(GONE, i, 0, 0, 0), object_gone(o), peer->hole = i < peer->hole ? i : peer->hole;
     }
-    Part to = {.object = BLOCK};
-    int done = 0, lent = 0;
-    for (int constant = 0; constant < 2 - back; constant++) {
-        uint64_t follow = constant ? c->constants : c->pointers & ~c->constants;
-        put_changes(&m, to, block, NULL, c->block, follow, false);
-        const ApartCall *o = outer && !back && !constant ? &apart_call_table[outer_call] : NULL;
-        if (o) put_changes(&m, to, outer, NULL, o->block, o->pointers & ~o->constants, false);
-        for (; done < n_reached; done++) {
-            Object *o = reached[done];
-            Part p = {.owner = o->owner, .object = o->number};
-            if (!o->hidden) put_changes(&m, p, o->at, o->seen, o->size, 0, true);
+    put_part(BYTES, BLOCK, 0, c->block, 0), put(block, c->block);
+    for (const ApartArg *a = c->args; a->size; a++)
+        for (size_t i = a->offset; i < a->offset + a->size; i += 8) {
+            if (back && (ME || a->constant || !a->hops)) continue;
+            uintptr_t word = word_at(block + i, 8);
+            Object *o = reach(word, a->hops - 1, !a->hops ? HANDLE : a->constant ? CONSTANT : LENT);
+            if (o && !back) put_part(POINTER, BLOCK, i, word - (uintptr_t)o->at, o->number);
         }
-        if (!constant) lent = done;
+    for (int i = 0; i < peer->n_reached; i++) {
+        Object *o = peer->reached[i];
+        put_changes(o, back || ME ? 0 : o->hops - 1), o->hops = 0;
     }
-    put_changes(&m, to, block, NULL, c->block, c->pointers, true);
-    Object **list = NULL;
-    if (n_lent) {
-        list = malloc((size_t)(lent + 1) * sizeof *list);
-        for (int i = *n_lent = 0; i < lent; i++)
-            if (reached[i]->owner == ME && !reached[i]->hidden) reached[i]->lent++, list[(*n_lent)++] = reached[i];
-    }
-    ((Head *)(void *)m.data)->size = m.n - sizeof(Head);
-    pthread_mutex_unlock(&lock);
-    write_all(channel, m.data, m.n);
-    free(m.data);
-    return list;
+    for (int i = 0; ME && i < peer->n[0]; i += 2)
+        if (peer->objects[i]) put_changes(peer->objects[i], 0);
+    put_part(END, 0, 0, 0, 0);
+    if (fflush(peer->out)) ended();
 }
 
-// ---- reading one
+// ---- a message from there
 
-static void read_all(int from, char *data, size_t n)
+// The judge: no pointer comes as a number, nor does one to what was not lent. `to`: NULL when bytes came.
+static void look_at_block(const ApartCall *c, char *block, size_t offset, const Object *to)
 {
-    for (ssize_t k; n; data += k, n -= (size_t)k)
-        if ((k = read(from, data, n)) <= 0) ended();
+    for (const ApartArg *a = c->args; a->size; a++) {
+        if (!to) memset(block + a->offset, 0, a->size);
+        else if (offset != a->offset) continue;
+        else if (to->number & 1 ? a->hops : to->use >= (!a->hops ? HANDLE : a->constant ? CONSTANT : LENT)) return;
+    }
+    if (to) fail("the answer calls back with a pointer that it was not lent");
 }
 
-static void take_part(const Part *p, const char *bytes, char *block, size_t block_size, uint64_t *linked)
+static void take_part(const Part *p, const ApartCall *c, char *block)
 {
-    size_t n = p->kind == BYTES ? (size_t)p->size : sizeof(void *), size = block_size;
-    char *at = block, *seen = NULL;
-    if (p->object != BLOCK) {
-        if (p->owner < 0 || p->owner > 1 || p->object < 0 || p->object >= MOST || p->size < 0) ended();
-        if (p->kind == OBJECT && p->owner != ME) object_new((int)p->owner, (int)p->object, NULL, (size_t)p->size);
-        Object *o = objects[p->owner][p->object];
-        if (!o) ended();
-        if (p->kind == GONE && p->owner != ME) object_gone(o);
-        if (p->kind == OBJECT || p->kind == GONE) return;
-#ifndef ANSWER
-        if (o->owner == ME && !o->lent) fail("what the header calls const was written, or an array of another call");
-#endif
-        at = o->at, seen = o->seen, size = o->size;
+    bool bytes = p->kind == BYTES;
+    if ((p->kind == OBJECT || p->kind == GONE) && (p->object & 1) == ME) ended();
+    if (p->kind == OBJECT) {
+        if (JUDGE && (peer->taken += (uint64_t)p->size) > 1 << 30) ended();
+        return object_new(p->object >= MOST ? -1 : (int)p->object, NULL, (size_t)p->size);
     }
-    if (p->offset < 0 || (size_t)p->offset > size || n > size - (size_t)p->offset) ended();
-    void *pointer = NULL;
-    if (p->kind == POINTER) {
-        if (p->to_owner < 0 || p->to_owner > 1 || p->to < 0 || p->to >= MOST) ended();
-        Object *to = objects[p->to_owner][p->to];
-        if (!to || p->size < 0 || (size_t)p->size > to->size) ended();
-        pointer = to->at + p->size;
-    } else if (p->kind == FUNCTION) {
-        if (p->to < 0 || p->to >= apart_calls) ended();
-        pointer = apart_call_table[p->to].function;
-    }
-    if (p->kind != BYTES) bytes = (char *)&pointer;
-    if (p->object == BLOCK && p->kind != BYTES && p->offset < 512) *linked |= (uint64_t)1 << p->offset / 8;
-    memcpy(at + p->offset, bytes, n);
-    if (seen) memcpy(seen + p->offset, bytes, n);
-}
-
-// Reads a message. A call: sets *block to a new one, and returns its number. A return: fills in *block; -1.
-static int take_message(int channel, char **block, size_t size)
-{
-    Head h;
-    read_all(channel, (char *)&h, sizeof h);
-    if (h.call < -1 || h.call >= apart_calls || (h.call < 0 ? !*block : !apart_call_table[h.call].run)) ended();
-    if (h.size > (size_t)1 << 32) ended();
-    char *data = malloc(h.size + 1);
-    if (!data) ended();
-    read_all(channel, data, h.size);
-    const ApartCall *c = h.call < 0 ? NULL : &apart_call_table[h.call];
-    if (c) *block = calloc(size = c->block, 1);
-    uint64_t linked = 0;
-    pthread_mutex_lock(&lock);
-    while (n_taken + 1 != h.number) pthread_cond_wait(&news, &lock);
-    for (size_t i = 0; i + sizeof(Part) <= h.size;) {
-        Part p;
-        memcpy(&p, data + i, sizeof p), i += sizeof p;
-        size_t n = p.kind == BYTES ? (size_t)p.size : 0;
-        if (n > h.size - i) ended();
-        take_part(&p, data + i, *block, size, &linked);
-        i += n;
-    }
-#ifndef ANSWER
-    for (size_t w = 0; c && w < 64 && 8 * w + 8 <= size; w++) // no pointer comes as a number
-        if (c->pointers & ~linked & (uint64_t)1 << w) memset(*block + 8 * w, 0, 8);
-#endif
-    n_taken++;
-    pthread_cond_broadcast(&news);
-    pthread_mutex_unlock(&lock);
-    free(data);
-    return (int)h.call;
+    Object *o = p->object == BLOCK ? NULL : object_of(p->object), *to = bytes || p->kind == GONE ? NULL : object_of(p->to);
+    if (p->kind == GONE) return o ? object_gone(o) : ended();
+    size_t n = bytes ? (size_t)p->size : 8, size = o ? o->size : c->block, offset = (size_t)p->offset;
+    if (offset > size || n > size - offset || (to && (size_t)p->size > to->size)) ended();
+    if (JUDGE && o && !(o->number & 1) && o->use != LENT) fail("what the header calls const was written, or an array of another call");
+    if (JUDGE && o && to) ended();
+    char *at = (o ? o->at : block) + offset, *pointer = to ? to->at + p->size : NULL;
+    if (bytes) get(at, n);
+    else memcpy(at, &pointer, n);
+    if (o) memcpy(o->seen + offset, at, n);
+    else if (JUDGE) look_at_block(c, block, offset, to);
+    for (size_t i = offset / 8 * 8; JUDGE && o && o->links && i + 8 <= size && i < offset + n; i += 8)
+        if (may_be_address(word_at(o->at + i, 8))) fail("the answer wrote an address into a struct");
 }
 
 // Runs what the other process calls until it returns (block is filled in), or for ever.
-static void serve(int channel, char *block, size_t size)
+static void serve(int waits_for, char *block)
 {
-    for (;;) {
-        char *at = block;
-        int call = take_message(channel, &at, size);
-        if (call < 0) return;
-        char *before = outer;
-        int before_call = outer_call;
-        outer = at, outer_call = call;
-        apart_call_table[call].run(at);
-        outer = before, outer_call = before_call;
+    for (Part p;;) {
+        get(&p, sizeof p);
+        bool back = p.kind == RETURN;
+        if (p.kind > RETURN || (back ? p.object != waits_for : p.object < 0 || p.object >= apart_calls)) ended();
+        const ApartCall *c = &apart_call_table[p.object];
+        if (!back && !c->run) ended();
+        char *at = back ? block : calloc(1, c->block);
+        int call = (int)p.object;
+        for (get(&p, sizeof p); p.kind != END; get(&p, sizeof p)) take_part(&p, c, at);
+        if (back) return;
+        c->run(at);
         fflush(stdout);
-        send_message(channel, call, true, at, NULL);
+        send_message(call, true, at);
         free(at);
     }
 }
@@ -329,76 +271,98 @@ static void serve(int channel, char *block, size_t size)
 // ---- the two processes
 
 #ifdef ANSWER
-static __thread int channel = -1;
-
 void apart_call(int call, void *block)
 {
-    send_message(channel, call, false, block, NULL);
-    serve(channel, block, apart_call_table[call].block);
+    send_message(call, false, block);
+    serve(call, block);
 }
 
-static void *thread(void *arg)
+// From here on this process computes and talks to the judge, and has no other way to the system: whatever code an answer
+// finds or makes, it opens no file, starts no process, and sends no signal but to itself.
+static void shut_in(void)
 {
-    channel = (int)(intptr_t)arg;
-    serve(channel, NULL, 0);
-    return NULL;
+    static const unsigned short may[] = {
+        SYS_read, SYS_write, SYS_writev, SYS_lseek, SYS_fstat, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_brk,
+        SYS_futex, SYS_set_robust_list, SYS_rseq, SYS_sched_yield, SYS_sched_getaffinity, SYS_exit, SYS_exit_group,
+        SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_getpid, SYS_gettid, SYS_getrusage,
+        SYS_clock_gettime, SYS_clock_nanosleep, SYS_nanosleep, SYS_gettimeofday, SYS_getrandom};
+    enum { N = sizeof may / sizeof *may };
+    struct sock_filter f[2 * N + 20];
+    int n = 0;
+#define LOAD(field) f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define JUMP(test, value, yes, no) f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | test | BPF_K, value, yes, no)
+#define ANSWERS(what) f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what)
+    LOAD(arch);
+    JUMP(BPF_JEQ, ARCH, 1, 0);
+    ANSWERS(SECCOMP_RET_KILL_PROCESS);
+    LOAD(nr);
+    for (int i = 0; i < N; i++) {
+        JUMP(BPF_JEQ, may[i], 0, 1);
+        ANSWERS(SECCOMP_RET_ALLOW);
+    }
+    JUMP(BPF_JEQ, SYS_clone3, 0, 1); // glibc then takes clone, whose flags can be seen
+    ANSWERS(SECCOMP_RET_ERRNO | ENOSYS);
+    JUMP(BPF_JEQ, SYS_clone, 0, 3); // a thread
+    LOAD(args[0]);
+    JUMP(BPF_JSET, CLONE_THREAD, 0, 5);
+    ANSWERS(SECCOMP_RET_ALLOW);
+    JUMP(BPF_JEQ, SYS_tgkill, 0, 3);
+    LOAD(args[0]);
+    JUMP(BPF_JEQ, (unsigned)getpid(), 0, 1);
+    ANSWERS(SECCOMP_RET_ALLOW);
+    ANSWERS(SECCOMP_RET_ERRNO | EPERM);
+    struct sock_fprog program = {(unsigned short)n, f};
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) && errno != EINVAL) _exit(2); // a kernel that has none
 }
 
 int main(void)
 {
-    struct pollfd p[CHANNELS];
+    static Peer judge;
+    char name[64];
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 0; i < CHANNELS; i++) p[i] = (struct pollfd){FIRST + i, POLLIN, 0};
-    for (pthread_t t; poll(p, CHANNELS, -1) > 0;)
-        for (int i = 0; i < CHANNELS; i++) {
-            if (!p[i].revents) continue;
-            p[i].fd = -1;
-            if (pthread_create(&t, NULL, thread, (void *)(intptr_t)(FIRST + i))) _exit(2);
-        }
-    return 0;
+    __sanitizer_symbolize_pc((void *)main, "%f", name, sizeof name); // reads the files that it will need
+    judge.in = fdopen(3, "r"), judge.out = fdopen(3, "w"), peer = &judge;
+    may_be_address(0);
+    shut_in();
+    serve(-1, NULL);
 }
 #else
-static int channels[CHANNELS];
-static bool taken[CHANNELS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Peer *peers;
+
+pid_t grade_answer(void)
+{
+    return peers ? peers->pid : getpid();
+}
+
+static Peer *peer_new(void)
+{
+    int pair[2];
+    Peer *p = calloc(1, sizeof *p);
+    if (!p || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) fail("the grader has no sockets");
+    if ((p->pid = grade_start(pair[1], 0)) < 0) fail("the grader could not start a process");
+    close(pair[1]);
+    p->in = fdopen(pair[0], "r"), p->out = fdopen(dup(pair[0]), "w"), p->next = peers;
+    return peers = p;
+}
 
 void apart_call(int call, void *block)
 {
-    int i = 0, n_lent;
+    if (peer) fail("the grader calls the answer from where it was called back");
     pthread_mutex_lock(&lock);
-    while (i < CHANNELS && taken[i]) i++;
-    if (i == CHANNELS) fail("the grader has %d threads that call the answer", CHANNELS);
-    taken[i] = true;
+    for (peer = peers; peer && peer->busy;) peer = peer->next;
+    if (!peer) peer = peer_new();
+    peer->busy = true;
     pthread_mutex_unlock(&lock);
-    Object **lent = send_message(channels[i], call, false, block, &n_lent);
-    serve(channels[i], block, apart_call_table[call].block);
-    pthread_mutex_lock(&lock);
-    while (n_lent > 0) lent[--n_lent]->lent--;
-    taken[i] = false;
-    pthread_mutex_unlock(&lock);
-    free(lent);
-}
-
-void apart_begin(void (*become)(void))
-{
-    int theirs[CHANNELS];
-    for (int i = 0; i < CHANNELS; i++) {
-        int pair[2];
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) fail("the grader has no sockets");
-        channels[i] = pair[0], theirs[i] = pair[1];
-    }
-    if ((answer = fork()) < 0) fail("the grader could not start a process");
-    if (answer == 0) {
-        for (int i = 0; i < CHANNELS; i++) dup2(theirs[i], HIGH + i);
-        for (int i = 0; i < CHANNELS; i++) dup2(HIGH + i, FIRST + i), close(HIGH + i);
-        for (int i = 3; i < 1024; i++)
-            if (i < FIRST || i >= FIRST + CHANNELS) close(i);
-        become();
-    }
-    for (int i = 0; i < CHANNELS; i++) close(theirs[i]);
+    send_message(call, false, block);
+    serve(call, block);
+    for (int i = 0; i < peer->n[0]; i += 2)
+        if (peer->objects[i]) peer->objects[i]->use = UNSEEN;
+    peer->busy = false, peer = NULL;
 }
 
 void apart_end(void)
 {
-    if (answer > 0) kill(answer, SIGKILL);
+    for (Peer *p = peers; p; p = p->next) kill(p->pid, SIGKILL);
 }
 #endif

@@ -1,12 +1,25 @@
-# calls.awk: writes the calls between tests and answer (apart.c) in C, from what gcc -aux-info says of the tests.
+# calls.awk: writes the calls between tests and answer (apart.c) in C, from the structs of the assignment's headers and
+# from what gcc -aux-info says of the tests.
 #
-#   awk -v answer="NAMES" -v grader="NAMES" -v headers="FILES" -f calls.awk AUX-INFO
+#   awk -v answer="NAMES" -v grader="NAMES" -f calls.awk HEADER... AUX-INFO
 # A declaration `void f_each(size_t n, R *result, const X *x [, const Y *y]);` in the tests makes n calls of f in one.
+function known(name) { return name in leads ? leads[name] : 0 }
 BEGIN {
     n = split(answer, name, " "); for (i = 1; i <= n; i++) side[name[i]] = "ANSWER"
     n = split(grader, name, " "); for (i = 1; i <= n; i++) side[name[i]] = "GRADER"
-    n = split(headers, name, " "); for (i = 1; i <= n; i++) print "#include \"" name[i] "\""
     print "#include \"grade.h\""
+}
+FNR == 1 && FILENAME ~ /[.]h$/ { path = FILENAME; sub(/.*\//, "", path); print "#include \"" path "\"" }
+# How many pointers in a row a struct leads to.
+FILENAME ~ /[.]h$/ {
+    sub(/\/\/.*/, "")
+    if (/^typedef (struct|enum)/) { inside = 1; most = 0 }
+    if (inside) for (n = split($0, piece, /[,;]/); n; n--) {
+        hops = gsub(/[*]/, "", piece[n]) + (match(piece[1], /[A-Z][A-Za-z0-9]*/) ? known(substr(piece[1], RSTART, RLENGTH)) : 0)
+        if (hops > most) most = hops
+    }
+    if (inside && match($0, /} [A-Za-z0-9]+;/)) { leads[substr($0, RSTART + 2, RLENGTH - 3)] = most; inside = 0 }
+    next
 }
 /:NC \*\/ extern / {
     sub(/^.*:NC \*\/ extern /, ""); sub(/;.*$/, "")
@@ -22,26 +35,25 @@ BEGIN {
         depth += (c == "(") - (c == ")")
         if (c == "" || (c == "," && !depth)) { if (part != "void") args[n++] = part; part = "" } else part = part c
     }
-    fields = params = given = taken = pointers = constants = ""
+    fields = params = given = taken = pointers = ""
     for (i = 0; i < n; i++) {
         sub(/^ */, "", args[i])
         fields = fields "__typeof__(" args[i] ") a" i "; "; params = params (i ? ", " : "") "__typeof__(" args[i] ") a" i
         given = given (i ? ", " : "") ".a" i " = a" i; taken = taken (i ? ", " : "") "b->a" i
-        bit = " | (uint64_t)1 << offsetof(Block_" f ", a" i ") / 8"
-        # A struct by value: all of its words may be pointers.
-        pointers = pointers (args[i] ~ /\*/ ? bit : args[i] ~ /^(const )?[A-Z]/ ? " | APART_WORDS(Block_" f ", a" i ")" : "")
-        if (args[i] ~ /^const .*\*/) constants = constants bit
+        stars = gsub(/[*]/, "*", args[i]); base = args[i]; sub(/^const /, "", base); sub(/[ *].*/, "", base)
+        hops = base in leads ? leads[base] + stars : base ~ /^([A-Z].*[a-z]|struct$)/ ? 0 : stars
+        if (stars || hops) pointers = pointers "{offsetof(Block_" f ", a" i "), sizeof(__typeof__(" args[i] ")), " hops ", " (args[i] ~ /^const .*\*/ ? "true" : "false") "}, "
     }
     empty = type ~ /^void *$/
-    if (type ~ /\*/) pointers = pointers " | (uint64_t)1 << offsetof(Block_" f ", result) / 8"
     print "typedef struct { " fields (empty ? "char" : type) " result; } Block_" f ";\n#ifdef " side[f]
     if (each in side) {
         print "void " f "(" params ")\n{\n    for (size_t i = 0; i < a0; i++) a1[i] = " each "(a2[i]" (n > 3 ? ", a3[i]" : "") ");\n}"
     }
     print "static void run_" f "(void *p)\n{\n    Block_" f " *b = p;\n    " (empty ? "(void)b, " : "b->result = ") f "(" taken ");\n}"
-    print "#else\nstatic void (*const run_" f ")(void *) = 0;\n" type f "(" (n ? params : "void") ")\n{\n    Block_" f " b = {" (n ? given : "0") "};"
+    print "#else\n#define run_" f " NULL\n" type f "(" (n ? params : "void") ")\n{\n    Block_" f " b = {" (n ? given : "0") "};"
     print "    apart_call(" k + 0 ", &b);\n" (empty ? "" : "    return b.result;\n") "}\n#endif"
-    row[k++] = "    {run_" f ", (void *)" f ", sizeof(Block_" f "), 0" pointers ", 0" constants "},"
+    print "static const ApartArg args_" f "[] = {" pointers "{0}};"
+    row[k++] = "    {run_" f ", sizeof(Block_" f "), args_" f "},"
 }
 END {
     print "const ApartCall apart_call_table[] = {"

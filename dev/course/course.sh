@@ -164,7 +164,7 @@ calls_between() {
     to_grader=$(nm -g --defined-only "$work/tests.o" | awk 'NF == 3 { print $3 }')
     $cc "${c_flags[@]}" -w -fsyntax-only -aux-info "$work/aux" "$tests" &&
         awk -v answer="$(tr '\n' ' ' <"$work/keep")" -v grader="${to_grader//$'\n'/ }" \
-            -v headers="$(basename -a "$folder"/*.h | tr '\n' ' ')" -f "$here/calls.awk" "$work/aux" >"$work/calls.c" &&
+            -f "$here/calls.awk" "$folder"/*.h "$work/aux" >"$work/calls.c" &&
         cp "$here/apart.c" "$work" || return 1
     for side in GRADER ANSWER; do
         $cc -std=gnu11 -g -O1 -D$side "-I$folder" "-I$here" -c "$work/calls.c" -o "$work/$side.calls.o" &&
@@ -218,6 +218,22 @@ not_allowed() { # SOURCE: of the files that it includes, those that an answer ma
         case $file in /usr/* | "$here"/*.h | "$1" | "$root"/src/*.h | "$root"/dev/cuda_on_cpu/*.h) ;; *) echo "$file" ;; esac
     done
 }
+# What no compiler writes for an answer that computes: a name given by asm("...") may have lines of assembly in it.
+odd_assembly() { # FILE.s
+    awk -v cuda="$([ $kind != cuda ] || echo 1)" '
+        /^#(NO_)?APP/ { own = /^#A/; next }
+        own && !/^#/ && !/^\t\.cfi_[a-z_]+ [%a-z0-9]+$/ { print "machine code (asm)" } # the launch of a kernel has .cfi
+        $1 == ".section" && $2 ~ /^\.text/ && !/^\t\.section\t\.text[A-Za-z0-9_.]*,"axG?",@progbits(,[^,]*,comdat)?$/ { print "machine code among its data" }
+        { gsub(/"([^"\\]|\\.)*"/, "") }
+        /[";]/ || /^[^\t#]/ && !/^[A-Za-z_.$0-9]+:$/ { print "an odd line in its assembly" }
+        /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
+        $1 ~ /^[.]/ && !/:$/ && $1 !~ /^\.(cfi_[a-z_]+|align|p2align|balign|byte|value|[24]byte|long|quad|zero|string|ascii|[us]leb128|text|data|bss|section|globl|local|weak|hidden|comm|set|type|size|file|loc|ident)$/ {
+            print "an odd line in its assembly" }
+        $1 == ".section" && $2 !~ "^[.](text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|" (cuda ? "gcc_except_table|init_array)" : "(init|fini)_array[.]00099)") { print "a section " $2 }
+        $1 ~ /^\.(section|text|data|bss)$/ { early = /(init|fini)_array/; text = /\.text/ }
+        text && /^\t\.(byte|value|[24]byte|long|quad|zero|string|ascii)[ \t]/ || /^\t(syscall|sysenter|int|svc)([ \t]|$)/ { print "machine code among its data" }
+        !cuda && early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$1"
+}
 # A file of an answer becomes an object, or is told why not: the compiler's own words, or ours.
 compile_answer() { # FILE
     local source=$work/answer/$1 bad
@@ -228,12 +244,8 @@ compile_answer() { # FILE
         [ $? != 124 ] || refuse 'it takes too long to compile'
         return 1
     }
-    bad=$({ bounded $cc "${c_flags[@]}" -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
-        awk '/^#APP/ { print "machine code (asm)" } /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
-            $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|init_array\.00099|fini_array\.00099)/ { print "a section " $2 }
-            $1 == ".section" && $2 ~ /^\.text/ && $0 !~ /^\t\.section\t\.text[A-Za-z0-9_.]*,"ax",@progbits$/ { print "machine code among its data" }
-            $1 == ".section" || /^\t\.(text|data|bss)$/ { early = /(init|fini)_array/ }
-            early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$source.s"
+    bad=$({ bounded $cc "${c_flags[@]}" -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>|\<_sub_[ID]_[0-9]*'
+        odd_assembly "$source.s"
     } | head -n 1)
     [ -z "$bad" ] || { refuse "it has $bad"; return; }
     $cc -c "$source.s" -o "$source.o" 2>&1 || return 1
@@ -255,11 +267,8 @@ build_answer() { # PROGRAM: of the files in $work/answer
     (ulimit -t 60 -v 6000000 -f 400000 && emulated "$1" "${graders[@]}" "$work/answer/$file") 2>&1 || return 1
     bad=$(undefined "$1.$file.o" | grep -vxE "$calls|$cuda_calls" | head -n 1)
     [ -z "$bad" ] || { refuse "it calls $bad, and an answer may not"; return; }
-    bad=$(bounded "$cxx" -x c++ -std=gnu++17 -O1 "-I$root/src" "-I$root/dev/cuda_on_cpu/include" "-I$folder" "-I$here" "-I$root" -S "$work/answer/$file" -o - |
-        awk '/^#(NO_)?APP/ { own = /^#A/; next } own && !/^#/ && !/^\t\.cfi_[a-z_]+ [%a-z0-9]+$/ { print "machine code (asm)" } # the launch has .cfi
-            /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
-            $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|note|gnu|eh_frame|gcc_except_table|init_array)/ { print "a section " $2 }
-            $1 == ".section" && $2 ~ /^\.text/ && $0 !~ /^\t\.section\t\.text[A-Za-z0-9_.]*,"axG?",@progbits(,[^,]*,comdat)?$/ { print "machine code among its data" }' | head -n 1)
+    bounded "$cxx" -x c++ -std=gnu++17 -O1 "-I$root/src" "-I$root/dev/cuda_on_cpu/include" "-I$folder" "-I$here" "-I$root" -S "$work/answer/$file" -o "$work/answer/$file.s"
+    bad=$(odd_assembly "$work/answer/$file.s" | head -n 1)
     [ -z "$bad" ] || refuse "it has $bad, and an answer may not"
 }
 build_trusted() { # PROGRAM FILE: the right answer called trainer, which calls the trainer's own library

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -57,14 +58,11 @@ void expect_number(const char *what, double got, double want, double tolerance, 
 // What this test measured, for the leaderboard (a line `Leaderboard: NAME asc` in handout.md). Counts when it passes.
 void grade_measured(double value);
 
-// The answer sees nothing of these bytes: a Link, say, which it only hands back.
-void grade_hide(const void *at, size_t size);
-
 // Ends a process in which the answer and the tests ran together, as one that has passed; is it that? An answer can exit.
 void grade_done(void) __attribute__((noreturn));
 bool grade_is_done(int status);
-// The answer's process.
-int grade_answer(void);
+// The process of the answer.
+pid_t grade_answer(void);
 
 // n floats in [-1, 1), the same for the same seed. For the life of the test; never NULL. Under AddressSanitizer a read
 // or write outside is an error.
@@ -78,24 +76,25 @@ uint64_t random_below(uint64_t *state, uint64_t n);
 
 // ---- calls between the process of the tests and that of the answer (apart.c)
 
-// A function that one process has and the other one calls. course.sh writes the table from the header of the assignment.
-// A block has the arguments of a call and its result. Bit w of the masks is about its w-th 8 bytes.
+// A function that one process has and the other one calls, and the block of its arguments and its result. calls.awk
+// writes the table from the header of the assignment.
+typedef struct {
+    size_t offset, size; // in the block
+    int hops;            // of a float *: 1; of a float **, or of a struct with a float * in it: 2; of an unknown struct: 0
+    bool constant;
+} ApartArg;
 typedef struct {
     void (*run)(void *block); // NULL in the process that calls
-    void *function;           // there: sends the call
     size_t block;
-    uint64_t pointers, constants; // what is a pointer; what is a pointer to const
+    const ApartArg *args; // those with pointers, and one of size 0
 } ApartCall;
-// A struct by value: each of its words may be a pointer.
-#define APART_WORDS(Block, a)                                                                                          \
-    (sizeof(((Block *)0)->a) < 8 ? 0 : (((uint64_t)1 << sizeof(((Block *)0)->a) / 8) - 1) << offsetof(Block, a) / 8)
 extern const ApartCall apart_call_table[];
 extern const int apart_calls;
 
 void apart_call(int call, void *block);
-// In the process of the tests, before its first call. become() ends this process and runs the answer's program.
-void apart_begin(void (*become)(void));
 void apart_end(void);
+// Starts the program of the answer, with this descriptor as its number 3, as a user without rights and with limits.
+pid_t grade_start(int socket, int test);
 // Ends the test: the process of the answer, or where both are one that of the test, has ended.
 void grade_ended(int status) __attribute__((noreturn));
 

@@ -7,29 +7,29 @@
 #include <string.h>
 
 enum { FILES = 20, PIECES = 400 };
-struct Files {
+static struct {
     float *data[FILES];
     size_t size[FILES], read;
-};
-static struct Files files;
+} files;
+static char handle; // all that the answer is given of them
 static Piece pieces[PIECES];
-static Checkpoint ckpt = {pieces, 0, &files};
+static Checkpoint ckpt = {pieces, 0, (struct Files *)&handle};
 static const char *names[3] = {"wte", "wte.bias", "fc"}; // element i of tensor k is 1000 i + k
 
 size_t shard_read(struct Files *f, int file, size_t at, float *out, size_t count)
 {
+    expect((char *)f == &handle, "shard_read got other files than those of the Checkpoint");
     if (count > 1000000) fail("shard_read of %zu elements: a negative number?", count);
-    if (file < 0 || file >= FILES || at >= f->size[file]) return 0;
-    if (count > f->size[file] - at) count = f->size[file] - at;
-    if (count) memcpy(out, f->data[file] + at, count * sizeof *out);
-    f->read += count;
+    if (file < 0 || file >= FILES || at >= files.size[file]) return 0;
+    if (count > files.size[file] - at) count = files.size[file] - at;
+    if (count) memcpy(out, files.data[file] + at, count * sizeof *out);
+    files.read += count;
     return count;
 }
 
 // Elements begin to end - 1 of tensor k go to the end of a file.
 static void put(int k, size_t begin, size_t end, int file)
 {
-    grade_hide(&files, sizeof files);
     size_t n = end - begin, *size = &files.size[file], at = *size + (size_t)(k + file) % 3; // a gap, sometimes
     files.data[file] = realloc(files.data[file], (at + n + 1) * sizeof(float));
     for (; *size < at; ++*size) files.data[file][*size] = -1;
