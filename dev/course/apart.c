@@ -1,13 +1,13 @@
-// apart: calls between two processes: that of the tests, which judges, and that of the answer, which computes. Compiled
-// twice: with -DANSWER for the latter.
+// apart: calls between two processes: that of the tests, which judges, and that of the answer, which computes. It is
+// compiled twice: with -DANSWER for the latter.
 //
 // The answer's process never has what marks it: no test, no expected value, no file, no way to the judge. It gets the
-// arguments of a call, and copies of the objects (arrays, structs, texts) to which they point. Where an object begins and
-// ends, AddressSanitizer knows. How far pointers are followed is a matter of the header's types (calls.awk): a float *
-// leads to numbers alone, which an answer may have made to look like addresses. Both processes keep a copy of what the
-// other one has last seen of an object, and send the bytes that differ. The process of the tests takes only changes of
-// what it has lent in this call, and no addresses. An answer may call back, as link_send does, so a message is a call or
-// the return of the last one. Each thread of the tests that calls has a process of the answer for itself.
+// arguments of a call, and copies of the objects (arrays, structs, texts) to which they point. Where an object begins
+// and ends, AddressSanitizer knows. How far pointers are followed is a matter of the header's types (calls.awk): a
+// float * leads to numbers, which an answer may have made to look like addresses. Both processes keep a copy of what
+// the other one has last seen of an object, and send the bytes that differ. The process of the tests takes only changes
+// of what it has lent in this call, and no addresses. An answer may call back, as link_send does: so a message is a
+// call or the return of the last one. Each thread of the tests that calls has a process of the answer for itself.
 #define _GNU_SOURCE // CLONE_THREAD
 #include "grade.h"
 
@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -60,7 +59,8 @@ typedef struct Peer {
     pid_t pid;
     bool busy;
     uint64_t taken; // bytes of its objects
-    int n[2], hole, n_reached; // n: all numbers are below; hole: and of mine all below this are taken. reached: by this message
+    int n[2], hole; // all numbers of objects are below n; all of mine below hole are taken
+    int n_reached;  // by this message
     Object *objects[MOST], *reached[MOST], *hash[4096];
     struct Peer *next;
 } Peer;
@@ -96,9 +96,9 @@ static void get(void *data, size_t n)
 
 // ---- objects
 
-static void object_new(int number, char *at, size_t size)
+static void object_new(int number, char *at, size_t size) // at: NULL for a copy of one of the other process
 {
-    if (number < 0 || number >= MOST || peer->objects[number] || size > (size_t)1 << 32) ended();
+    if (number >= MOST || peer->objects[number] || (!at && JUDGE && (peer->taken += size) > 1 << 30)) ended();
     if (peer->n[number & 1] <= number) peer->n[number & 1] = number + 1;
     Object *o = peer->objects[number] = calloc(1, sizeof *o), **bucket;
     *o = (Object){.at = at ? at : calloc(size, 1), .seen = calloc(size, 1), .size = size, .number = number};
@@ -183,7 +183,7 @@ static void put_changes(Object *o, int hops)
     }
 }
 
-// A call, or what it returns. The process of the tests sends what the arguments lead to; that of the answer, all changes.
+// A call, or what it returns. The tests send what the arguments lead to; the answer, all changes.
 static void send_message(int call, bool back, char *block)
 {
     const ApartCall *c = &apart_call_table[call];
@@ -229,15 +229,14 @@ static void take_part(const Part *p, const ApartCall *c, char *block)
 {
     bool bytes = p->kind == BYTES;
     if ((p->kind == OBJECT || p->kind == GONE) && (p->object & 1) == ME) ended();
-    if (p->kind == OBJECT) {
-        if (JUDGE && (peer->taken += (uint64_t)p->size) > 1 << 30) ended();
-        return object_new(p->object >= MOST ? -1 : (int)p->object, NULL, (size_t)p->size);
-    }
-    Object *o = p->object == BLOCK ? NULL : object_of(p->object), *to = bytes || p->kind == GONE ? NULL : object_of(p->to);
-    if (p->kind == GONE) return o ? object_gone(o) : ended();
+    if ((p->kind == OBJECT || p->kind == GONE) && (p->object < 0 || p->object >= MOST)) ended();
+    if (p->kind == OBJECT) return object_new((int)p->object, NULL, (size_t)p->size);
+    if (p->kind == GONE) return object_gone(object_of(p->object));
+    Object *o = p->object == BLOCK ? NULL : object_of(p->object), *to = bytes ? NULL : object_of(p->to);
     size_t n = bytes ? (size_t)p->size : 8, size = o ? o->size : c->block, offset = (size_t)p->offset;
     if (offset > size || n > size - offset || (to && (size_t)p->size > to->size)) ended();
-    if (JUDGE && o && !(o->number & 1) && o->use != LENT) fail("what the header calls const was written, or an array of another call");
+    if (JUDGE && o && !(o->number & 1) && o->use != LENT)
+        fail("what the header calls const was written, or an array of another call");
     if (JUDGE && o && to) ended();
     char *at = (o ? o->at : block) + offset, *pointer = to ? to->at + p->size : NULL;
     if (bytes) get(at, n);
@@ -277,19 +276,20 @@ void apart_call(int call, void *block)
     serve(call, block);
 }
 
-// From here on this process computes and talks to the judge, and has no other way to the system: whatever code an answer
-// finds or makes, it opens no file, starts no process, and sends no signal but to itself.
+// From here on this process computes and talks to the judge. Whatever code an answer finds or makes, it opens no file,
+// starts no process, and sends no signal but to itself.
 static void shut_in(void)
 {
     static const unsigned short may[] = {
-        SYS_read, SYS_write, SYS_writev, SYS_lseek, SYS_fstat, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_brk,
-        SYS_futex, SYS_set_robust_list, SYS_rseq, SYS_sched_yield, SYS_sched_getaffinity, SYS_exit, SYS_exit_group,
-        SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_getpid, SYS_gettid, SYS_getrusage,
-        SYS_clock_gettime, SYS_clock_nanosleep, SYS_nanosleep, SYS_gettimeofday, SYS_getrandom};
+        SYS_read, SYS_write, SYS_writev, SYS_lseek, SYS_fstat, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap,
+        SYS_madvise, SYS_brk, SYS_futex, SYS_set_robust_list, SYS_rseq, SYS_sched_yield, SYS_sched_getaffinity,
+        SYS_exit, SYS_exit_group, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_getpid,
+        SYS_gettid, SYS_getrusage, SYS_clock_gettime, SYS_clock_nanosleep, SYS_nanosleep, SYS_gettimeofday,
+        SYS_getrandom};
     enum { N = sizeof may / sizeof *may };
     struct sock_filter f[2 * N + 20];
     int n = 0;
-#define LOAD(field) f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define LOAD(of) f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, of))
 #define JUMP(test, value, yes, no) f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | test | BPF_K, value, yes, no)
 #define ANSWERS(what) f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what)
     LOAD(arch);
@@ -300,9 +300,7 @@ static void shut_in(void)
         JUMP(BPF_JEQ, may[i], 0, 1);
         ANSWERS(SECCOMP_RET_ALLOW);
     }
-    JUMP(BPF_JEQ, SYS_clone3, 0, 1); // glibc then takes clone, whose flags can be seen
-    ANSWERS(SECCOMP_RET_ERRNO | ENOSYS);
-    JUMP(BPF_JEQ, SYS_clone, 0, 3); // a thread
+    JUMP(BPF_JEQ, SYS_clone, 0, 3); // a thread. glibc takes this where it has no clone3, whose flags cannot be seen
     LOAD(args[0]);
     JUMP(BPF_JSET, CLONE_THREAD, 0, 5);
     ANSWERS(SECCOMP_RET_ALLOW);
@@ -310,9 +308,10 @@ static void shut_in(void)
     LOAD(args[0]);
     JUMP(BPF_JEQ, (unsigned)getpid(), 0, 1);
     ANSWERS(SECCOMP_RET_ALLOW);
-    ANSWERS(SECCOMP_RET_ERRNO | EPERM);
+    ANSWERS(SECCOMP_RET_ERRNO | ENOSYS);
     struct sock_fprog program = {(unsigned short)n, f};
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) && errno != EINVAL) _exit(2); // a kernel that has none
+    // For all threads; a kernel may have none.
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) && errno != ENOSYS) _exit(2);
 }
 
 int main(void)

@@ -15,7 +15,8 @@ FILENAME ~ /[.]h$/ {
     sub(/\/\/.*/, "")
     if (/^typedef (struct|enum)/) { inside = 1; most = 0 }
     if (inside) for (n = split($0, piece, /[,;]/); n; n--) {
-        hops = gsub(/[*]/, "", piece[n]) + (match(piece[1], /[A-Z][A-Za-z0-9]*/) ? known(substr(piece[1], RSTART, RLENGTH)) : 0)
+        hops = gsub(/[*]/, "", piece[n])
+        if (match(piece[1], /[A-Z][A-Za-z0-9]*/)) hops += known(substr(piece[1], RSTART, RLENGTH))
         if (hops > most) most = hops
     }
     if (inside && match($0, /} [A-Za-z0-9]+;/)) { leads[substr($0, RSTART + 2, RLENGTH - 3)] = most; inside = 0 }
@@ -38,19 +39,24 @@ FILENAME ~ /[.]h$/ {
     fields = params = given = taken = pointers = ""
     for (i = 0; i < n; i++) {
         sub(/^ */, "", args[i])
-        fields = fields "__typeof__(" args[i] ") a" i "; "; params = params (i ? ", " : "") "__typeof__(" args[i] ") a" i
-        given = given (i ? ", " : "") ".a" i " = a" i; taken = taken (i ? ", " : "") "b->a" i
+        type_of = "__typeof__(" args[i] ") a" i; comma = i ? ", " : ""
+        fields = fields type_of "; "; params = params comma type_of
+        given = given comma ".a" i " = a" i; taken = taken comma "b->a" i
         stars = gsub(/[*]/, "*", args[i]); base = args[i]; sub(/^const /, "", base); sub(/[ *].*/, "", base)
         hops = base in leads ? leads[base] + stars : base ~ /^([A-Z].*[a-z]|struct$)/ ? 0 : stars
-        if (stars || hops) pointers = pointers "{offsetof(Block_" f ", a" i "), sizeof(__typeof__(" args[i] ")), " hops ", " (args[i] ~ /^const .*\*/ ? "true" : "false") "}, "
+        if (stars || hops) pointers = pointers "{offsetof(Block_" f ", a" i "), sizeof(__typeof__(" args[i] ")), " \
+            hops ", " (args[i] ~ /^const .*\*/) "}, "
     }
     empty = type ~ /^void *$/
     print "typedef struct { " fields (empty ? "char" : type) " result; } Block_" f ";\n#ifdef " side[f]
     if (each in side) {
-        print "void " f "(" params ")\n{\n    for (size_t i = 0; i < a0; i++) a1[i] = " each "(a2[i]" (n > 3 ? ", a3[i]" : "") ");\n}"
+        print "void " f "(" params ")\n{"
+        print "    for (size_t i = 0; i < a0; i++) a1[i] = " each "(a2[i]" (n > 3 ? ", a3[i]" : "") ");\n}"
     }
-    print "static void run_" f "(void *p)\n{\n    Block_" f " *b = p;\n    " (empty ? "(void)b, " : "b->result = ") f "(" taken ");\n}"
-    print "#else\n#define run_" f " NULL\n" type f "(" (n ? params : "void") ")\n{\n    Block_" f " b = {" (n ? given : "0") "};"
+    print "static void run_" f "(void *p)\n{\n    Block_" f " *b = p;"
+    print "    " (empty ? "(void)b, " : "b->result = ") f "(" taken ");\n}"
+    print "#else\n#define run_" f " NULL"
+    print type f "(" (n ? params : "void") ")\n{\n    Block_" f " b = {" (n ? given : "0") "};"
     print "    apart_call(" k + 0 ", &b);\n" (empty ? "" : "    return b.result;\n") "}\n#endif"
     print "static const ApartArg args_" f "[] = {" pointers "{0}};"
     row[k++] = "    {run_" f ", sizeof(Block_" f "), args_" f "},"

@@ -18,7 +18,8 @@
 # A folder that was handed out has a copy of this file, ./course, and needs gcc (g++ for CUDA), bash and awk. An answer is
 # compiled with the address and undefined-behaviour sanitizers and runs as grade.c describes. Before that its assembly is
 # looked at: nothing may run before main, no machine code may be written by hand, and only functions that compute,
-# allocate and print may be called, so an answer cannot read the tests or write files. Of its own functions the tests see only those of the empty stub: one that is called main, fail or sqrt changes nothing.
+# allocate and print may be called. Of its own functions the tests see only those of the empty stub: one that is called
+# main, fail or sqrt changes nothing.
 set -u -o pipefail
 export LC_ALL=C # some of the compiler's messages are read
 here=$(dirname "$(readlink -f "$0")")

@@ -7,12 +7,12 @@
 // --json writes the results as Gradescope wants them. The exit status is 0 when all passed.
 //
 // An answer is a stranger. So it runs in a program of its own, ANSWER, as a user without rights where that can be, with
-// limits on time, memory, files and processes; after the second test that does not end no other is run. A test runs in a
-// fork of the judge, which calls ANSWER over sockets (apart.c). Where apart.c is not linked (CUDA, found bugs), ANSWER has
-// the tests too, and the fork waits for it. Either way the fork never runs a line of the answer, and its exit status
-// alone says whether the test has passed. At the end of a test whatever it started is killed.
-// Without --program the fork runs the test itself: there are only written answers. --refused: nothing can be run, for the
-// reason in FILE; all tests are listed with 0 points. --prints: what ANSWER printed is shown too.
+// limits on time, memory, files and processes; after the second test that does not end no other is run. A test runs in
+// a fork of the judge, which calls ANSWER over sockets (apart.c). Where apart.c is not linked (CUDA, found bugs), ANSWER
+// has the tests too, and the fork waits for it. Either way the fork never runs a line of the answer, and its exit status
+// alone says whether the test has passed. At the end of a test whatever it started is killed. Without --program the
+// answers are texts. --refused: nothing can be run, for the reason in FILE; all tests are listed with 0 points.
+// --prints: what ANSWER printed is shown too.
 #define _GNU_SOURCE // fexecve
 #include "grade.h"
 
@@ -359,8 +359,8 @@ static bool take(int from, char *text, size_t *used, size_t size)
     return true;
 }
 
-// Runs a test. True when it passed; what was wrong: in `why`, what was measured: in *measured. *n_late counts those that
-// did not end.
+// Runs a test. True when it passed; what was wrong: in `why`, what was measured: in *measured. *n_late counts those
+// that did not end.
 static bool run(int index, int *n_late, double *measured, char *why, size_t size)
 {
     char line[1 << 14] = "";

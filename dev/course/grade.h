@@ -1,9 +1,9 @@
 // grade: what graders are written with.
 //
 // A grader is tests.c, of which students do not see what is below the line that includes hidden.h, linked with grade.c;
-// the answer runs in another process (apart.c). Each test runs in a process of its own, under a time limit: one that crashes or never ends fails
-// alone, and the rest run. It calls the answer through the header of the assignment only, and says of a wrong result what
-// was expected, what came, and which known mistake gives just that.
+// the answer runs in another process (apart.c). Each test runs in a process of its own, under a time limit: one that
+// crashes or never ends fails alone, and the rest run. It calls the answer through the header of the assignment only, and says of a wrong result
+// what was expected, what came, and which known mistake gives just that.
 //
 //     TEST(mean_of_rows, 2, "the mean of each row") { ... expect_array("mean", got, want, 3, 4, 1e-6, NULL, 0); }
 //
@@ -58,7 +58,7 @@ void expect_number(const char *what, double got, double want, double tolerance, 
 // What this test measured, for the leaderboard (a line `Leaderboard: NAME asc` in handout.md). Counts when it passes.
 void grade_measured(double value);
 
-// Ends a process in which the answer and the tests ran together, as one that has passed; is it that? An answer can exit.
+// Ends a process in which answer and tests ran together, as one that has passed; is it that? An answer can exit.
 void grade_done(void) __attribute__((noreturn));
 bool grade_is_done(int status);
 // The process of the answer.
@@ -80,7 +80,7 @@ uint64_t random_below(uint64_t *state, uint64_t n);
 // writes the table from the header of the assignment.
 typedef struct {
     size_t offset, size; // in the block
-    int hops;            // of a float *: 1; of a float **, or of a struct with a float * in it: 2; of an unknown struct: 0
+    int hops;            // of a float *: 1; of a float **, or of a struct with a float *: 2; of an unknown struct: 0
     bool constant;
 } ApartArg;
 typedef struct {
