@@ -2,8 +2,8 @@
 //
 // A grader is tests.c, of which students do not see what is below the line that includes hidden.h, linked with grade.c;
 // the answer runs in another process (apart.c). Each test runs in a process of its own, under a time limit: one that
-// crashes or never ends fails alone, and the rest run. It calls the answer through the header of the assignment only, and says of a wrong result
-// what was expected, what came, and which known mistake gives just that.
+// crashes or never ends fails alone, and the rest run. It calls the answer through the header of the assignment
+// only, and says of a wrong result what was expected, what came, and which known mistake gives just that.
 //
 //     TEST(mean_of_rows, 2, "the mean of each row") { ... expect_array("mean", got, want, 3, 4, 1e-6, NULL, 0); }
 //
