@@ -201,7 +201,7 @@ allowed_calls() {
     done | sort -u
 }
 # A compiler that reads an answer may wait, or take all memory.
-bounded() { (ulimit -v 6000000 -f 400000 && exec timeout "${COMPILE_SECONDS:-30}" "$@" </dev/null); }
+bounded() { (ulimit -v 6000000 -f 400000 && exec timeout "${COMPILE_SECONDS:-120}" "$@" </dev/null); }
 refuse() { echo "not run: $*"; return 1; }
 
 # The files that a source includes. -M knows also what is embedded; where it fails, -E has said what it had read until then:
