@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/tmp"
 export TMPDIR=$work/tmp
 given=dev/course/15_clipping course=$BUILD/course
-export COURSE_SECONDS=3
+export COURSE_SECONDS=10 # 40 million elements take 3 where others work too
 
 # shellcheck source=test/passes_common.sh
 . test/passes_common.sh
@@ -103,7 +103,7 @@ errors() { # one line each
 # In a copy of the course alone, so that its assignment can be spoiled.
 copied() {
     rm -rf "$work/tree" && mkdir -p "$work/tree/dev/course" "$work/tree/test"
-    cp dev/course/course.sh dev/course/*.[ch] dev/course/*.cuh "$work/tree/dev/course"
+    cp dev/course/{course.sh,calls.awk,*.[ch],*.cuh} "$work/tree/dev/course"
     cp -r $given "$work/tree/dev/course" && sed -i '/^==== right trainer/,$d' "$work/tree/$given/right_and_wrong.txt"
     cp test/mutate.awk "$work/tree/test"
 }
@@ -201,53 +201,52 @@ no_answer_is_handed_out() {
     done
     # And what is handed out is all that the visible tests need; a student may have one assignment without the others.
     if grep -rnE '^#include .*([0-9][0-9]_[a-z]|hidden)' "$work/students"; then return 1; fi
+    [ "$(find "$work/students" -name calls | wc -l)" = $(($(find dev/course -name tests.c | wc -l) - 1)) ] # 26 calls nothing
     for name in 15 32 ${TEST_LONG:+$(ls "$work/students" | grep '^[0-9]')}; do
         says 1 '^points 0 of [0-9]+$' env -u BUILD "$work/students/course" test "$name"
     done
 }
 
-# Each gets no point that it has not earned, and all six tests are listed.
-attack() { # POINTS WORDS CODE: $F is the head of the function
-    local head='double clip_by_global_norm(float **g, const size_t *n, int t, double c) { (void)g, (void)n, (void)t, (void)c;'
-    printf '%s\n' '#include "clipping.h"' '#include <stdio.h>' '#include <stdlib.h>' '#include <unistd.h>' "${3//\$F/$head}" >"$work/attack.c"
-    says 1 "$2" "$course" grade 15 "$work/attack.c"
-    [ "$(tail -n 1 "$work/said")" = "points $1 of 10" ]
-    [ "$(grep -cE '^(not )?ok ' "$work/said")" = 6 ]
-}
+# Each of course_attacks.txt gets no point.
 attacks() {
-    attack 0 'did not end within 3 seconds' '$F for (;;) puts("ok 10 of 10"); }'
-    attack 0 'ended with status 0 before the test did' '$F puts("\npassed\npoints 10 of 10"); exit(0); }'
-    attack 0 'ended with status 0' '$F for (int i = 3; i < 64; i++) stdout->_fileno = i, puts("?passed"), fflush(stdout); exit(0); }'
-    attack 0 'it calls fork' '$F for (int i = 0; i < 200 && fork() > 0; i++) {} for (;;) sleep(1); }' # 200 at most, also if it ran
-    attack 0 'it calls fopen' '$F return fopen("tests.c", "r") ? 5 : 0; }'
-    attack 0 'it includes tests.c' "#include \"$PWD/$given/tests.c\"
-        \$F return 0; }"
-    attack 0 'it includes tests.c' "#define expect_number + +
-        #include \"$PWD/$given/tests.c\"
-        \$F return 0; }
-        #include \"nowhere.h\""
-    attack 0 'it includes tests.c' "#include \"/usr/..$PWD/$given/tests.c\"
-        \$F return 0; }"
-    attack 0 'it has a section' '__attribute__((constructor)) static void f(void) { puts("points 10 of 10"); exit(0); }
-        $F return 5; }'
-    # The judge cannot tell it from a test that has passed: so nothing may run before main, and an answer may not read.
-    attack 0 'it has a section' '#include <string.h>
-        __attribute__((constructor(101))) static void f(int argc, char **argv) {
-            int from = argc == 5 ? atoi(argv[3]) : -1, to = argc == 5 ? atoi(argv[4]) : -1;
-            char p[64] = "";
-            if (write(to, "?", 1) == 1 && read(from, p, 32) == 32 && write(to, strcat(p, " nan\n"), 37) == 37) _exit(0); }
-        $F return 5; }'
-    attack 0 'a constructor' '__attribute__((constructor(99))) static void f(void) { exit(0); }
-        $F return 5; }'
-    attack 0 'machine code' '__asm__(".section .init_array");
-        $F return 5; }'
-    attack 0 'machine code among its data' '__attribute__((section(".text.f"))) static const char code[] = {15, 5, -61};
-        $F return ((int (*)(void))(void *)code)(); }'
-    attack 0 'chosen while loading' 'static void *f(void) { exit(0); }
-        double clip_by_global_norm(float **, const size_t *, int, double) __attribute__((ifunc("f")));'
-    attack 0 'expected 5, got 7' 'int main(void) { return 0; } void fail(const char *f) { (void)f; } void expect_array(void) {}
-        void expect_number(void) {} double sqrt(double x) { return x - x; }
-        $F return 7; }'
+    local name words of bad=0
+    copied
+    cp -r dev/course/18_* "$work/tree/dev/course" # a few tests of both are enough
+    sed -i '/^TEST(norm_of_all/,/^}/d; /^TEST(short_one/,/^}/d; /^TEST(many/,/^}/d' "$work/tree/$given/tests.c"
+    mkdir "$work"/{15,18}
+    sed 's/clip_by_global_norm/right/' $given/clipping.c >"$work/right15"
+    sed 's/ring_all_reduce/right/' dev/course/18_*/ring.c >"$work/right18"
+    awk -v to="$work/" -v tree="$(readlink -f "$work/tree")" '
+        /^---- / { next }
+        /^==== / { of = /^==== ring_/ ? 18 : 15; name = substr($2, 1, length($2) - 1); f = to of "/" name ".c"
+                   while ((getline line <(to "right" of)) > 0) head[of] = head[of] line "\n"
+                   printf "%s%s", shared, head[of] >f; next }
+        !/^#( |$)/ {
+            gsub(/[$]TREE/, tree)
+            sub(/[$]F/, of == 18 ? "void ring_all_reduce(Link *link, float *x, size_t n) {" : "double clip_by_global_norm(float **g, const size_t *n, int t, double c) { (void)g, (void)n, (void)t, (void)c;")
+            sub(/[$]RIGHT/, of == 18 ? "{ right(link, x, n); return; }" : "return right(g, n, t, c);")
+            if (f) print >f; else shared = shared $0 "\n" }' test/course_attacks.txt
+    for of in 15 18; do COURSE_SECONDS=5 COMPILE_SECONDS=8 "$work/tree/dev/course/course.sh" marks "$work/$of" $of </dev/null; done | tee "$work/said"
+    while IFS=: read -r name words; do
+        grep -qE "^$name,1[58]_[a-z_]*,0,[1-9][0-9]*,.*($words)" "$work/said" || { echo "$name: not 0 points, or not: $words"; bad=1; }
+    done < <(sed -n 's/^==== \([a-z_0-9]*\): /\1:/p' test/course_attacks.txt)
+    return $bad
+}
+# The tests of CUDA run beside the answer: one that exits, or writes machine code, passes none.
+attacks_of_cuda() {
+    local code words
+    while IFS='|' read -r words code; do
+        printf '#include "softmax.h"\n#include <cstdio>\n#include <cstdlib>\n%s\n' "$code" |
+            sed 's/[$]F/__global__ void softmax_kernel(float *, float *, const float *, int, int)/' >"$work/attack.cu"
+        says 1 "$words" "$course" grade 32 "$work/attack.cu"
+        grep -q '^points 0 of 10$' "$work/said"
+    done <<'END'
+did not run|$F { exit(0); }
+ended with status 0|struct Early { Early() { exit(0); } } early; $F {}
+machine code|$F { __asm__ volatile("syscall" : : "a"(231L), "D"(0L)); }
+it calls raise|extern "C" int raise(int); $F { raise(12); }
+it calls [sf]|struct E { E() { char p[33]; fgets(p, 33, stdin); puts(p); } } e; $F {}
+END
 }
 passes 'a student, from start to submission' a_student
 passes 'errors in a line' errors
@@ -256,10 +255,11 @@ passes 'marks and similar submissions' a_table_of_marks
 if command -v zip >/dev/null && command -v unzip >/dev/null; then passes 'an autograder for Gradescope' gradescope
 else echo 'skip an autograder for Gradescope (no zip and unzip here)'; fi
 passes 'no answer is handed out' no_answer_is_handed_out
+passes 'attacks' attacks
 if [ -n "${TEST_LONG:-}" ]; then
     passes 'an assignment of several files' several_files
     passes 'bad graders are noticed' bad_graders_are_noticed
-    passes 'attacks' attacks
+    passes 'attacks of CUDA answers' attacks_of_cuda
     "$course" check | grep -E '^(ok|not ok|  )' && [ "${PIPESTATUS[0]}" = 0 ] || failed=1
 fi
 exit $failed

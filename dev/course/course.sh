@@ -18,8 +18,8 @@
 # A folder that was handed out has a copy of this file, ./course, and needs gcc (g++ for CUDA), bash and awk. An answer is
 # compiled with the address and undefined-behaviour sanitizers and runs as grade.c describes. Before that its assembly is
 # looked at: nothing may run before main, no machine code may be written by hand, and only functions that compute,
-# allocate and print may be called, so an answer cannot read the tests, write files, or speak for the grader. Of its own
-# functions the tests see only those of the empty stub: one that is called main, fail or sqrt changes nothing.
+# allocate and print may be called. Of its own functions the tests see only those of the empty stub: one that is called
+# main, fail or sqrt changes nothing.
 set -u -o pipefail
 export LC_ALL=C # some of the compiler's messages are read
 here=$(dirname "$(readlink -f "$0")")
@@ -155,7 +155,23 @@ build_judge() { # [visible]
         nm -g --defined-only "${objects[@]/#/$work/stub/}" | awk 'NF == 3 { print $3 }' >"$work/keep"
         allowed_calls >"$work/calls"
     fi
-    link "$work/judge" "${objects[@]/#/$work/stub/}" || stop "the tests of $name do not link"
+    if [ $kind = c ]; then calls_between && link "$work/judge" && graders=("$work/ANSWER.calls.o" "$work/ANSWER.apart.o")
+    else link "$work/judge" "${objects[@]/#/$work/stub/}"
+    fi || stop "the tests of $name do not link"
+}
+# The judge calls the answer, and is called back, in another process (apart.c).
+calls_between() {
+    local side to_grader
+    to_grader=$(nm -g --defined-only "$work/tests.o" | awk 'NF == 3 { print $3 }')
+    $cc "${c_flags[@]}" -w -fsyntax-only -aux-info "$work/aux" "$tests" &&
+        awk -v answer="$(tr '\n' ' ' <"$work/keep")" -v grader="${to_grader//$'\n'/ }" \
+            -f "$here/calls.awk" "$folder"/*.h "$work/aux" >"$work/calls.c" &&
+        cp "$here/apart.c" "$work" || return 1
+    for side in GRADER ANSWER; do
+        $cc -std=gnu11 -g -O1 -D$side "-I$folder" "-I$here" -c "$work/calls.c" -o "$work/$side.calls.o" &&
+            $cc -std=gnu11 -g -O1 -D$side "-I$here" -c "$work/apart.c" -o "$work/$side.apart.o" || return 1
+    done
+    graders+=("$work/GRADER.calls.o" "$work/GRADER.apart.o")
 }
 
 link() { # PROGRAM OBJECT...: with the graders
@@ -172,6 +188,7 @@ calls+='|(a?(sin|cos|tan)h?|atan2|sincos|exp(2|10|m1)?|log(2|10|1p|b)?|ilogb|pow
 calls+='|floor|ceil|l?l?r(int|ound)|trunc|nearbyint|round(even)?|modf|frexp|ldexp|scal(b|bl)n|copysign|remainder|remquo|next(after|toward)|nan|__(finite|isnan|isinf|signbit|fpclassify))[fl]?'
 calls+='|pthread_(mutex|cond|barrier|create|join)[a-z_]*|omp_[a-z_]+|GOMP_[a-z_]+|__(asan|ubsan|stack_chk)_[A-Za-z0-9_]+|_GLOBAL_OFFSET_TABLE_|__tls_get_addr'
 calls+='|__(mul|div)[sdt]c3|__(mul|div|udiv|mod|umod|float|floatun|fix|fixuns|extend|trunc)[a-z0-9]+[23]?)'
+cuda_calls='(_Z[0-9]+(cuda|emu_)[A-Z_a-z].*|_ZN3emu.*|__tsan_.*|emu_mem[a-z]+|_Z(n|d)[aw].*|__gxx_personality_v0|_Unwind_Resume|(block|grid)(Dim|Idx)|threadIdx|warpSize|__cxa_[a-z_]+)'
 undefined() { nm -u "$1" | awk '{ print $NF }' | sed 's/@.*//'; } # OBJECT
 allowed_calls() {
     local plain=(-std=gnu11 -w -fopenmp "-I$folder" "-I$here" "-I$root/src" -c -o "$work/plain.o") other
@@ -180,9 +197,11 @@ allowed_calls() {
     known_answers
     for other in "${files[@]/#/$work/stub/}" "$folder/$file" "$work"/known/right_*.c; do
         [ -f "$other" ] && [ "${other##*/}" != right_trainer.c ] || continue
-        $cc "${plain[@]}" "$other" && undefined "$work/plain.o" | grep -vxE "$calls"
+        $cc "${plain[@]}" "$other" && { undefined "$work/plain.o" | grep -vxE "$calls" || :; }
     done | sort -u
 }
+# A compiler that reads an answer may wait, or take all memory.
+bounded() { (ulimit -v 6000000 -f 400000 && exec timeout "${COMPILE_SECONDS:-120}" "$@" </dev/null); }
 refuse() { echo "not run: $*"; return 1; }
 
 # The files that a source includes. -M knows also what is embedded; where it fails, -E has said what it had read until then:
@@ -190,7 +209,7 @@ refuse() { echo "not run: $*"; return 1; }
 included() { # SOURCE
     local how=("$cc" "${c_flags[@]}" "-I$root")
     [ $kind != cuda ] || how=("$cxx" -x c++ -std=gnu++17 "-I$root/src" "-I$root/dev/cuda_on_cpu/include" "${c_flags[@]:1}" "-I$root")
-    { "${how[@]}" -M "$1" | of_rule; "${how[@]}" -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
+    { bounded "${how[@]}" -M "$1" | of_rule; bounded "${how[@]}" -E "$1" | sed -n 's/^# [0-9]* "\(.*[^/]\)".*/\1/p'; } 2>/dev/null |
         grep / | sort -u | xargs -r -d '\n' realpath -m --
 }
 of_rule() { sed 's/\\ /\x01/g; s/ *\\$//' | tr ' ' '\n' | tr '\001' ' '; } # the names in a rule of make that the compiler wrote
@@ -200,19 +219,34 @@ not_allowed() { # SOURCE: of the files that it includes, those that an answer ma
         case $file in /usr/* | "$here"/*.h | "$1" | "$root"/src/*.h | "$root"/dev/cuda_on_cpu/*.h) ;; *) echo "$file" ;; esac
     done
 }
+# What no compiler writes for an answer that computes: a name given by asm("...") may have lines of assembly in it.
+odd_assembly() { # FILE.s
+    awk -v cuda="$([ $kind != cuda ] || echo 1)" '
+        /^#(NO_)?APP/ { own = /^#A/; next }
+        own && !/^#/ && !/^\t\.cfi_[a-z_]+ [%a-z0-9]+$/ { print "machine code (asm)" } # the launch of a kernel has .cfi
+        $1 == ".section" && $2 ~ /^\.text/ && !/^\t\.section\t\.text[A-Za-z0-9_.]*,"axG?",@progbits(,[^,]*,comdat)?$/ { print "machine code among its data" }
+        { gsub(/"([^"\\]|\\.)*"/, "") }
+        /[";]/ || /^[^\t#]/ && !/^[A-Za-z_.$0-9]+:$/ { print "an odd line in its assembly" }
+        /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
+        $1 ~ /^[.]/ && !/:$/ && $1 !~ /^\.(cfi_[a-z_]+|align|p2align|balign|byte|value|[24]byte|long|quad|zero|string|ascii|[us]leb128|text|data|bss|section|globl|local|weak|hidden|comm|set|type|size|file|loc|ident)$/ {
+            print "an odd line in its assembly" }
+        $1 == ".section" && $2 !~ "^[.](text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|" (cuda ? "gcc_except_table|init_array)" : "(init|fini)_array[.]00099)") { print "a section " $2 }
+        $1 ~ /^\.(section|text|data|bss)$/ { early = /(init|fini)_array/; text = /\.text/ }
+        text && /^\t\.(byte|value|[24]byte|long|quad|zero|string|ascii)[ \t]/ || /^\t(syscall|sysenter|int|svc)([ \t]|$)/ { print "machine code among its data" }
+        !cuda && early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$1"
+}
 # A file of an answer becomes an object, or is told why not: the compiler's own words, or ours.
 compile_answer() { # FILE
     local source=$work/answer/$1 bad
     bad=$(not_allowed "$source" | head -n 1)
     [ -z "$bad" ] || { refuse "it includes $(basename "$bad"); only system headers and those of the assignment can be"; return; }
     [ $kind = cuda ] && return
-    $cc "${c_flags[@]}" -fdiagnostics-color=never -S "$source" -o "$source.s" 2>&1 || return 1
-    bad=$({ $cc "${c_flags[@]}" -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>'
-        awk '/^#APP/ { print "machine code (asm)" } /gnu_indirect_function/ { print "a function that is chosen while loading (ifunc)" }
-            $1 == ".section" && $2 !~ /^\.(text|rodata|data|bss|tdata|tbss|debug|note|gnu|asan|comment|eh_frame|init_array\.00099|fini_array\.00099)/ { print "a section " $2 }
-            $1 == ".section" && $2 ~ /^\.text/ && $2 !~ /,"ax/ { print "machine code among its data" }
-            $1 == ".section" || /^\t\.(text|data|bss)$/ { early = /(init|fini)_array/ }
-            early && /^\t\.(quad|xword|8byte|long|word)/ && $2 !~ /^_sub_[ID]_00099_[0-9]$/ { print "a constructor: something that runs before the tests" }' "$source.s"
+    bounded $cc "${c_flags[@]}" -fdiagnostics-color=never -S "$source" -o "$source.s" 2>&1 || {
+        [ $? != 124 ] || refuse 'it takes too long to compile'
+        return 1
+    }
+    bad=$({ bounded $cc "${c_flags[@]}" -E -P "$source" 2>/dev/null | grep -oE '__builtin_(return_address|extract_return_addr|frob_return_addr|frame_address|dwarf_cfa|eh_return|longjmp|setjmp|apply|unwind_init)\>|\<_sub_[ID]_[0-9]*'
+        odd_assembly "$source.s"
     } | head -n 1)
     [ -z "$bad" ] || { refuse "it has $bad"; return; }
     $cc -c "$source.s" -o "$source.o" 2>&1 || return 1
@@ -231,9 +265,12 @@ build_answer() { # PROGRAM: of the files in $work/answer
         cat "$work/log"
         return 1
     fi
-    emulated "$1" "${graders[@]}" "$work/answer/$file" 2>&1 || return 1
-    bad=$(undefined "$1.$file.o" | grep -xE 'v?fork|clone3?|exec.*|posix_spawn.*|system|popen|syscall|dl(open|sym).*|open(at)?(64)?|f(d|re)?open(64)?|p?(read|write)(64)?v?|dup[23]?|d?printf_chk|dprintf|kill|ptrace|process_vm.*|mmap(64)?|mprotect|[_a-z]*longjmp|fail|grade_.*' | head -n 1)
-    [ -z "$bad" ] || refuse "it calls $bad, and an answer may not"
+    (ulimit -t 60 -v 6000000 -f 400000 && emulated "$1" "${graders[@]}" "$work/answer/$file") 2>&1 || return 1
+    bad=$(undefined "$1.$file.o" | grep -vxE "$calls|$cuda_calls" | head -n 1)
+    [ -z "$bad" ] || { refuse "it calls $bad, and an answer may not"; return; }
+    bounded "$cxx" -x c++ -std=gnu++17 -O1 "-I$root/src" "-I$root/dev/cuda_on_cpu/include" "-I$folder" "-I$here" "-I$root" -S "$work/answer/$file" -o "$work/answer/$file.s"
+    bad=$(odd_assembly "$work/answer/$file.s" | head -n 1)
+    [ -z "$bad" ] || refuse "it has $bad, and an answer may not"
 }
 build_trusted() { # PROGRAM FILE: the right answer called trainer, which calls the trainer's own library
     [ $kind = cuda ] && { emulated "$1" "${graders[@]}" "$2" "$build/libpretrain.a" -- -fopenmp -lopenblas -lm; return; }
@@ -283,7 +320,7 @@ unlinked() { sed -E 's/(^|[^!])\[([^][]*)\]\([^)# ]*\.(md|c|h|cu|sh|txt|py)(#[^)
 give() { # DIR
     local other header
     mkdir -p "$1/$name/given" "$1/doc" || return 1
-    cp "$here"/*.h "$here/grade_gpu.cuh" "$here/grade.c" "$1"
+    cp "$here"/*.h "$here/grade_gpu.cuh" "$here"/{grade,apart}.c "$here/calls.awk" "$1"
     [ -n "$tree" ] && install -m 755 "$here/course.sh" "$1/course" || [ "$here" -ef "$1" ] || install -m 755 "$here/course" "$1/course"
     rm -f "$1/hidden.h"
     visible_tests "$1/$name" || return 1
@@ -497,7 +534,7 @@ expect() { # WHAT FILE POINTS [WORDS]: all tests are listed, and these are the p
 # right_and_wrong.txt, in $work/known: changes.txt has its bugs; a whole file, of a line "==== wrong NAME: what it is" and
 # those up to the next of that kind, becomes wrong_NAME.c, and what the grader must say of it wrong_NAME.c.says.
 known_answers() {
-    mkdir -p "$work/known" && awk -v to="$work/known/" -v ending=".${file##*.}" '
+    rm -rf "$work/known" && mkdir "$work/known" && awk -v to="$work/known/" -v ending=".${file##*.}" '
         BEGIN { printf "" >(path = to "changes.txt") }
         /^====/ && !/^==== (right|wrong) [a-z0-9_]+(: .+)?$/ { print FILENAME ":" FNR ": not a head: " $0 >"/dev/stderr"; exit 1 }
         /^====/ { close(path); sub(/:$/, "", $3); path = to $2 "_" $3 ending; printf "" >path; next }

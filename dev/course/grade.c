@@ -6,14 +6,13 @@
 // One line a test, "ok 2 of 2  title" or "not ok 0 of 2  title" with what was wrong below, and at last "points 7 of 10".
 // --json writes the results as Gradescope wants them. The exit status is 0 when all passed.
 //
-// An answer is a stranger. So there are two programs of the same tests: the judge, linked with the empty stub, never runs
-// a line of the answer, not even a constructor; ANSWER is linked with the answer, and the judge starts it once a test, as
-// a user without rights where it can, with limits on time, memory, files and processes; after the second test that does
-// not end no other is run. What ANSWER prints counts for nothing, and neither does its exit status alone: a test has
-// passed when its process sends back, on a pipe of its own, the password that the judge sent it when main() had begun.
-// At the end of a test whatever it started is killed.
-// Without --program the tests run in a fork of this program: for a quick try with one's own answer. --refused: nothing
-// can be run, for the reason in FILE; all tests are listed with 0 points. --prints: what ANSWER printed is shown too.
+// An answer is a stranger. So it runs in a program of its own, ANSWER, as a user without rights where that can be, with
+// limits on time, memory, files and processes; after the second test that does not end no other is run. A test runs in
+// a fork of the judge, which calls ANSWER over sockets (apart.c). Where apart.c is not linked (CUDA, found bugs), ANSWER
+// has the tests too, and the fork waits for it. Either way the fork never runs a line of the answer, and its exit status
+// alone says whether the test has passed. At the end of a test whatever it started is killed. Without --program the
+// answers are texts. --refused: nothing can be run, for the reason in FILE; all tests are listed with 0 points.
+// --prints: what ANSWER printed is shown too.
 #define _GNU_SOURCE // fexecve
 #include "grade.h"
 
@@ -30,12 +29,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+// Of apart.c, where the answer has a process of its own.
+#pragma weak apart_end
 
 static GradeTest *tests;
 
@@ -48,10 +49,8 @@ void grade_add(GradeTest *test)
     test->next = *at, *at = test;
 }
 
-// Of the process of one test: where its verdict goes, the password that makes it one, and what was measured.
+// Of the process of one test: where it says what was wrong and what was measured.
 static int verdict = 2;
-static char password[33];
-static double measured = NAN;
 // Of the judge: what the process of the last test printed.
 static char said[1 << 16];
 
@@ -64,12 +63,13 @@ void fail(const char *format, ...)
     va_end(args);
     dprintf(verdict, "wrong: %.*s\n", n, line);
     fflush(stdout);
+    if (apart_end) apart_end();
     _exit(1);
 }
 
 void grade_measured(double value)
 {
-    measured = value;
+    dprintf(verdict, "measured %.17g\n", value);
 }
 
 // ---- comparisons
@@ -162,14 +162,23 @@ double *doubles(size_t n, const float *x)
 
 // ---- a test's process
 
+// Of the judge, which ends without freeing.
+const char *__asan_default_options(void) { return "detect_leaks=0"; }
+
+void grade_ended(int status)
+{
+    dprintf(verdict, "ended %d\n", status);
+    _exit(1);
+}
+
 static void stop(const char *what)
 {
     fprintf(stderr, "error: grade: %s: %s\n", what, strerror(errno));
     exit(2);
 }
 
-// Processes and threads of this user: RLIMIT_NPROC counts them all.
-static rlim_t tasks_of_user(void)
+// Processes and threads: RLIMIT_NPROC counts those of the user.
+static rlim_t tasks(void)
 {
     rlim_t n = 0;
     DIR *all = opendir("/proc");
@@ -177,7 +186,7 @@ static rlim_t tasks_of_user(void)
         char path[300];
         struct stat s;
         snprintf(path, sizeof path, "/proc/%s/task", e->d_name);
-        if (isdigit((unsigned char)*e->d_name) && !stat(path, &s) && s.st_uid == getuid()) n += s.st_nlink - 2;
+        if (isdigit((unsigned char)*e->d_name) && !stat(path, &s)) n += s.st_nlink - 2;
     }
     if (all) closedir(all);
     return n;
@@ -192,8 +201,11 @@ static void limit(int what, rlim_t most)
     if (setrlimit(what, &now)) _exit(2); // an answer never runs without its limits
 }
 
+static const char *program; // of the answer
+static double seconds = 20;
+
 // Gives up all rights: root becomes a user that owns no file and no other process.
-static void shut_in(double seconds)
+static void shut_in(rlim_t most_tasks)
 {
     limit(RLIMIT_CPU, (rlim_t)(4 * seconds) + 1); // threads
     limit(RLIMIT_FSIZE, 1 << 24);
@@ -205,39 +217,60 @@ static void shut_in(double seconds)
             if (setresgid(nobody, nobody, nobody) || setresuid(nobody, nobody, nobody)) _exit(2);
         }
     }
-    limit(RLIMIT_NPROC, tasks_of_user() + 64);
+    limit(RLIMIT_NPROC, most_tasks);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-// In ANSWER, or in a fork: runs test `index`; its verdict, with the password, goes to `to`.
-static void run_test(int index, int from, int to)
+pid_t grade_start(int socket, int test)
 {
-    verdict = to;
-    if (write(to, "?", 1) != 1 || read(from, password, 32) != 32) _exit(2);
-    close(from);
-    fcntl(to, F_SETFD, FD_CLOEXEC);
+    char number[16];
+    snprintf(number, sizeof number, "%d", test);
+    char *argv[] = {"answer", "--run", number, NULL};
+    // AddressSanitizer keeps freed memory for a while: little of it, for a test may look how much an answer keeps.
+    char *env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", "OMP_NUM_THREADS=2", "UBSAN_OPTIONS=print_stacktrace=0",
+                   "ASAN_OPTIONS=hard_rss_limit_mb=4000:detect_leaks=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=64", NULL};
+    rlim_t most_tasks = tasks() + 64;
+    pid_t child = fork();
+    if (child < 0) fail("the grader could not start a process");
+    if (child) return child;
+    dup2(socket, 3);
+    for (int i = 4; i < 1024; i++) close(i);
+    int file = open(program, O_RDONLY | O_CLOEXEC);
+    shut_in(most_tasks);
+    fexecve(file, argv, env);
+    _exit(2);
+}
+
+void grade_done(void)
+{
+    fflush(NULL);
+    kill(getpid(), SIGUSR2);
+    _exit(2);
+}
+
+bool grade_is_done(int status)
+{
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR2;
+}
+
+static void run_test(int index)
+{
     setvbuf(stdout, NULL, _IOLBF, 0); // so that a crash loses no line
     GradeTest *test = tests;
     while (index-- > 0 && test) test = test->next;
     if (!test) _exit(2);
     test->run();
     fflush(NULL);
-    dprintf(to, "%s %.17g\n", password, measured);
-    _exit(0);
 }
 
-static void become_test(const char *program, int index, int from, int to, double seconds)
+// In the fork of the judge. The answer is called by the test, or is in another program with it, or is a text.
+static _Noreturn void judge_test(int index)
 {
-    char number[3][16];
-    sprintf(number[0], "%d", index), sprintf(number[1], "%d", from), sprintf(number[2], "%d", to);
-    char *argv[] = {"answer", "--run", number[0], number[1], number[2], NULL};
-    char *env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", "OMP_NUM_THREADS=2", "UBSAN_OPTIONS=print_stacktrace=0",
-                   "ASAN_OPTIONS=hard_rss_limit_mb=4000:detect_leaks=0", NULL};
-    int file = open(program, O_RDONLY | O_CLOEXEC);
-    if (file < 0) _exit(2);
-    shut_in(seconds);
-    fexecve(file, argv, env);
-    _exit(2);
+    int status;
+    if (apart_end || !program) run_test(index);
+    else if (waitpid(grade_start(verdict, index), &status, 0) < 0 || !grade_is_done(status)) grade_ended(status);
+    if (apart_end) apart_end();
+    _exit(0);
 }
 
 // Kills what a test left behind, however it hid: orphans become children of this process (PR_SET_CHILD_SUBREAPER). The
@@ -268,7 +301,7 @@ static double now(void)
 }
 
 // What a test said: the grader's own line, or the sanitizer's, or how it ended.
-static void reason(const char *line, int status, double seconds, char *out, size_t size)
+static void reason(const char *line, int status, char *out, size_t size)
 {
     char *sanitizer = strstr(said, "ERROR: AddressSanitizer: "), *undefined = strstr(said, "runtime error: ");
     if (!strncmp(line, "wrong: ", 7)) snprintf(out, size, "%.*s", (int)strcspn(line + 7, "\n"), line + 7);
@@ -326,25 +359,23 @@ static bool take(int from, char *text, size_t *used, size_t size)
     return true;
 }
 
-// Runs a test and answers its "?" with a new password. True when it passed; what was wrong: in `why`. *n_late counts
-// those that did not end.
-static bool run(const char *program, int index, double seconds, int *n_late, char *why, size_t size)
+// Runs a test. True when it passed; what was wrong: in `why`, what was measured: in *measured. *n_late counts those
+// that did not end.
+static bool run(int index, int *n_late, double *measured, char *why, size_t size)
 {
-    char line[1 << 14] = "", secret[33] = "", want[40];
-    uint8_t bytes[16];
-    int out[2], in[2], back[2], status = 0;
-    if (pipe2(out, O_CLOEXEC) || pipe2(in, 0) || pipe2(back, 0)) stop("pipe");
+    char line[1 << 14] = "";
+    int out[2], back[2], status = 0;
+    if (pipe2(out, O_CLOEXEC) || pipe2(back, O_CLOEXEC)) stop("pipe");
     fflush(NULL);
     pid_t child = fork();
     if (child < 0) stop("fork");
     if (child == 0) {
         setpgid(0, 0);
         int nothing = open("/dev/null", O_RDONLY);
-        dup2(nothing, 0), dup2(out[1], 1), dup2(out[1], 2), close(in[1]), close(back[0]);
-        if (program) become_test(program, index, in[0], back[1], seconds);
-        run_test(index, in[0], back[1]);
+        dup2(nothing, 0), dup2(out[1], 1), dup2(out[1], 2), close(back[0]), verdict = back[1];
+        judge_test(index);
     }
-    close(out[1]), close(in[0]), close(back[1]);
+    close(out[1]), close(back[1]);
     size_t n_said = said[0] = 0, n_line = 0;
     bool late = false;
     struct pollfd p[2] = {{back[0], POLLIN, 0}, {out[0], POLLIN, 0}};
@@ -353,21 +384,18 @@ static bool run(const char *program, int index, double seconds, int *n_late, cha
         if (left <= 0 || poll(p, 2, (int)(left * 1000) + 1) == 0) { late = true; break; }
         if (p[1].revents && !take(out[0], said, &n_said, sizeof said)) p[1].fd = -1;
         if (p[0].revents && !take(back[0], line, &n_line, sizeof line)) p[0].fd = -1;
-        if (*line != '?' || *secret) continue;
-        if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) stop("getrandom");
-        for (int i = 0; i < 16; i++) sprintf(secret + 2 * i, "%02x", bytes[i]);
-        if (write(in[1], secret, 32) != 32) {} // it has ended: no verdict comes
     }
-    close(out[0]), close(in[1]), close(back[0]);
+    close(out[0]), close(back[0]);
     kill(-child, SIGKILL);
     if (late) kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     kill_all_children();
-    snprintf(want, sizeof want, "?%s ", secret);
-    bool passed = !late && *secret && WIFEXITED(status) && WEXITSTATUS(status) == 0 && !strncmp(line, want, strlen(want));
+    bool passed = !late && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    char *wrong = strstr(line, "wrong: "), *number = strstr(line, "measured "), *how = strstr(line, "ended ");
     *n_late += late;
-    measured = passed ? strtod(line + strlen(want), NULL) : NAN;
-    if (!passed) reason(line + (*line == '?'), late ? -1 : status, seconds, why, size);
+    if (passed && number) *measured = strtod(number + 9, NULL);
+    if (how && !wrong) status = atoi(how + 6);
+    if (!passed) reason(wrong ? wrong : "", late ? -1 : status, why, size);
     return passed;
 }
 
@@ -396,11 +424,11 @@ static char *read_text(const char *path)
 
 int main(int argc, char **argv)
 {
-    double seconds = 20, points = 0, all = 0, leader = NAN;
+    double points = 0, all = 0, leader = NAN;
     bool prints = false;
-    const char *program = NULL, *refused = NULL, *board = NULL, *order = NULL, *sep = "";
+    const char *refused = NULL, *board = NULL, *order = NULL, *sep = "";
     FILE *json = NULL;
-    if (argc == 5 && !strcmp(argv[1], "--run")) run_test(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
+    if (argc == 3 && !strcmp(argv[1], "--run")) verdict = 3, run_test(atoi(argv[2])), grade_done();
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seconds")) seconds = atof(argv[i + 1]);
         else if (!strcmp(argv[i], "--program")) program = argv[i + 1];
@@ -410,6 +438,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--json") && !(json = fopen(argv[i + 1], "we"))) stop(argv[i + 1]);
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    if (program) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); // no other process of this user reads or writes its memory
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (json) {
@@ -420,10 +449,9 @@ int main(int argc, char **argv)
     int index = 0, late = 0;
     for (GradeTest *t = tests; t; t = t->next, index++) {
         char why[1024] = "not run: see the error above";
-        bool runs = !refused && late < 2, passed = runs && run(program, index, seconds, &late, why, sizeof why);
+        bool runs = !refused && late < 2, passed = runs && run(index, &late, &leader, why, sizeof why);
         if (late == 2 && !runs) snprintf(why, sizeof why, "not run: two tests before it did not end");
         if (passed) *why = '\0';
-        if (passed && !isnan(measured)) leader = measured;
         printf("%s %g of %g  %s%s\n", passed ? "ok" : "not ok", passed ? t->points : 0.0, t->points, t->title,
                t->hidden ? " (hidden)" : "");
         if (!passed) printf("    %s\n", why);

@@ -80,8 +80,7 @@ inline void gpu_every_order(void (*body)())
             setenv("EMU_MEMORY", "64", 1), setenv("EMU_TIMEOUT", "15", 1);
             body();
             GPU_CHECK(cudaDeviceSynchronize());
-            fflush(nullptr);
-            _exit(0);
+            grade_done();
         }
         close(pipes[1]);
         std::string said;
@@ -89,7 +88,7 @@ inline void gpu_every_order(void (*body)())
         for (ssize_t got; (got = read(pipes[0], block, sizeof block)) > 0;) said.append(block, (size_t)got);
         close(pipes[0]);
         waitpid(child, &status, 0);
-        if (status) gpu_failed(said, o[0], !strcmp(o[0], "random") ? o[1] : "");
+        if (!grade_is_done(status)) gpu_failed(said, o[0], !strcmp(o[0], "random") ? o[1] : "");
     }
 }
 

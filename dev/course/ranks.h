@@ -58,8 +58,21 @@ struct Link {
     LinkCount count;
 };
 
-int link_rank(const Link *link) { return link->rank; }
-int link_size(const Link *link) { return link->ranks->n; }
+static __thread const Link *ranks_mine; // of this thread
+
+static Ranks *ranks_of(const Link *link)
+{
+    expect(link == ranks_mine, "a rank uses a Link that is not its own");
+    return link->ranks;
+}
+
+int link_rank(const Link *link)
+{
+    ranks_of(link);
+    return link->rank;
+}
+
+int link_size(const Link *link) { return ranks_of(link)->n; }
 
 static void ranks_find_deadlock(const Ranks *r) // under the lock
 {
@@ -83,7 +96,7 @@ static void ranks_find_deadlock(const Ranks *r) // under the lock
 
 void link_send(Link *link, int to, const void *data, size_t bytes)
 {
-    Ranks *r = link->ranks;
+    Ranks *r = ranks_of(link);
     pthread_mutex_lock(&r->lock);
     if (to < 0 || to >= r->n) fail("rank %d sends to rank %d; there are %d ranks", link->rank, to, r->n);
     if (bytes > (size_t)1 << 30) fail("rank %d sends a message of %zu bytes: a negative length?", link->rank, bytes);
@@ -100,7 +113,7 @@ void link_send(Link *link, int to, const void *data, size_t bytes)
 
 void link_recv(Link *link, int from, void *data, size_t bytes)
 {
-    Ranks *r = link->ranks;
+    Ranks *r = ranks_of(link);
     pthread_mutex_lock(&r->lock);
     if (from < 0 || from >= r->n) fail("rank %d waits for rank %d; there are %d ranks", link->rank, from, r->n);
     Letter **box = &r->box[link->rank][from], *letter;
@@ -121,6 +134,7 @@ static void *ranks_thread(void *arg)
 {
     Link *link = arg;
     Ranks *r = link->ranks;
+    ranks_mine = link;
     r->body(link, r->arg);
     pthread_mutex_lock(&r->lock);
     r->waits_for[link->rank] = RANKS_ENDED;

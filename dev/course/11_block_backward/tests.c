@@ -35,9 +35,11 @@ static float *block_answer(Block *k)
     float *dx = equal_floats(T * C, NAN), *y = zeros(T * C), *dy = zeros(T * C);
     BlockSaved s = {zeros(T * C), zeros(T), zeros(T * C), zeros(T * C), zeros(T * C), zeros(T * T),
                     zeros(T * C), zeros(T * C), zeros(T * C), zeros(T), zeros(T * F), zeros(T * F)};
+    float *grad[PARAMS], *weight[PARAMS]; // the answer is given nothing else of k
     memcpy(dy, k->dy, T * C * sizeof *dy);
+    memcpy(grad, k->grad, sizeof grad), memcpy(weight, k->weight, sizeof weight);
     block_forward(y, &s, k->xf, k->weight, k->b);
-    block_backward(dx, k->grad, dy, k->xf, k->weight, &s, k->b);
+    block_backward(dx, grad, dy, k->xf, weight, &s, k->b);
     return dx;
 }
 

@@ -5,6 +5,13 @@
 #include <math.h>
 #include <string.h>
 
+// n calls in one.
+void bf16_to_float_each(size_t n, float *result, const uint16_t *b);
+void bf16_from_float_each(size_t n, uint16_t *result, const float *x);
+void bf16_stochastic_each(size_t n, uint16_t *result, const float *x, const uint16_t *random);
+static float x_each[7 * 65536];
+static uint16_t b_each[7 * 65536], got_each[7 * 65536];
+
 static float bf16_test_float(uint32_t bits)
 {
     float x;
@@ -93,8 +100,10 @@ static double bf16_test_mean(uint32_t bits)
 {
     uint16_t lo = (uint16_t)(bits >> 16);
     double count = 0;
+    for (uint32_t r = 0; r < 65536; r++) x_each[r] = bf16_test_float(bits), b_each[r] = (uint16_t)r;
+    bf16_stochastic_each(65536, got_each, x_each, b_each);
     for (uint32_t r = 0; r < 65536; r++) {
-        uint16_t got = bf16_stochastic(bf16_test_float(bits), (uint16_t)r);
+        uint16_t got = got_each[r];
         expect(got == lo || (got == lo + 1 && (bits & 0xffff)), "0x%08x with random 0x%04x gives 0x%04x, which is no "
                "neighbour (0x%04x or, unless x is this number, 0x%04x)", bits, r, got, lo, lo + 1);
         count += got != lo;
@@ -120,15 +129,18 @@ TEST(stochastic, 1, "stochastic rounding: the mean is the number")
 
 TEST(all_widened, 1, "all 65536 bf16 numbers, to fp32 and back")
 {
+    for (uint32_t b = 0; b < 65536; b++) b_each[b] = (uint16_t)b;
+    bf16_to_float_each(65536, x_each, b_each);
+    bf16_from_float_each(65536, got_each, x_each);
     for (uint32_t b = 0; b < 65536; b++) {
-        float got = bf16_to_float((uint16_t)b);
+        float got = x_each[b];
         if ((b & 0x7fff) > 0x7f80) {
             expect(isnan(got), "0x%04x is a NaN, got %g", b, (double)got);
             continue;
         }
         double want = (b & 0x7fff) < 0x7f80 ? bf16_test_value((uint16_t)b) : b >> 15 ? -INFINITY : INFINITY;
         expect((double)got == want, "0x%04x: expected %.9g, got %.9g", b, want, (double)got);
-        uint16_t back = bf16_from_float(got);
+        uint16_t back = got_each[b];
         expect(back == b, "0x%04x to fp32 and back gives 0x%04x", b, back);
     }
 }
@@ -136,13 +148,15 @@ TEST(all_widened, 1, "all 65536 bf16 numbers, to fp32 and back")
 TEST(all_rounded, 1, "both neighbours of every bf16 number: the nearest one, by distance")
 {
     static const uint32_t lower[7] = {0, 1, 0x4000, 0x7fff, 0x8000, 0x8001, 0xffff};
+    for (uint32_t i = 0; i < 7 * 65536; i++) x_each[i] = bf16_test_float(i / 7 << 16 | lower[i % 7]);
+    bf16_from_float_each(7 * 65536, got_each, x_each);
     for (uint32_t b = 0; b < 65536; b++) {
         if ((b & 0x7fff) >= 0x7f80) continue;
         for (int i = 0; i < 7; i++) {
             float x = bf16_test_float(b << 16 | lower[i]);
             double down = fabs((double)x - bf16_test_value((uint16_t)b));
             double up = fabs((double)x - bf16_test_value((uint16_t)(b + 1)));
-            uint16_t want = (uint16_t)(up < down || (up == down && b % 2) ? b + 1 : b), got = bf16_from_float(x);
+            uint16_t want = (uint16_t)(up < down || (up == down && b % 2) ? b + 1 : b), got = got_each[7 * b + (uint32_t)i];
             expect(got == want, "%.9g (0x%08x): expected 0x%04x, got 0x%04x%s", (double)x, b << 16 | lower[i], want,
                    got, up == down ? " (a tie)" : "");
         }
@@ -159,10 +173,13 @@ TEST(stochastic_all, 1, "stochastic rounding of both signs, subnormal numbers, N
         expect_number("the part that is rounded away from 0, times 65536", 65536 * bf16_test_mean(y[i]),
                       y[i] & 0xffff, 0, NULL, 0);
     static const uint32_t nan[3] = {0x7f800001, 0x7fffffff, 0xffffffff};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
+        for (uint32_t r = 0; r < 65536; r++) x_each[r] = bf16_test_float(nan[i]), b_each[r] = (uint16_t)r;
+        bf16_stochastic_each(65536, got_each, x_each, b_each);
         for (uint32_t r = 0; r < 65536; r += 5) {
-            uint16_t got = bf16_stochastic(bf16_test_float(nan[i]), (uint16_t)r);
+            uint16_t got = got_each[r];
             expect((got & 0x7fff) > 0x7f80, "the NaN 0x%08x with random 0x%04x became 0x%04x, which is no NaN: a NaN "
                    "must be looked for first", nan[i], r, got);
         }
+    }
 }

@@ -32,7 +32,7 @@ void ddp_ready(Ddp *d, int param)
     //+ (void)d, (void)param;
     d->ready[param] = true;
     d->missing[d->bucket_of[param]]--;
-    while (d->next < d->buckets && d->missing[d->next] == 0) d->start(d->arg, d->next++);
+    while (d->next < d->buckets && d->missing[d->next] == 0) ddp_start(d->arg, d->next++);
     //]
 }
 

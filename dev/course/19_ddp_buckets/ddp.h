@@ -16,21 +16,22 @@ typedef struct {
     const size_t *n;      // (params)
     float **grad;         // grad[p] (n[p])
     const int *bucket_of; // (params)
-    void (*start)(void *arg, int bucket); // starts the sum of a bucket over the ranks, and returns at once
-    void *arg;
+    void *arg;            // for ddp_start
     // for you:
     bool *ready;  // (params)
     int *missing; // (buckets)
     int next;
 } Ddp;
 
+// The grader has it: starts the sum of a bucket over the ranks, and returns at once. arg: that of Ddp.
+void ddp_start(void *arg, int bucket);
 // Before every backward.
 void ddp_begin(Ddp *d);
 // Backward has finished the gradient of a parameter; once for each, or never for one that it did not use.
 void ddp_ready(Ddp *d, int param);
 // Backward is over. The gradient of a parameter that was not used is set to 0: other ranks may have used it.
 //
-// In ddp_ready and ddp_end, d->start(d->arg, b) is called once for each bucket, in the order 0, 1, 2, ... on every
+// In ddp_ready and ddp_end, ddp_start(d->arg, b) is called once for each bucket, in the order 0, 1, 2, ... on every
 // rank, as soon as all gradients of the bucket are ready and all buckets before it were started.
 void ddp_end(Ddp *d);
 #endif

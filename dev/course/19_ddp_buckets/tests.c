@@ -28,26 +28,29 @@ static void judge_buckets(int params, const size_t *n, size_t limit)
 
 // What happened on a rank: the time is the number of gradients that are ready.
 typedef struct {
-    Ddp d;
+    Ddp *d; // all that the answer is given of this
     int now, starts, *started; // (buckets): the time; -1: not yet
     int *ready_at;             // (params): params + 1: at the end
 } Rank;
 
-static void start(void *arg, int b)
+static Rank *running;
+
+void ddp_start(void *arg, int b)
 {
-    Rank *r = arg;
-    expect(b >= 0 && b < r->d.buckets, "bucket %d was started; there are buckets 0 to %d", b, r->d.buckets - 1);
+    Rank *r = running;
+    expect(arg == r->d->arg, "ddp_start got another arg than that of Ddp");
+    expect(b >= 0 && b < r->d->buckets, "bucket %d was started; there are buckets 0 to %d", b, r->d->buckets - 1);
     expect(r->started[b] < 0, "bucket %d was started twice in a step", b);
     expect(b == r->starts, "bucket %d was started where bucket %d is next: another rank may start them in another "
            "order, and every rank waits", b, r->starts);
     r->starts++, r->started[b] = r->now;
-    for (int p = 0; p < r->d.params; p++) {
-        if (r->d.bucket_of[p] != b) continue;
-        bool unused = r->ready_at[p] > r->d.params;
+    for (int p = 0; p < r->d->params; p++) {
+        if (r->d->bucket_of[p] != b) continue;
+        bool unused = r->ready_at[p] > r->d->params;
         expect(r->ready_at[p] <= r->now, "bucket %d was started when the gradient of parameter %d was not ready", b, p);
-        for (size_t i = 0; i < r->d.n[p]; i++)
-            expect(r->d.grad[p][i] == (unused ? 0 : (float)(p + 1)), "bucket %d is started with %g in the gradient of "
-                   "parameter %d; expected %d%s", b, r->d.grad[p][i], p, unused ? 0 : p + 1,
+        for (size_t i = 0; i < r->d->n[p]; i++)
+            expect(r->d->grad[p][i] == (unused ? 0 : (float)(p + 1)), "bucket %d is started with %g in the gradient of "
+                   "parameter %d; expected %d%s", b, r->d->grad[p][i], p, unused ? 0 : p + 1,
                    unused ? ": it was not used, and holds the last step's" : "");
     }
 }
@@ -56,24 +59,25 @@ static Rank *rank_new(int params, const size_t *n, int buckets, const int *bucke
 {
     Rank *r = calloc(1, sizeof *r);
     size_t P = (size_t)params, B = (size_t)buckets;
-    r->d = (Ddp){.params = params, .buckets = buckets, .n = n, .bucket_of = bucket_of, .start = start, .arg = r};
-    r->d.grad = calloc(P, sizeof *r->d.grad), r->d.ready = malloc(P * sizeof *r->d.ready);
-    r->d.missing = malloc(B * sizeof *r->d.missing), r->started = malloc(B * sizeof *r->started);
+    r->d = malloc(sizeof(Ddp));
+    *r->d = (Ddp){.params = params, .buckets = buckets, .n = n, .bucket_of = bucket_of, .arg = malloc(1)};
+    r->d->grad = calloc(P, sizeof *r->d->grad), r->d->ready = malloc(P * sizeof *r->d->ready);
+    r->d->missing = malloc(B * sizeof *r->d->missing), r->started = malloc(B * sizeof *r->started);
     r->ready_at = malloc(P * sizeof *r->ready_at);
-    for (int p = 0; p < params; p++) r->d.ready[p] = true, r->d.grad[p] = equal_floats(n[p], 77);
-    for (int b = 0; b < buckets; b++) r->d.missing[b] = 5;
-    r->d.next = 3;
+    for (int p = 0; p < params; p++) r->d->ready[p] = true, r->d->grad[p] = equal_floats(n[p], 77);
+    for (int b = 0; b < buckets; b++) r->d->missing[b] = 5;
+    r->d->next = 3;
     return r;
 }
 
 // Backward with gradients in this order; the rest of the parameters is not used.
 static void step(Rank *r, const int *order, int used)
 {
-    Ddp *d = &r->d;
+    Ddp *d = r->d;
     for (int p = 0; p < d->params; p++) r->ready_at[p] = d->params + 1;
     for (int b = 0; b < d->buckets; b++) r->started[b] = -1;
     for (int i = 0; i < used; i++) r->ready_at[order[i]] = i + 1;
-    r->now = r->starts = 0;
+    running = r, r->now = r->starts = 0;
     ddp_begin(d);
     for (int i = 0; i < used; i++) {
         for (size_t e = 0; e < d->n[order[i]]; e++) d->grad[order[i]][e] = (float)(order[i] + 1);

@@ -13,7 +13,7 @@ typedef struct {
     float *x, *w1, *b1, *w2, *b2, *dy;
     double *y, *dw1, *db1, *dw2, *db2, *dx;
     struct {
-        Shard s;
+        Shard *s; // of its own, so that the answer is given nothing else
         float *z, *y, *dw1, *db1, *dw2, *db2, *dx;
     } r[16];
     size_t forward[16], backward[16]; // floats summed over the ranks
@@ -72,11 +72,12 @@ static Mlp *mlp(int N, int T, int C, int F)
     m->b1 = random_floats((size_t)F, 4), m->w2 = random_floats(CF, 5), m->b2 = random_floats((size_t)C, 6);
     whole(m);
     for (int r = 0; r < N; r++) {
-        m->r[r].s = (Shard){T, C, F, equal_floats(Cf, 9), equal_floats(f, 9), equal_floats(Cf, 9), m->b2};
+        m->r[r].s = malloc(sizeof(Shard));
+        *m->r[r].s = (Shard){T, C, F, equal_floats(Cf, 9), equal_floats(f, 9), equal_floats(Cf, 9), m->b2};
         m->r[r].z = equal_floats((size_t)T * f, 9), m->r[r].y = equal_floats(TC, 9), m->r[r].dx = equal_floats(TC, 9);
         m->r[r].dw1 = equal_floats(Cf, 9), m->r[r].db1 = equal_floats(f, 9), m->r[r].dw2 = equal_floats(Cf, 9);
         m->r[r].db2 = equal_floats((size_t)C, 9);
-        tp_cut(r, N, m->w1, m->b1, m->w2, &m->r[r].s);
+        tp_cut(r, N, m->w1, m->b1, m->w2, m->r[r].s);
     }
     return m;
 }
@@ -86,9 +87,9 @@ static void body(Link *link, void *arg)
     Mlp *m = arg;
     int r = link_rank(link);
     summed[r] = 0;
-    tp_forward(link, &m->r[r].s, m->x, m->r[r].z, m->r[r].y);
+    tp_forward(link, m->r[r].s, m->x, m->r[r].z, m->r[r].y);
     m->forward[r] = summed[r];
-    tp_backward(link, &m->r[r].s, m->x, m->r[r].z, m->dy, m->r[r].dw1, m->r[r].db1, m->r[r].dw2, m->r[r].db2,
+    tp_backward(link, m->r[r].s, m->x, m->r[r].z, m->dy, m->r[r].dw1, m->r[r].db1, m->r[r].dw2, m->r[r].db2,
                 m->r[r].dx);
     m->backward[r] = summed[r] - m->forward[r];
 }
@@ -109,12 +110,12 @@ static void check_cut(const Mlp *m)
     char what[64];
     for (int r = 0; r < m->N; r++) {
         snprintf(what, sizeof what, "w1 of rank %d of %d", r, m->N);
-        expect_array(what, m->r[r].s.w1, part(w1, C, f, 0, r * f, F), (size_t)C, (size_t)f, 0,
+        expect_array(what, m->r[r].s->w1, part(w1, C, f, 0, r * f, F), (size_t)C, (size_t)f, 0,
                      (Mistake[]){{w1 + r * f * C, "these lie together in memory, they are not columns"}}, 1);
         snprintf(what, sizeof what, "b1 of rank %d of %d", r, m->N);
-        expect_array(what, m->r[r].s.b1, b1 + r * f, 1, (size_t)f, 0, NULL, 0);
+        expect_array(what, m->r[r].s->b1, b1 + r * f, 1, (size_t)f, 0, NULL, 0);
         snprintf(what, sizeof what, "w2 of rank %d of %d", r, m->N);
-        expect_array(what, m->r[r].s.w2, w2 + r * f * C, (size_t)f, (size_t)C, 0, NULL, 0);
+        expect_array(what, m->r[r].s->w2, w2 + r * f * C, (size_t)f, (size_t)C, 0, NULL, 0);
     }
 }
 

@@ -7,22 +7,23 @@
 #include <string.h>
 
 enum { FILES = 20, PIECES = 400 };
-struct Files {
+static struct {
     float *data[FILES];
     size_t size[FILES], read;
-};
-static struct Files files;
+} files;
+static char handle; // all that the answer is given of them
 static Piece pieces[PIECES];
-static Checkpoint ckpt = {pieces, 0, &files};
+static Checkpoint ckpt = {pieces, 0, (struct Files *)&handle};
 static const char *names[3] = {"wte", "wte.bias", "fc"}; // element i of tensor k is 1000 i + k
 
 size_t shard_read(struct Files *f, int file, size_t at, float *out, size_t count)
 {
+    expect((char *)f == &handle, "shard_read got other files than those of the Checkpoint");
     if (count > 1000000) fail("shard_read of %zu elements: a negative number?", count);
-    if (file < 0 || file >= FILES || at >= f->size[file]) return 0;
-    if (count > f->size[file] - at) count = f->size[file] - at;
-    if (count) memcpy(out, f->data[file] + at, count * sizeof *out);
-    f->read += count;
+    if (file < 0 || file >= FILES || at >= files.size[file]) return 0;
+    if (count > files.size[file] - at) count = files.size[file] - at;
+    if (count) memcpy(out, files.data[file] + at, count * sizeof *out);
+    files.read += count;
     return count;
 }
 
