@@ -75,7 +75,11 @@ else
     [[ " $*" != *' --run.steps='* ]] || drop='s/--run.minutes=[^ ]*//'
     read -ra model < <(sed -n "/^ *settings /{ s///; $drop; p; }" "$run/model.txt")
     phase "2/4 tokens: training a tokenizer on the first 90%"
-    "${with[@]}" "$build/prepare" tokens --input "$text" --val 0.1 --vocab "$vocab" --max-document 1024 --out "$data"
+    "${with[@]}" "$build/prepare" tokens --input "$text" --val 0.1 --vocab "$vocab" --max-document 1024 --out "$data" || {
+        status=$?
+        [ $status != 3 ] || echo "error: $text: see the warning above (is it UTF-8? try: iconv -f LATIN1 -t UTF-8 OLD >NEW)" >&2
+        exit $status
+    }
 fi
 phase "3/4 training: preset $name"
 floor=() minutes=()
