@@ -118,6 +118,10 @@ TEST(test_refused_templates)
     opens("<|im_start|><think>", NULL, SPECIAL, "here: chat_template adds a text of its own, '<think>'");
     opens("<|start_header_id|>Cutting Knowledge Date: ", NULL, SPECIAL, "a text of its own, 'Cutting Knowledge Date'");
     opens(NULL, "chatml", "<|im_start|>", "here: turns of chatml need the special token <|im_end|>");
+    Tokenizer *t = make_tokenizer(NULL, SPECIAL);
+    ((Vocab *)tokenizer_vocab(t))->chars = true;
+    expect_dies("here: a tokenizer of SentencePiece's kind puts a space", chat_open(t, "chatml", "here"));
+    tokenizer_free(t);
 }
 
 TEST(test_refused_conversations)

@@ -102,6 +102,9 @@ Chat *chat_open(Tokenizer *t, const char *name, const char *path)
     if (!c) die("memory: no room for a chat template");
     const char *jinja = tokenizer_vocab(t)->chat;
     c->t = t, c->form = form_of(jinja, name, path);
+    if (tokenizer_vocab(t)->chars)
+        die("%s: a tokenizer of SentencePiece's kind puts a space before a text, and before which pieces of a turn is not "
+            "known here (conversations need one of bytes, as GPT-2, LLaMA-3 and Qwen have)", path);
     c->start = special(c, c->form->start, path);
     c->middle = special(c, c->form->middle, path);
     c->end = special(c, c->form->end, path);
