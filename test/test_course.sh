@@ -260,6 +260,9 @@ if [ -n "${TEST_LONG:-}" ]; then
     passes 'an assignment of several files' several_files
     passes 'bad graders are noticed' bad_graders_are_noticed
     passes 'attacks of CUDA answers' attacks_of_cuda
-    "$course" check | grep -E '^(ok|not ok|  )' && [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    # A minute each; COURSE_QUARTER=0 to 3: every fourth assignment.
+    for name in $(ls dev/course | sed -n 's/^\([0-9][0-9]\)_.*/\1/p' | awk -v k="${COURSE_QUARTER:-}" 'k == "" || NR % 4 == k'); do
+        "$course" check "$name" | grep -E '^(ok|not ok|  )' && [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    done
 fi
 exit $failed
