@@ -517,7 +517,6 @@ void dataset_turns(Dataset *ds, const Chat *chat)
     for (int64_t at = 0; at < ds->n_tokens; at++) {
         int64_t left = ds->n_tokens - at;
         if (at % CHUNK == 0) dataset_span(ds, at, left < CHUNK ? left : CHUNK, tokens);
-        if (chat_starts(chat, tokens[at % CHUNK])) place = (ChatPlace){0};
         if (chat_counts(chat, &place, tokens[at % CHUNK])) ds->counts[at / 8] |= (uint8_t)(1 << at % 8);
     }
     ds->hash ^= chat_hash(chat);

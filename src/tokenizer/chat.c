@@ -238,6 +238,7 @@ bool chat_encode(Chat *c, const char *json, size_t n, TokenIds *out, char *why)
 
 bool chat_counts(const Chat *c, ChatPlace *place, int32_t token)
 {
+    if (token == c->eot) *place = (ChatPlace){0}; // a document begins
     if (place->inside) {
         place->inside = token != c->end;
         return true;
@@ -245,11 +246,6 @@ bool chat_counts(const Chat *c, ChatPlace *place, int32_t token)
     place->at = token == c->ask.id[place->at] ? place->at + 1 : token == c->ask.id[0];
     if (place->at == c->ask.n) place->at = 0, place->inside = true;
     return false;
-}
-
-bool chat_starts(const Chat *c, int32_t token)
-{
-    return token == c->eot;
 }
 
 uint64_t chat_hash(const Chat *c)

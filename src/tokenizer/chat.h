@@ -39,14 +39,13 @@ void chat_ask(Chat *c, TokenIds *out);
 // bytes): it is none.
 bool chat_encode(Chat *c, const char *json, size_t n, TokenIds *out, char *why);
 
-// Which tokens count, one after another: starts as {0}, and anew at each document.
+// Which tokens count, one after another: starts as {0}. What separates documents begins anew.
 typedef struct {
     size_t at;   // tokens of the assistant's beginning that have been read
     bool inside; // its text
 } ChatPlace;
 bool chat_counts(const Chat *c, ChatPlace *place, int32_t token);
 uint64_t chat_hash(const Chat *c); // of what chat_counts depends on
-bool chat_starts(const Chat *c, int32_t token); // whether it separates documents
 
 #ifdef __cplusplus
 }
